@@ -8,7 +8,8 @@
         ...
     answer = await clarify.aio.ask("Which one?")  # the same, for asyncio
 
-One file, standard library only (Python 3.11 or newer): copy it into any project.
+One file, standard library only (Python 3.11 or newer): copy it into any project. Only `clarify.verify` needs a package:
+cryptography.
 
 Set `CLARIFY_URL` to the bot's address (default: http://127.0.0.1:8787) and `CLARIFY_TOKEN` to the token of your
 `[[producers]]` table. If several producers have no token, set `CLARIFY_PRODUCER` to the name of yours. Questions survive
@@ -40,10 +41,12 @@ __all__ = [
     "Refused",
     "Reply",
     "Unreachable",
+    "Verified",
     "Withdrawn",
     "aio",
     "approve",
     "ask",
+    "verify",
 ]
 
 Risk = Literal["low", "medium", "high"]
@@ -117,6 +120,12 @@ class _Decision:
     def decided_at(self) -> str | None:
         """When the person decided, as RFC 3339."""
         found: str | None = self.state.get("decided_at")
+        return found
+
+    @property
+    def receipt(self) -> str | None:
+        """The signed receipt of the decision, for `clarify.verify`; None if the bot made none."""
+        found: str | None = self.state.get("receipt")
         return found
 
     @property
@@ -207,6 +216,211 @@ class Approval(_Decision):
     def approved_by(self) -> list[str]:
         found: list[str] = self.state.get("approved_by") or []
         return found
+
+
+_TYP = "clarify-decision+jwt"
+_PART = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_CLOCKS = 60.0  # seconds that the bot's clock may be ahead of ours
+_SAFE = 2**53 - 1
+
+
+class Verified:
+    """What `verify` found out about a receipt. Truthy only if it is genuine and approves an action.
+
+    `problem`: what is wrong with it, or None if it is genuine; `not_approved`: why it approves nothing, or None; `claims`:
+    what it says, empty unless it is genuine; `kid`: the key that signed it.
+    """
+
+    def __init__(
+        self, problem: str | None, claims: Mapping[str, Any], kid: str, not_approved: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.claims = claims
+        self.kid = kid
+        self.not_approved = not_approved
+
+    def __bool__(self) -> bool:
+        return self.problem is None and self.not_approved is None
+
+    def __repr__(self) -> str:
+        return f"Verified({self.problem or self.not_approved or 'approved'!r})"
+
+
+def verify(
+    receipt: str,
+    *,
+    keys: Mapping[str, Any],
+    arguments: Any = ...,
+    audience: str | None = None,
+    issuer: str | None = None,
+    max_age: float | None = None,
+) -> Verified:
+    """Checks a receipt offline. The result is falsy unless it is genuine and approves an action.
+
+    Args:
+        receipt: the receipt, a JWT.
+        keys: the bot's public keys: the JSON of its `/.well-known/jwks.json`.
+        arguments: the arguments that the action is about to run with: they must be the approved ones.
+        audience: the name of your producer, which the receipt must be for.
+        issuer: who must have signed it.
+        max_age: at most this many seconds since the decision.
+
+    Raises:
+        ClarifyError: the package cryptography is not installed.
+    """
+    try:
+        claims, kid = _opened(receipt.strip(), keys)
+        _check_claims(claims, audience, issuer, max_age)
+    except ValueError as error:
+        return Verified(str(error), {}, "")
+    return Verified(None, claims, kid, _not_approved(claims, arguments))
+
+
+def _opened(receipt: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Returns the claims of a receipt with a good signature, and the id of its key. Raises ValueError."""
+    parts = receipt.split(".")
+    if len(parts) != 3:
+        raise ValueError("it is not a JWT")
+    header = _json_in(parts[0])
+    if header.get("typ") != _TYP:
+        raise ValueError(f"its type is {header.get('typ')!r}, not {_TYP!r}")
+    if header.get("alg") != "EdDSA":
+        raise ValueError(f"it is signed with {header.get('alg')!r}, not 'EdDSA'")
+    if "crit" in header:
+        raise ValueError("it has critical header fields that are not known here")
+    kid = header.get("kid")
+    key = next((each for each in keys.get("keys") or () if each.get("kid") == kid), None)
+    if not isinstance(kid, str) or key is None:
+        raise ValueError(f"the key {kid!r} is not among the keys given: another bot signed it")
+    if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
+        raise ValueError(f"the key {kid!r} is not an Ed25519 key")
+    try:
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - only here
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+    except ImportError:
+        raise ClarifyError(
+            "clarify.verify needs the package cryptography: pip install cryptography"
+        ) from None
+    public = Ed25519PublicKey.from_public_bytes(_bytes_in(str(key.get("x"))))
+    try:
+        public.verify(_bytes_in(parts[2]), f"{parts[0]}.{parts[1]}".encode())
+    except InvalidSignature:
+        raise ValueError("the signature does not match: it was changed, or another key signed it") from None
+    return _json_in(parts[1]), kid
+
+
+def _check_claims(
+    claims: Mapping[str, Any], audience: str | None, issuer: str | None, max_age: float | None
+) -> None:
+    if audience is not None and claims.get("aud") != audience:
+        raise ValueError(f"it is for {claims.get('aud')!r}, not {audience!r}")
+    if issuer is not None and claims.get("iss") != issuer:
+        raise ValueError(f"it was issued by {claims.get('iss')!r}, not {issuer!r}")
+    if max_age is not None:
+        at = claims.get("iat")
+        if not isinstance(at, int) or isinstance(at, bool):
+            raise ValueError("it does not say when the decision was made")
+        age = time.time() - at
+        if age > max_age:
+            raise ValueError(f"the decision was made {age:.0f} s ago; at most {max_age:g} s are allowed")
+        if age < -_CLOCKS:
+            raise ValueError(f"the decision was made {-age:.0f} s in the future: check the clocks")
+
+
+def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
+    """Returns why a genuine receipt approves nothing, or not these arguments; None: it does."""
+    if claims.get("outcome") != "answered":
+        return f"no one approved: the outcome is {claims.get('outcome')!r}"
+    answer = claims.get("answer")
+    decision = answer.get("decision") if isinstance(answer, dict) else None
+    if (claims.get("asked") or {}).get("kind") != "approval" or decision not in {"accept", "reject"}:
+        return "it is not about an approval"
+    if decision != "accept":
+        return f"it was rejected by {claims.get('decided_by')}"
+    return None if arguments is ... else _not_these(claims, arguments)
+
+
+def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
+    import base64  # noqa: PLC0415
+    import hashlib  # noqa: PLC0415
+
+    try:
+        digest = hashlib.sha256(canonical(arguments).encode()).digest()
+    except ValueError as error:
+        return f"the arguments cannot be compared: {error}"
+    if claims.get("arguments_sha256") != base64.urlsafe_b64encode(digest).rstrip(b"=").decode():
+        return "other arguments were approved"
+    return None
+
+
+def _bytes_in(part: str) -> bytes:
+    """Decodes base64url without padding. Raises ValueError."""
+    import base64  # noqa: PLC0415 - not where nothing is verified
+
+    if not _PART.issuperset(part):
+        raise ValueError("it is not a JWT")
+    try:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except ValueError:
+        raise ValueError("it is not a JWT") from None
+
+
+def _json_in(part: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_bytes_in(part))
+    except (ValueError, RecursionError):
+        raise ValueError("it is not a JWT") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JWT")  # noqa: TRY004 - one error for what is not a receipt
+    return found
+
+
+def canonical(value: Any) -> str:
+    """Returns a JSON value in the one form that RFC 8785 gives it.
+
+    Raises:
+        ValueError: it has none: an integer beyond ±(2^53−1), or not JSON at all.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int):
+        if abs(value) > _SAFE:
+            raise ValueError("an integer is beyond ±(2^53−1)")
+        return str(value)
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, Mapping):
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError("a property's name is not text")
+        names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{canonical(name)}:{canonical(value[name])}" for name in names) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    raise ValueError(f"{type(value).__name__} is not JSON")
+
+
+def _number(value: float) -> str:
+    """Writes a number as JavaScript does: Python has the same shortest digits, in other places."""
+    if not abs(value) < float("inf"):  # NaN is not, either
+        raise ValueError("a number is not finite")
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    point = len(whole) + int(exponent or 0)
+    digits = (whole + fraction).lstrip("0")
+    point -= len(whole + fraction) - len(digits)
+    digits = digits.rstrip("0")
+    if len(digits) <= point <= 21:
+        return sign + digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if digits[1:] else ""
+    return f"{sign}{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"
 
 
 def unredacted(answered: Any, asked: Any, sent: Any) -> Any:

@@ -30,7 +30,7 @@ from bot.base import build as build_base
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
 from bot.delivery.messages import Messages
-from bot.errors import LeaseLost, StorageUnavailable
+from bot.errors import ClarifyBotError, LeaseLost, StorageUnavailable
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
@@ -163,7 +163,12 @@ class Bot:
         else:
             # If clarifications were shown before, an empty folder means a disk that is not mounted.
             ledger = files(settings, expected=await Messages(store).know_clarifications())
-        signing = await Signing.open(settings, store, clock or store.clock)
+        try:
+            signing = await Signing.open(settings, store, clock or store.clock)
+        except ClarifyBotError:
+            await store.close()
+            ledger.close()
+            raise
         return cls(settings, store, ledger, clock or store.clock, rng, signing=signing)
 
     def __init__(

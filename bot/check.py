@@ -7,6 +7,7 @@ workflows and responders. Each part exports its own checks; those of the ledger 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
@@ -22,6 +23,7 @@ from bot.people.directory import People
 from bot.producers.check import check_producers, check_redactions
 from bot.responders import check_commands
 from bot.settings.model import Settings
+from bot.signing import KeyPlace, jwk_of
 from bot.storage import beside
 from bot.storage.tx import Row
 from bot.views import phrases
@@ -73,6 +75,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         connections = beside.connections(settings.storage.path)
     if has_socket:
         yield from check_connections(connections)
+    yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)
     for index, webhook in enumerate(settings.webhooks):
@@ -206,6 +209,32 @@ def check_connections(seen: beside.SlackConnections | None) -> Iterator[CheckRes
         yield wrong(subject, f"{phrases.OTHER_BOT} {since}", fix)
     else:
         yield right(subject, f"no other bot was connected to it {since}")
+
+
+def _signing_key(settings: Settings) -> Iterator[CheckResult]:
+    """Say which key signs receipts, and whether others can read it."""
+    subject, place = "trust.key_env" if settings.trust.key_env else "trust", KeyPlace.of(settings)
+    if place.variable is None and not os.path.lexists(place.file):
+        text = f"the first start makes the key that signs receipts, {place}"
+        yield right(subject, text, "replicas need one key: put it in the variable of [trust] key_env")
+        return
+    try:
+        kid = jwk_of(place.read().public_key())["kid"]
+    except ValueError as error:
+        yield wrong(
+            subject,
+            f"the signing key {place} {error}",
+            "put the key back; until then decisions get no receipt",
+        )
+        return
+    text = f"receipts are signed with the key {kid} in {place}"
+    if place.variable is not None:
+        yield right(subject, text)
+    elif place.file.stat().st_mode & 0o077:
+        yield wrong(subject, f"others than the bot's user can read {place}", f"chmod 600 {place.file}")
+    else:
+        text += "; every program of this user can read it, and write the ledgers"
+        yield right(subject, text, "to keep it elsewhere, name a variable in [trust] key_env")
 
 
 def _bot_runs(settings: Settings) -> bool:

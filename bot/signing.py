@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bot.errors import ConfigurationError
 from bot.settings.model import Settings, ShellSettings
+from bot.storage import beside
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
@@ -296,6 +297,25 @@ class Signing:
             x = base64.urlsafe_b64decode(jwk["x"] + "=" * (-len(jwk["x"]) % 4))
             found = self._public[jwk["kid"]] = Ed25519PublicKey.from_public_bytes(x)
         return found
+
+
+def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
+    """Returns the public keys in a storage, whether a bot runs or not; none if there is no storage yet. Blocking.
+
+    `url`: PostgreSQL's address; None: SQLite, in `storage`.
+
+    Raises:
+        StorageUnavailable: it cannot be read, or no bot of this release has used it.
+    """
+    if url is not None:
+        from bot.storage import tables  # noqa: PLC0415 - an extra: psycopg need not be there
+
+        with tables.snapshot(url) as there:
+            return [KnownKey.of(row) for row in there.tx.rows(KNOWN)]
+    if not storage.exists():
+        return []
+    with beside.read_only(storage, current=True) as tx:
+        return [KnownKey.of(row) for row in tx.rows(KNOWN)]
 
 
 async def owes_earlier(store: Store) -> bool:

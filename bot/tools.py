@@ -29,6 +29,7 @@ from mcp_types import (
 
 LONGEST_WAIT = 55
 DEFAULT_WAIT = 45
+RECEIPT_LIMIT = 8192  # bytes of a receipt in a tool's result
 ASKING = ("ask_human", "ask_approval")
 # Seconds until the first progress notification, and between later ones. Clients wait 30 and more for one.
 _PROGRESS = (1.0, 5.0)
@@ -319,10 +320,16 @@ async def _progress(context: ServerRequestContext[Any, Any]) -> None:
         )
 
 
-def state_result(state: Mapping[str, Any]) -> CallToolResult:
-    """Returns a question's state as a tool's result: one line for the model, and structured content."""
+def state_result(state: Mapping[str, Any], receipt: str | None = None) -> CallToolResult:
+    """Returns a question's state as a tool's result: one line for the model, and structured content. The receipt of a
+    decision is for the client: in `_meta`, or its address there if it is large.
+    """
+    meta = None
+    if receipt is not None:
+        fits = len(receipt) <= RECEIPT_LIMIT
+        meta = {"receipt": receipt} if fits else {"receipt_url": f"/receipts/{state['id']}"}
     return CallToolResult(
-        content=[TextContent(type="text", text=line(state))], structured_content=dict(state)
+        content=[TextContent(type="text", text=line(state))], structured_content=dict(state), _meta=meta
     )
 
 

@@ -147,15 +147,27 @@ def approved_by(asked: Aaep) -> list[str]:
     return [each for each in before if each != asked.decided_by]
 
 
-def trouble_with(arguments: Any) -> str | None:
-    """Returns why an action cannot have these arguments, or None."""
+def trouble_with(arguments: Any, *, exact: bool = True) -> str | None:
+    """Returns why an action cannot have these arguments, or None. `exact`: every integer must be one that all readers of
+    JSON read alike.
+    """
     if _depth(arguments) > _DEEPEST:
         return f"Nested too deeply; at most {_DEEPEST} levels are allowed."
+    if exact and not _is_exact(arguments):
+        return "An integer is beyond ±(2^53−1), which many programs round. Send it as a string."
     try:
         size = len(json.dumps(arguments, allow_nan=False).encode())
     except ValueError:  # the ledger would store null, and the action would run with it
         return "Not valid JSON: NaN and infinite numbers are not allowed."
     return f"{size} bytes of JSON; at most {ARGUMENTS_LIMIT} are allowed." if size > ARGUMENTS_LIMIT else None
+
+
+def _is_exact(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_exact, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_exact, value))
+    return not isinstance(value, int) or abs(value) < 2**53
 
 
 def _depth(value: Any, level: int = 0) -> int:

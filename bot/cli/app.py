@@ -226,6 +226,54 @@ def check(config: ConfigOption = None) -> None:
     raise typer.Exit(0 if asyncio.run(checked(settings)) else 1)
 
 
+@app.command(rich_help_panel=_KEPT)
+def keys(
+    config: ConfigOption = None,
+    json: JsonOption = False,  # noqa: FBT002 - typer's
+) -> None:
+    """List the public keys that receipts were signed with: since when, and where the private key is."""
+    from bot.cli import running, trust
+
+    with running.trouble_told(json=json) as out:
+        trust.list_keys(out, config)
+
+
+@app.command(rich_help_panel=_KEPT)
+def verify(
+    receipt: Annotated[
+        str, typer.Argument(help="A file with the receipt, `-` for standard input, or the receipt itself.")
+    ],
+    *,
+    jwks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="The bot's public keys, as at /.well-known/jwks.json. Default: the keys of the configuration.",
+        ),
+    ] = None,
+    arguments: Annotated[
+        Path | None,
+        typer.Option(help="A file with the JSON of the arguments: these, exactly, must have been approved."),
+    ] = None,
+    approved: Annotated[
+        bool, typer.Option("--approved", help="The action must have been approved. Implied by --arguments.")
+    ] = False,
+    audience: Annotated[str | None, typer.Option(help="The producer that the receipt must be for.")] = None,
+    issuer: Annotated[str | None, typer.Option(help="Who must have signed it.")] = None,
+    max_age: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How old the decision may be: 90s, 15m, 24h.")
+    ] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Verify the receipt of a decision. Exit code 0: it is genuine; 1: it is not, or not what you asked for."""
+    from bot.cli import running, trust
+
+    with running.trouble_told(json=json) as out:
+        wanted = trust.Wanted(arguments, approved, audience, issuer, max_age)
+        raise typer.Exit(trust.verify(out, receipt, jwks, wanted, config))
+
+
 @app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def hook(context: typer.Context) -> None:
     """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""

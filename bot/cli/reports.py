@@ -236,6 +236,7 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
         "rationale": asked.rationale,
         "reply": asked.reply,
         **({"approvedBy": approved_by(asked)} if asked.is_confirmation else {}),
+        "receipt": asked.receipt,
     }
 
 

@@ -15,8 +15,8 @@ from core.dispatch import Dispatcher
 from core.errors import AgentError, BadInput
 
 
-def seconds_of(text: str | None) -> float | None:
-    """Returns a `--timeout` in seconds, or None if not given.
+def seconds_of(text: str | None, option: str = "--timeout") -> float | None:
+    """Returns an option such as `--timeout` in seconds, or None if not given.
 
     Raises:
         BadInput: not a duration.
@@ -26,7 +26,7 @@ def seconds_of(text: str | None) -> float | None:
     try:
         return duration(text).total_seconds()
     except ValueError:
-        raise BadInput(f"--timeout {text[:40]!r}: expected a duration such as 90s, 30m or 1h30m.") from None
+        raise BadInput(f"{option} {text[:40]!r}: expected a duration such as 90s, 30m or 1h30m.") from None
 
 
 async def answered(shell: Shell, record: Clarification, seconds: float | None) -> Clarification:

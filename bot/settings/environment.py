@@ -142,6 +142,22 @@ def signing_key(secret: str) -> bytes:
         return b""
 
 
+def _is_signing_key(value: str) -> bool:
+    """Returns whether it is an Ed25519 key, as `bot.signing` reads it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - only where there is a key
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+    try:
+        content = (
+            value.encode()
+            if "-----BEGIN" in value
+            else base64.b64decode("".join(value.split()), validate=True)
+        )
+        return isinstance(load_pem_private_key(content, None), Ed25519PrivateKey)
+    except (ValueError, TypeError):
+        return False
+
+
 def _apprise_service(url: str) -> str | None:
     """Returns the service that an Apprise URL notifies, such as "PagerDuty", or None if it is not one. Checks without
     sending. The URL contains keys and passwords, so it is never shown.
@@ -164,6 +180,10 @@ _FITS: Mapping[
     "url_env": _POSTGRES,
     "listen_url_env": _POSTGRES,
     "heartbeat_env": (is_web_address, "be a URL with http:// or https:// and a host"),
+    "key_env": (
+        _is_signing_key,
+        "hold an Ed25519 private key: PKCS#8 PEM, or its base64",
+    ),
     "secret_env": (lambda secret: bool(signing_key(secret)), "be a secret, with base64 after whsec_"),
     "ical_env": (
         lambda value: feed_url(value) is not None,

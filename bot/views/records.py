@@ -50,6 +50,7 @@ def record_json(record: Clarification) -> dict[str, Any]:
         "decidedBy": asked.decided_by or (author_of(answer.from_) if answer else None),
         "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
         "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
+        "receipt": asked.receipt,
         **({"schema": asked.direct.form} if asked.direct and asked.direct.form else {}),
     }
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
-from bot.web.guard import ErrorBody, hung_up, stopping_of
+from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
 from core.questions import BadField, NewQuestion, Status, asked_in, state_of
 from core.workflow import Speaker
@@ -36,6 +38,8 @@ _Key = Annotated[
         description="The same as the field `key`",
     ),
 ]
+
+
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
@@ -148,7 +152,7 @@ class Waiting:
 
 def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting) -> APIRouter:
     checks = [Security(BEARER), Depends(_check_query)]
-    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=checks)
+    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=checks, route_class=_ExactRoute)
     caller = Depends(callers.speaker)
 
     async def settled(
@@ -229,6 +233,33 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         return _FollowedResponse(state, 409, {}, lambda: questions.picked_up(record))
 
     return router
+
+
+class _ExactRequest(Request):
+    """A request whose JSON may have no name twice in an object: readers differ in which one counts."""
+
+    async def json(self) -> Any:
+        return json.loads(await self.body(), object_pairs_hook=_once)
+
+
+class _ExactRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            return await handle(_ExactRequest(request.scope, request.receive))
+
+        return handled
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        # An HTTPException passes FastAPI's reader as it is.
+        raise problem(
+            422, "BAD_INPUT", "An object of the question has the same name twice. Send each name once."
+        )
+    return found
 
 
 def _brief(state: dict[str, Any]) -> dict[str, Any]:

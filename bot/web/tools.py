@@ -103,7 +103,7 @@ class Call:
                 _log.exception("tool failed", tool=name)
             return error_result(answer), "failed" if failed else "refused"
         self._handed = record
-        return state_result(state), "done"
+        return state_result(state, record.asked.receipt), "done"
 
     async def _settled(self, name: str, arguments: dict[str, Any]) -> tuple[Clarification, dict[str, Any]]:
         """Runs a tool. Returns the question that it is about, and its state."""

@@ -1,0 +1,293 @@
+"""Receipts of decisions, from the click to the doors of agents, and what verifies them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+import clarify
+from bot.errors import ConfigurationError
+from bot.signing import KEY_FILE
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
+from tests.kit.processes import Said
+from tests.kit.processes import command as shell
+from tests.kit.world import World, config, url_of
+from tests.scenario.other_parties import another_writes
+from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press
+from tests.scenario.test_mcp import over
+
+Json = dict[str, Any]
+NAME = "CLR-100001-001"
+
+pytestmark = pytest.mark.either_database
+
+
+@pytest.fixture
+async def http(stage: World) -> AsyncIterator[httpx.AsyncClient]:
+    async with asking(stage) as client:
+        yield client
+
+
+async def keys_of(http: httpx.AsyncClient) -> Json:
+    found = await http.get("/.well-known/jwks.json")
+    assert found.status_code == 200
+    assert "max-age" in found.headers["cache-control"]
+    keys: Json = found.json()
+    return keys
+
+
+async def run(stage: World, *words: str) -> Said:
+    return await shell(stage.file, *words, env=os.environ | stage.environ)
+
+
+async def approved(stage: World, http: httpx.AsyncClient, **fields: Any) -> Json:
+    asked, card = await ask(stage, http, **fields)
+    await press(stage, ADE, card, "Accept")
+    return await look(http, asked, wait=30)
+
+
+async def test_approval_is_verified_by_another_library_in_every_door(
+    stage: World, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    asked, card = await ask(stage, http, approvals=2)
+    assert asked["receipt"] is None
+    assert (await http.get(f"/receipts/{NAME}")).json()["error"] == "NO_RECEIPT"
+    await press(stage, FOLAKE, card, "Accept")
+    await stage.now_says(card, "One more person must approve")
+    await press(stage, ADE, card, "Accept")
+    state = await look(http, asked, wait=30)
+    receipt = state["receipt"]
+
+    keys = await keys_of(http)
+    (key,) = keys["keys"]
+    assert (key["kty"], key["crv"], key["alg"], "d" in key) == ("OKP", "Ed25519", "EdDSA", False)
+    header = jwt.get_unverified_header(receipt)
+    assert header == {"typ": "clarify-decision+jwt", "alg": "EdDSA", "kid": key["kid"]}
+    claims = jwt.decode(receipt, jwt.PyJWKSet.from_dict(keys)[key["kid"]], ["EdDSA"], audience="local")
+    assert claims["jti"] == f"{NAME}/1"
+    assert claims["iss"].startswith("urn:clarify:")
+    assert claims["answer"] == {"decision": "accept", "arguments": MAIL["arguments"]}
+    assert claims["decided_by"] == state["decided_by"]
+    assert [(each["by"], each["decision"]) for each in claims["deciders"]] == [
+        (named(FOLAKE), "accept"),
+        (named(ADE), "accept"),
+    ]
+    assert clarify.verify(receipt, keys=keys, arguments=MAIL["arguments"], audience="local", max_age=300)
+    assert clarify.Approval(state).receipt == receipt
+
+    found = await http.get(f"/receipts/{NAME}")
+    assert (found.text, found.headers["content-type"]) == (receipt, "application/jwt")
+    assert (await http.get("/receipts/CLR-100009-001")).status_code == 404
+    (listed,) = (await http.get("/questions")).json()["questions"]
+    assert "receipt" not in listed
+    for door in ("http", "stdio"):
+        async with over(door, "2025-06-18", str(http.base_url).rstrip("/")) as client:
+            result = await client.call_tool("wait_for_answer", {"id": NAME})
+        assert (result.meta or {})["receipt"] == receipt
+        assert (result.structured_content or {}).keys() & {"receipt", "asked"} == set()
+    assert stage.record()["aaep"]["receipt"] == receipt
+    shown = json.loads((await run(stage, "show", NAME, "--json")).out)
+    assert shown["receipt"] == receipt
+    exported = [json.loads(each) for each in (await run(stage, "export")).out.splitlines()]
+    assert [each.get("receipt") for each in exported] == [None, receipt]
+
+    # The shell, with the keys of the configuration and of a file.
+    (tmp_path / "receipt").write_text(receipt)
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    (tmp_path / "arguments.json").write_text(json.dumps(MAIL["arguments"]))
+    (tmp_path / "others.json").write_text(json.dumps(MAIL["arguments"] | {"count": 1205}))
+    done = await run(stage, "verify", receipt)
+    assert (done.code, done.out.split(" · ")[0]) == (
+        0,
+        f"Verified: {NAME}/1 “Send the newsletter” approved by {named(FOLAKE)} and {named(ADE)}",
+    )
+    offline = ("verify", str(tmp_path / "receipt"), "--jwks", str(tmp_path / "keys.json"))
+    right = ("--arguments", str(tmp_path / "arguments.json"), "--audience", "local", "--max-age", "15m")
+    assert (await run(stage, *offline, *right)).code == 0
+    wrong = await run(stage, *offline, "--arguments", str(tmp_path / "others.json"))
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "other arguments were approved" in wrong.err
+    listed_keys = json.loads((await run(stage, "keys", "--json")).out)["keys"]
+    assert [(each["kid"], each["where"]) for each in listed_keys] == [
+        (key["kid"], str(stage.folder / KEY_FILE))
+    ]
+
+
+async def test_every_end_of_a_round_has_a_receipt(stage: World, http: httpx.AsyncClient) -> None:
+    keys = await keys_of(http)
+
+    def claims_in(state: Json) -> Json:
+        found = clarify.verify(state["receipt"], keys=keys)
+        assert found.problem is None
+        return dict(found.claims)
+
+    rejected, card = await ask(stage, http, action="Drop the table")
+    await press(stage, ADE, card, "Reject")
+    claims = claims_in(await look(http, rejected, wait=30))
+    assert (claims["outcome"], claims["answer"]["decision"]) == ("answered", "reject")
+    asked = (await http.post("/questions", json={"question": "Still needed?"})).json()
+    state = (await http.delete(f"/questions/{asked['id']}")).json()
+    assert claims_in(state)["outcome"] == "withdrawn"
+    asked = (await http.post("/questions", json={"question": "In time?", "timeout": 1})).json()
+    state = await look(http, asked, wait=50)
+    assert (state["status"], claims_in(state)["outcome"]) == ("expired", "expired")
+
+
+async def test_answer_in_the_shell_is_signed_before_a_door_shows_it(
+    stage: World, http: httpx.AsyncClient
+) -> None:
+    asked = (await http.post("/questions", json={"question": "Which one?"})).json()
+    assert (await run(stage, "answer", asked["id"], "the second")).code == 0
+    state = await look(http, asked, wait=30)
+    found = clarify.verify(state["receipt"], keys=await keys_of(http))
+    assert (found.problem, found.claims["answer"]) == (None, "the second")
+    assert (await look(http, asked))["receipt"] == state["receipt"]
+    await stage.until(lambda: stage.record()["aaep"].get("receipt") == state["receipt"])
+
+
+async def test_event_s_receipt_is_found_by_its_reply_token(stage: World) -> None:
+    text = config(stage.producer.url, more='\n[[producers]]\nname = "other"\ntoken_env = "OTHER_TOKEN"\n')
+    stage.configure(text.replace('name = "planner"', 'name = "planner"\ntoken_env = "PLANNER_TOKEN"'))
+    stage.environ |= {"PLANNER_TOKEN": "secret-of-planner", "OTHER_TOKEN": "secret-of-other"}
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot)) as http:
+        card = await stage.ask("rpl_1")
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+        await stage.reply("rpl_1")
+        theirs = {"Authorization": "Bearer secret-of-other"}
+        assert (await http.get("/receipts/rpl_1", headers=theirs)).status_code == 404
+        mine = {"Authorization": "Bearer secret-of-planner"}
+        receipt = (await http.get("/receipts/rpl_1", headers=mine)).text
+        claims = clarify.verify(receipt, keys=await keys_of(http)).claims
+        assert (claims["aud"], claims["asked"]["question"], claims["answer"]) == (
+            "planner",
+            "Shall I go on?",
+            True,
+        )
+
+
+async def test_receipt_that_another_program_put_there_is_handed_out_to_nobody(
+    stage: World, http: httpx.AsyncClient
+) -> None:
+    asked, card = await ask(stage, http, action="Drop the table", key="k1")
+    await press(stage, ADE, card, "Reject")
+    state = await look(http, asked, wait=30)
+    other = await approved(stage, http)
+
+    def change(record: Json) -> None:
+        record["aaep"]["receipt"] = other["receipt"]
+
+    await another_writes(stage, change)
+    assert state["receipt"] != other["receipt"]
+    assert (await http.get(f"/questions/{asked['id']}")).status_code == 410
+    assert (await http.get(f"/receipts/{asked['id']}")).json()["error"] == "TAMPERED"
+
+
+async def test_receipt_stays_the_same_over_restarts_and_forgetting_removes_it(stage: World) -> None:
+    async with asking(stage) as http:
+        state = await approved(stage, http)
+        keys = await keys_of(http)
+    async with asking(stage) as http:
+        assert (await look(http, state))["receipt"] == state["receipt"]
+        assert await keys_of(http) == keys
+    assert (await run(stage, "forget", NAME, "--yes")).code == 0
+    assert "receipt" not in stage.record()["aaep"]
+
+
+async def test_unreadable_key_delays_receipts_and_nothing_else(stage: World) -> None:
+    (stage.folder / KEY_FILE).write_text("scrambled")
+    async with asking(stage) as http:
+        state = await approved(stage, http)
+        assert (state["answer"]["decision"], state["receipt"]) == ("accept", None)
+        await stage.message("Receipts cannot be signed", FALLBACK)
+        (stage.folder / KEY_FILE).unlink()
+        (stage.folder / KEY_FILE).write_bytes(PEM)
+        state = await look(http, state)
+        assert clarify.verify(state["receipt"], keys=await keys_of(http), arguments=MAIL["arguments"])
+
+
+async def test_key_of_another_kind_is_refused_at_the_start(stage: World) -> None:
+    (stage.folder / KEY_FILE).write_bytes(P256)
+    with pytest.raises(ConfigurationError, match="is not an Ed25519 key"):
+        async with stage.bot():
+            pass
+
+
+async def test_key_and_issuer_of_the_configuration(stage: World) -> None:
+    stage.environ |= {"CLARIFY_SIGNING_KEY": PEM.decode()}
+    text = config(
+        stage.producer.url,
+        more='\n[trust]\nkey_env = "CLARIFY_SIGNING_KEY"\nissuer = "https://clarify.example.com"\n',
+    )
+    async with asking(stage, text) as http:
+        state = await approved(stage, http)
+        found = clarify.verify(
+            state["receipt"], keys=await keys_of(http), issuer="https://clarify.example.com"
+        )
+        assert found
+        assert found.kid == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+    assert not (stage.folder / KEY_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"action": "Pay", "arguments": {"amount": 9007199254740992}}', "Send it as a string"),
+        ('{"action": "Pay", "arguments": {"a": 1, "b": {"to": "ann", "to": "eve"}}}', "same name twice"),
+        ('{"action": "Pay", "action": "Pay more"}', "same name twice"),
+    ],
+)
+async def test_arguments_that_readers_read_differently_are_refused(
+    http: httpx.AsyncClient, body: str, said: str
+) -> None:
+    answer = await http.post("/questions", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert said in answer.json()["message"]
+
+
+async def test_docs_verify_a_decision_with_pyjwt(
+    stage: World, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """The snippet of docs/security/verify.md that knows nothing of clarify-bot."""
+    page = (Path(__file__).parents[2] / "docs/security/verify.md").read_text()
+    (snippet,) = [
+        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import jwt" in each
+    ]
+    state = await approved(stage, http)
+    (tmp_path / "receipt").write_text(state["receipt"])
+    (tmp_path / "jwks.json").write_text(json.dumps(await keys_of(http)))
+
+    async def verified(arguments: Json) -> tuple[int | None, str]:
+        (tmp_path / "args.json").write_text(json.dumps(arguments))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", snippet), cwd=tmp_path, stdout=PIPE, stderr=PIPE
+        )
+        out, err = await process.communicate()
+        return process.returncode, (out or err).decode().splitlines()[-1]
+
+    assert await verified(MAIL["arguments"]) == (0, f"{NAME}/1 approved by {named(ADE)}")
+    changed = MAIL["arguments"] | {"count": 1205}
+    assert await verified(changed) == (1, "not an approval of these arguments")
+
+
+# RFC 8037, appendix A.1, as PKCS#8; and a key of another kind.
+PEM = b"""-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
+-----END PRIVATE KEY-----
+"""
+P256 = b"""-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg5i0HZxm6zJyTAsl9
+wOZ01lbKLtobtiYw7hweJ+nGeVmhRANCAATTJMtGmOFZ4m3V5tWQ4L5jJVbJlTPP
+7fQotKdbYzcbr/pIB74yPHFti4IRvyzI9Ty3D5ne/DF9Oklx6m6Q8RgL
+-----END PRIVATE KEY-----
+"""

@@ -1,0 +1,433 @@
+"""What a receipt says, which records get one, and every way to cheat with one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import struct
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import rfc8785
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+import clarify
+from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
+from core.aaep import Confirmation
+from core.approvals import accepted, trouble_with
+from core.clarification import Answer, Clarification, Direct, abandoned, answered, opened
+from core.receipts import INLINE, claims_of, digest, is_decided
+from core.records import Book, Seals, forgotten, parse
+from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
+
+ACCEPT, REJECT = Answer("accept", "Accept"), Answer("reject", "Reject", "not on a Friday")
+ARGUMENTS: dict[str, Any] = {"to": "ann", "amount": 100, "share": 1.0, "test": False}
+LATER = NOW + timedelta(minutes=5)
+
+
+def to_approve(
+    arguments: dict[str, Any] = ARGUMENTS, needed: int | None = None, **more: Any
+) -> Clarification:
+    asked = ask(
+        question="Send the newsletter",
+        kinds=("confirmation",),
+        confirmation=Confirmation(action="Send the newsletter", risk_level="high", is_direct=True),
+        direct=Direct(kind="approval", arguments=arguments, editable=True),
+        approvals_needed=needed,
+        **more,
+    )
+    return opened(42, 1, asked, NOW, SLA)
+
+
+def known(decider: Any) -> Any:
+    return replace(decider, is_known=True)
+
+
+@pytest.fixture
+def signing(tmp_path: Path) -> Signing:
+    made = Signing(KeyPlace(tmp_path / "clarify-signing.pem"), "urn:clarify:here", NOW - timedelta(hours=1))
+    assert made.load(create=True)
+    return made
+
+
+def receipt_of(signing: Signing, decided: Clarification) -> str:
+    made = signing.made(decided)
+    assert made is not None
+    return made
+
+
+# -- what it says ---------------------------------------------------------------------------------------------------
+
+
+def test_receipt_of_an_approval_says_who_approved_which_arguments() -> None:
+    first = accepted(to_approve(needed=2), ACCEPT, known(BEA), LATER)
+    edited = Answer("accept", "Accept", changed={"amount": 90})
+    second = accepted(first, edited, known(ADE), LATER + timedelta(minutes=1))
+    assert second.is_open  # an edit starts anew
+    done = accepted(second, ACCEPT, known(BEA), LATER + timedelta(minutes=2))
+    claims = claims_of(done, "urn:clarify:here")
+    after: Any = ARGUMENTS | {"amount": 90}
+    sha256, before = (digest(rfc8785.dumps(each)) for each in (after, ARGUMENTS))
+    assert claims == {
+        "iss": "urn:clarify:here",
+        "aud": "planner",
+        "sub": "retirement-planner",
+        "session": "sess_1",
+        "jti": "CLR-42-001/1",
+        "iat": int((LATER + timedelta(minutes=2)).timestamp()),
+        "asked": {
+            "kind": "approval",
+            "action": "Send the newsletter",
+            "arguments": ARGUMENTS,
+            "approvals": 2,
+            "risk": {"claimed": "high", "counted": "high"},
+        },
+        "outcome": "answered",
+        "answer": {"decision": "accept", "arguments": after},
+        "comment": None,
+        "arguments_sha256": sha256,
+        "edits": [{"by": ADE.decided_by, "at": "2026-05-24T14:28:00.000Z", "was_sha256": before}],
+        "decided_by": BEA.decided_by,
+        "deciders": [
+            {"decision": "accept", "by": who.decided_by, "team": "T1", "user": who.user, "at": at}
+            | {"surface": "slack", "arguments_sha256": sha256}
+            for who, at in ((ADE, "2026-05-24T14:28:00.000Z"), (BEA, "2026-05-24T14:29:00.000Z"))
+        ],
+    }
+
+
+def test_rejection_names_its_reason_and_approves_no_arguments() -> None:
+    claims = claims_of(answered(to_approve(), REJECT, ADE, LATER), "i")
+    assert claims["answer"]["decision"] == "reject"
+    assert (claims["comment"], claims["decided_by"]) == ("not on a Friday", ADE.decided_by)
+    assert "arguments_sha256" not in claims
+    assert [each["decision"] for each in claims["deciders"]] == ["reject"]
+
+
+def test_raised_risk_stands_beside_the_claimed_one() -> None:
+    claims = claims_of(answered(to_approve(claimed_risk="low"), REJECT, ADE, LATER), "i")
+    assert claims["asked"]["risk"] == {"claimed": "low", "counted": "high"}
+
+
+@pytest.mark.parametrize("reason", ["expired", "withdrawn", "by hand", "session ended"])
+def test_end_without_an_answer_has_a_receipt_without_deciders(reason: Any) -> None:
+    claims = claims_of(abandoned(record(), reason, LATER), "i")
+    outcome = reason if reason in {"expired", "withdrawn"} else "closed"
+    assert (claims["outcome"], claims["answer"], claims["deciders"]) == (outcome, None, [])
+    assert claims["iat"] == int(LATER.timestamp())
+
+
+def test_person_who_closed_it_is_its_decider() -> None:
+    claims = claims_of(abandoned(record(), "by hand", LATER, by=ADE.decided_by, words="Ask me later"), "i")
+    assert (claims["comment"], claims["decided_by"]) == ("Ask me later", ADE.decided_by)
+    assert claims["deciders"] == [
+        {"decision": "close", "by": ADE.decided_by, "at": "2026-05-24T14:27:00.000Z"}
+    ]
+
+
+def test_large_values_stand_as_their_digests(signing: Signing) -> None:
+    text, arguments = "é" * INLINE, {"body": "x" * 200_000}
+    done = accepted(to_approve(arguments), replace(ACCEPT, rationale=text), known(ADE), LATER)
+    claims = claims_of(done, "i")
+    content = rfc8785.dumps(arguments)
+    assert claims["asked"]["arguments"] == {"sha256": digest(content), "bytes": len(content)}
+    assert claims["answer"] == {"decision": "accept", "arguments": claims["asked"]["arguments"]}
+    assert claims["comment"] == {"sha256": digest(text.encode()), "bytes": 2 * INLINE}
+    receipt = receipt_of(signing, done)
+    assert len(receipt) < 2500
+    assert clarify.verify(receipt, keys=signing.jwks, arguments=arguments)
+
+
+def test_usual_receipt_is_small(signing: Signing) -> None:
+    assert len(receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), LATER))) < 1600
+
+
+# -- which records get one, and when -----------------------------------------------------------------------------------
+
+
+def book_with(signing: Signing | None) -> Book:
+    return Book(42, {"clarifications": []}, lambda: 0, Seals(b"k" * 32), receipts=signing)
+
+
+def test_write_that_ends_a_round_has_its_receipt_and_later_ones_keep_it(signing: Signing) -> None:
+    book = book_with(signing)
+    book.put(record())
+    assert "receipt" not in book.raw["clarifications"][0]["aaep"]
+    done = book.put(answered(book.records[0], YES, ADE, LATER))
+    receipt = book.raw["clarifications"][0]["aaep"]["receipt"]
+    assert receipt == done.asked.receipt is not None
+    again = book.put(done.model_copy(update={"revision": done.revision + 1}))
+    assert again.asked.receipt == receipt
+    assert book.verify_question(again)
+    assert signing.agrees(again)
+
+
+def test_process_without_a_key_leaves_it_to_the_bot(signing: Signing) -> None:
+    book = book_with(None)
+    done = book.put(answered(book.put(record()), YES, ADE, LATER))
+    assert done.asked.receipt is None
+    elsewhere = Book(42, book.raw, lambda: 0, Seals(b"k" * 32), receipts=signing)
+    (taken_up,) = elsewhere.records
+    assert elsewhere.owes_receipt(taken_up)
+    assert signing.agrees(elsewhere.put(taken_up))
+    assert not elsewhere.owes_receipt(elsewhere.records[0])
+
+
+def test_what_another_program_decided_or_changed_is_never_signed(signing: Signing) -> None:
+    book = book_with(None)
+    done = book.put(answered(book.put(record()), YES, ADE, LATER))
+    raw = json.loads(json.dumps(book.raw))
+    raw["clarifications"][0]["aaep"]["response"] = "no"
+    elsewhere = Book(42, raw, lambda: 0, Seals(b"k" * 32), receipts=signing)
+    assert not elsewhere.owes_receipt(elsewhere.records[0])
+    assert elsewhere.put(elsewhere.records[0]).asked.receipt is None
+    assert is_decided(done)
+    assert not is_decided(abandoned(record(), "changed by another program", LATER))
+
+
+def test_decisions_from_before_get_none(signing: Signing) -> None:
+    old = answered(record(), YES, ADE, LATER)
+    assert signing.owes(old)
+    signing.since = LATER + timedelta(seconds=1)
+    assert not signing.owes(old)
+
+
+def test_unreadable_key_refuses_no_decision_and_the_receipt_follows(tmp_path: Path) -> None:
+    file = tmp_path / "clarify-signing.pem"
+    file.write_text("scrambled")
+    signing = Signing(KeyPlace(file), "i", NOW)
+    assert not signing.load(create=True)
+    assert signing.trouble is not None
+    book = book_with(signing)
+    done = book.put(answered(book.put(record()), YES, ADE, LATER))
+    assert (done.status, done.asked.receipt, book.owes_receipt(done)) == ("answered", None, False)
+    file.unlink()
+    assert signing.load(create=True)
+    assert signing.trouble is None
+    assert book.owes_receipt(done)
+    assert book.put(done).asked.receipt is not None
+
+
+def test_forgetting_removes_it(signing: Signing) -> None:
+    book = book_with(signing)
+    book.put(answered(book.put(record()), YES, ADE, LATER))
+    left = forgotten(book.raw["clarifications"][0])
+    assert "receipt" not in left["aaep"]
+    bare = parse(left)
+    assert bare is not None
+    assert not signing.owes(bare)
+
+
+@pytest.mark.parametrize("cheat", ["answer", "receipt of another", "signature", "no receipt at all"])
+def test_record_that_does_not_agree_with_its_receipt(signing: Signing, cheat: str) -> None:
+    book = book_with(signing)
+    done = book.put(answered(book.put(record()), YES, ADE, LATER))
+    receipt = done.asked.receipt or ""
+    other = receipt_of(signing, answered(record(seq=2), YES, ADE, LATER))
+    update = {
+        "answer": {"response": "no"},
+        "receipt of another": {"receipt": other},
+        "signature": {"receipt": receipt[:-8] + "AAAAAAAA"},
+        "no receipt at all": {"receipt": "x"},
+    }[cheat]
+    changed = done.model_copy(update={"aaep": done.asked.model_copy(update=update)})
+    assert (signing.agrees(done), signing.agrees(changed)) == (True, False)
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def pem_of(key: Any) -> bytes:
+    content: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return content
+
+
+def test_key_is_made_once_and_for_our_eyes_only(tmp_path: Path) -> None:
+    place = KeyPlace(tmp_path / "clarify-signing.pem")
+    kid = jwk_of(place.read(create=True).public_key())["kid"]
+    assert place.file.stat().st_mode & 0o777 == 0o600
+    assert jwk_of(place.read(create=True).public_key())["kid"] == kid
+    assert [each.name for each in tmp_path.iterdir()] == ["clarify-signing.pem"]
+
+
+def test_key_id_is_the_thumbprint_of_rfc_8037() -> None:
+    """Appendix A.3 of RFC 8037."""
+    secret = base64.urlsafe_b64decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=")
+    jwk = jwk_of(Ed25519PrivateKey.from_private_bytes(secret).public_key())
+    assert (jwk["x"], jwk["kid"]) == (
+        "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k",
+    )
+
+
+def test_key_comes_as_pem_or_as_its_base64_and_must_be_ed25519() -> None:
+    key = Ed25519PrivateKey.generate()
+    for given in (pem_of(key), base64.b64encode(pem_of(key))):
+        assert jwk_of(read_key(given).public_key()) == jwk_of(key.public_key())
+    with pytest.raises(NotEd25519):
+        read_key(pem_of(generate_private_key(65537, 2048)))
+    with pytest.raises(ValueError, match="neither a PEM nor base64"):
+        read_key("not a key!")
+
+
+# -- cheats ------------------------------------------------------------------------------------------------------------
+
+
+def part(content: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
+
+
+def cheats(signing: Signing, other: Signing) -> dict[str, tuple[str, str]]:
+    """By name: a receipt that is none, and what is said of it."""
+    done = accepted(to_approve(), ACCEPT, known(ADE), NOW)
+    real = receipt_of(signing, done)
+    header, body, signature = real.split(".")
+    claims = claims_of(done, "urn:clarify:here")
+    mine = {"typ": "clarify-decision+jwt", "alg": "EdDSA", "kid": signing.kid}
+    public = signing.jwks["keys"][0]["x"]
+
+    def changed(**more: Any) -> str:
+        return f"{header}.{part(claims | more)}.{signature}"
+
+    deciders = [claims["deciders"][0] | {"by": BEA.decided_by}]
+    key = signing.place.read()
+    return {
+        "changed answer": (changed(answer={"decision": "reject"}), "signature does not match"),
+        "swapped approver": (
+            changed(decided_by=BEA.decided_by, deciders=deciders),
+            "signature does not match",
+        ),
+        "alg none": (f"{part(mine | {'alg': 'none'})}.{body}.", "signed with 'none'"),
+        "alg none, small": (f"{part(mine | {'alg': 'None'})}.{body}.{signature}", "signed with 'None'"),
+        "HS256 with the public key": (
+            jwt.encode(claims, public, "HS256", headers=mine | {"alg": "HS256"}),
+            "signed with 'HS256'",
+        ),
+        "wrong kid": (f"{part(mine | {'kid': 'x'})}.{body}.{signature}", "not among the keys"),
+        "another installation's": (receipt_of(other, done), "not among the keys"),
+        "another's key under our kid": (
+            jwt.encode(claims, other.place.read(), "EdDSA", headers=mine),
+            "signature does not match",
+        ),
+        "another type": (
+            jwt.encode(claims, key, "EdDSA", headers=mine | {"typ": "clarify-log+jwt"}),
+            "type is 'clarify-log+jwt'",
+        ),
+        "no type": (jwt.encode(claims, key, "EdDSA", headers={"kid": str(signing.kid)}), "type is 'JWT'"),
+        "critical extension": (
+            jwt.encode(claims, key, "EdDSA", headers=mine | {"crit": ["b64"], "b64": True}),
+            "critical",
+        ),
+        "no JWT": ("clarify", "not a JWT"),
+    }
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "changed answer",
+        "swapped approver",
+        "alg none",
+        "alg none, small",
+        "HS256 with the public key",
+        "wrong kid",
+        "another installation's",
+        "another's key under our kid",
+        "another type",
+        "no type",
+        "critical extension",
+        "no JWT",
+    ],
+)
+def test_cheat_is_found(signing: Signing, tmp_path: Path, cheat: str) -> None:
+    other = Signing(KeyPlace(tmp_path / "other.pem"), "urn:clarify:there", NOW)
+    assert other.load(create=True)
+    receipt, said = cheats(signing, other)[cheat]
+    found = clarify.verify(receipt, keys=signing.jwks)
+    assert not found
+    assert said in str(found.problem)
+    assert found.claims == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    [
+        (ARGUMENTS, True),
+        (ARGUMENTS | {"amount": 100.0, "share": 1}, True),
+        (dict(reversed(ARGUMENTS.items())), True),
+        (ARGUMENTS | {"amount": 101}, False),
+        (ARGUMENTS | {"test": 0}, False),
+        (ARGUMENTS | {"share": True}, False),
+        (ARGUMENTS | {"amount": "100"}, False),
+        (ARGUMENTS | {"more": None}, False),
+        (ARGUMENTS | {"amount": 2**60}, False),
+        ({}, False),
+    ],
+)
+def test_arguments_are_compared_by_value(signing: Signing, arguments: Any, fits: bool) -> None:
+    receipt = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), LATER))
+    found = clarify.verify(receipt, keys=signing.jwks, arguments=arguments)
+    assert (bool(found), found.problem) == (fits, None)
+
+
+def test_only_an_approval_approves(signing: Signing) -> None:
+    for decided, said in (
+        (answered(to_approve(), REJECT, ADE, LATER), "rejected by user:slack/T1/U1"),
+        (abandoned(to_approve(), "expired", LATER), "'expired'"),
+        (answered(record(), YES, ADE, LATER), "not about an approval"),
+        (answered(record(), Answer("accept", "accept"), ADE, LATER), "not about an approval"),
+    ):
+        found = clarify.verify(receipt_of(signing, decided), keys=signing.jwks)
+        assert (bool(found), found.problem) == (False, None)
+        assert said in str(found.not_approved)
+
+
+def test_audience_issuer_and_age_are_checked(signing: Signing) -> None:
+    now = NOW + (time.time() - NOW.timestamp()) * timedelta(seconds=1)
+    receipt = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), now))
+    keys = signing.jwks
+    assert clarify.verify(receipt, keys=keys, audience="planner", issuer="urn:clarify:here", max_age=60)
+    assert "for 'planner'" in str(clarify.verify(receipt, keys=keys, audience="other").problem)
+    assert "issued by" in str(clarify.verify(receipt, keys=keys, issuer="urn:clarify:there").problem)
+    old = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), now - timedelta(minutes=20)))
+    assert clarify.verify(old, keys=keys, max_age=1800)
+    assert "at most 900 s" in str(clarify.verify(old, keys=keys, max_age=900).problem)
+
+
+def test_old_keys_still_verify(signing: Signing, tmp_path: Path) -> None:
+    receipt = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), LATER))
+    before = [KnownKey(each, NOW) for each in signing.jwks["keys"]]
+    renewed = Signing(KeyPlace(tmp_path / "new.pem"), "urn:clarify:here", NOW, before)
+    assert renewed.load(create=True)
+    assert len(renewed.jwks["keys"]) == 2
+    assert clarify.verify(receipt, keys=renewed.jwks)
+
+
+# -- RFC 8785 ----------------------------------------------------------------------------------------------------------
+
+
+def test_canonical_form_is_that_of_rfc8785() -> None:
+    rng = random.Random(1)  # noqa: S311 - a test's
+    numbers = [struct.unpack("d", rng.randbytes(8))[0] for _ in range(3000)]
+    numbers = [each for each in numbers if abs(each) < float("inf")]
+    numbers += [10.0**n for n in range(-30, 31)] + [0.0, -0.0, 5e-324, 1e21, 123456789012345680000.0]
+    texts = {"\ue000": 1, "\U0001f600": 2, 'a\x7f\u2028\x01"\\/': [True, None, 1.5, "é"]}
+    for value in (*numbers, texts, [], {}, "", 2**53 - 1):
+        assert clarify.canonical(value) == rfc8785.dumps(value).decode()
+    for value in (2**53, float("nan"), {1: 2}, {3}):
+        with pytest.raises(ValueError, match=r"beyond|finite|name|JSON"):
+            clarify.canonical(value)
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53), 10**400])
+def test_integer_that_programs_round_is_refused(value: int) -> None:
+    assert "Send it as a string" in str(trouble_with({"a": [{"b": value}]}))
+    assert trouble_with({"a": [{"b": value - (1 if value > 0 else -1)}]}) is None or abs(value) > 2**53
