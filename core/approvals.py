@@ -191,6 +191,8 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
         lapsed=asked.approvals or (),
     )
     after = asked.model_copy(update={"edits": (*(asked.edits or ()), edit), "approvals": None})
-    if (trouble := trouble_with(after.arguments)) is not None:
+    # What the agent sent to an earlier release may have an integer that is refused today.
+    trouble = trouble_with(after.arguments, exact=False) or trouble_with(edit.changed)
+    if trouble is not None:
         raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
     return record.model_copy(update={"aaep": after})

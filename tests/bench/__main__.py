@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import budget, contention, speeds, starting, throughput
+from tests.bench import budget, contention, receipts, speeds, starting, throughput
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
@@ -36,6 +36,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "post": partial(speeds.posted, questions=4 * many),
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
+        "receipt": partial(receipts.receipts, times=40 * many),
         "kills": partial(speeds.after_kills, kills=1 if quick else 20),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
         "import": partial(starting.imports, rounds=1 if quick else 9),

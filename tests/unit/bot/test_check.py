@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from filelock import FileLock
 from pydantic import SecretStr
 from typer.testing import CliRunner
@@ -26,6 +28,7 @@ from bot.people.directory import People
 from bot.producers.check import check_producers
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings
+from bot.signing import KeyPlace, jwk_of
 from bot.workspace import Workspace
 from bot.workspace.seed import (
     ADE,
@@ -170,6 +173,7 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         "configuration",
         "ledger.directory",
         "storage.path",
+        "trust",
         "http.listen",
         "SLACK_BOT_TOKEN",
         "SLACK_BOT_TOKEN scopes",
@@ -427,7 +431,7 @@ def test_manifest_has_what_people_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 10 checks failed.")]
+    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 11 checks failed.")]
 )
 async def test_check_command_exit_code(
     workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
@@ -753,3 +757,22 @@ async def test_check_tells_that_a_calendar_cannot_be_read(
     assert not result.ok
     assert result.text == "the calendar cannot be read: it returned HTTP 404: the address may be out of date"
     assert result.fix == "check the value of FEED"
+
+
+async def test_check_says_which_key_signs_receipts(configure: Configure) -> None:
+    settings = configure()
+
+    def said() -> CheckResult:
+        return next(each for each in check_machine(settings) if each.subject == "trust")
+
+    file = settings.file.parent / "clarify-signing.pem"
+    assert (said().ok, f"the first start makes the key that signs receipts, {file}") == (True, said().text)
+    kid = jwk_of(KeyPlace(file).read(create=True).public_key())["kid"]
+    assert said().ok
+    assert f"signed with the key {kid} in {file}" in said().text
+    file.chmod(0o644)
+    assert (said().ok, said().fix) == (False, f"chmod 600 {file}")
+    file.write_bytes(
+        generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    assert (said().ok, said().text) == (False, f"the signing key {file} is not an Ed25519 key")

@@ -48,6 +48,7 @@ def test_export_says_who_asked_who_answered_when_through_what(prompt: Prompt) ->
         "user": None,
         "response": "PKCE",
         "rationale": None,
+        "receipt": None,
         "reply": None,
     }
 
