@@ -5,6 +5,7 @@
   everything and the arguments were never edited.
 * Each person counts once. Two people are different if both their Slack ids and the names that agents get differ.
 * One reject decides, also if its person accepted before.
+* Where the route wants a reason, an accept without one does not count. A reject never needs one.
 
 Pure.
 """
@@ -30,12 +31,14 @@ from core.clarification import (
     answered,
     renewed,
 )
-from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotSeen, NotToldApart
+from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotSeen, NotToldApart, ReasonWanted
 from core.records import with_whole_numbers
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 MOST_APPROVALS = 5
+LEAST_REASON = 10  # characters of a reason, without what surrounds it
+Reason = Literal["never", "high", "always"]
 ARGUMENTS_LIMIT = 262_144  # bytes of JSON
 _DEEPEST = 20
 _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the lock
@@ -56,14 +59,15 @@ def effective_risk(claimed: str | None, at_least: Risk | None) -> str | None:
     return RISKS[max(RISKS.index(at_least), RISKS.index(claimed) if claimed in RISKS else 0)]
 
 
-def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int]) -> Ask:
-    """Raises the risk of a confirmation to its route's `at_least`, and its approvals to those `needed` for that risk."""
+def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int], reason: Reason = "never") -> Ask:
+    """Raises the risk of a confirmation to its route's `at_least`, and its approvals to those `needed` for that risk.
+    `reason`: of which risk an accept needs a reason.
+    """
     confirmation = ask.confirmation
     if confirmation is None:
         return ask
     risk = effective_risk(confirmation.risk_level, at_least)
-    # No risk counts as medium, an unknown word as high.
-    rank = 1 if risk is None else RISKS.index(risk) if risk in RISKS else len(RISKS) - 1
+    rank = risk_rank(risk)
     bound = max(needed[each] for each in RISKS[: rank + 1])
     people = max(bound, ask.approvals_needed or 1)
     return replace(
@@ -71,7 +75,19 @@ def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int]) -> Ask:
         confirmation=replace(confirmation, risk_level=risk),
         claimed_risk=(confirmation.risk_level or "not said") if risk != confirmation.risk_level else None,
         approvals_needed=people if people > 1 else None,
+        reason_wanted=reason == "always" or (reason == "high" and RISKS[rank] == "high") or None,
     )
+
+
+def risk_rank(risk: str | None) -> int:
+    """Returns the place of a risk in `RISKS`. No risk counts as medium, an unknown word as high."""
+    return 1 if risk is None else RISKS.index(risk) if risk in RISKS else len(RISKS) - 1
+
+
+def check_reason(asked: Aaep, reason: str | None) -> None:
+    """Raises ReasonWanted if an accept with this reason does not count."""
+    if asked.reason_wanted and len(" ".join((reason or "").split())) < LEAST_REASON:
+        raise ReasonWanted(LEAST_REASON)
 
 
 def check_seen(record: Clarification, version: str | None, *, shown_whole: bool = True) -> None:
@@ -101,9 +117,11 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
         CountsOnce: the same person accepted before.
         NotToldApart: several people must accept, and we do not know who this is.
         ConsentRefused: several people must accept, which they can only do in Slack.
+        ReasonWanted: the route wants a reason.
         AnswerRejected: the edit of the arguments is not allowed.
         NotOpen: it can no longer be answered.
     """
+    check_reason(record.asked, answer.rationale)
     at = max(at, record.asked_last)
     if answer.changed:
         record = _edited(record, answer.changed, decider, at)

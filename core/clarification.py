@@ -197,7 +197,8 @@ class Aaep(Record):
 
     `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
     last of them; `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
-    `claimed_risk`: what the agent said, where its route raised that. See `core.approvals`.
+    `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason. See
+    `core.approvals`.
     """
 
     producer: str | None = None
@@ -254,6 +255,7 @@ class Aaep(Record):
     approvals: tuple[Approval, ...] | None = None
     too_few: Count | None = None
     edits: tuple[Edit, ...] | None = None
+    reason_wanted: bool | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -519,6 +521,7 @@ class Ask:
     direct: Direct | None = None
     claimed_risk: str | None = None
     approvals_needed: int | None = None
+    reason_wanted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

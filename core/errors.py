@@ -10,7 +10,8 @@
     ├── MaxRoundsExceeded*  a follow-up after the last round; people have it now
     ├── AgentError          a responder gave no usable answer
     ├── AnswerRejected      the answer does not fit the question
-    │   └── ConsentRefused      an action that cannot be accepted in this way
+    │   ├── ConsentRefused      an action that cannot be accepted in this way
+    │   └── ReasonWanted        an accept without a reason, where its route wants one
     ├── NotCounted          an accept that does not count
     │   ├── CountsOnce          the same person accepted before; another person must
     │   ├── NotToldApart        several must accept, and we do not know who this is
@@ -105,6 +106,17 @@ class ConsentRefused(AnswerRejected):
         super().__init__(
             f"{clarification_id} needs approval, which people give in Slack, on its card. "
             "Here you can only reject it: “reject”, or “reject:” and a reason."
+        )
+
+
+class ReasonWanted(AnswerRejected):
+    """The message is for the person, who may be anywhere."""
+
+    code = "REASON_WANTED"
+
+    def __init__(self, least: int) -> None:
+        super().__init__(
+            f"To accept this, give a reason of at least {least} characters: “accept: because …”, or click Accept on its card."
         )
 
 

@@ -98,6 +98,7 @@ _QUESTION_FIELDS = frozenset(
         "approvals_needed",
         "approvals",
         "edits",
+        "reason_wanted",
     }
 )
 # What the seal of a decision covers: all but what follows a decision, such as its delivery.

@@ -241,8 +241,9 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
     if extra := extra_words(wanted):
         yield _indented(extra)
     yield f"{silence_words(wanted)}."
+    reason = ", and give a reason" if asked.reason_wanted else ""
     ways = {
-        "accept": "To accept: click Accept on its card in Slack (or here, with [shell] consent = true).",
+        "accept": f"To accept: click Accept on its card in Slack{reason} (or here, with [shell] consent = true).",
         "reject": f"To reject: there, or clarify answer {record.id} reject",
     }
     for decision in wanted.allowed:

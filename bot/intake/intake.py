@@ -234,11 +234,11 @@ class Intake:
             _log.warning("question left to the leader", event_id=token, reason=str(error))
 
     def _bounded(self, ask: Ask) -> Ask:
-        """Returns the question; a confirmation with the least risk and the approvals that its route requires."""
+        """Returns the question; a confirmation with the least risk, the approvals and the reason that its route requires."""
         if ask.confirmation is None:
             return ask
         route = self.audiences.route_of(Audience(ask.agent_id))
-        return bounded(ask, route.risk_at_least, route.approvals.by_risk)
+        return bounded(ask, route.risk_at_least, route.approvals.by_risk, route.reason)
 
     async def _replies_known(self, item: Incoming) -> None:
         """Waits until it is known which answers the session's agent has.

@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.approvals import MOST_APPROVALS, RISKS, Risk
+from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, agent_key
 from core.hours import Hours
 from core.workflow import Speaker
@@ -561,6 +561,8 @@ class RouteSettings(SettingsTable):
     """
     risk_at_least: Risk | None = None
     """Raises the risk that agents claim."""
+    reason: Reason = "never"
+    """Of which risk **Accept** wants a reason, of at least ten characters."""
     broadcast: Literal["all", "first"] = "all"
     """Which open questions of a session the channel shows, besides its thread: all, or only the first; the others
     then show there once they escalate.

@@ -36,7 +36,7 @@ from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
 from bot.views import phrases
 from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
-from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
+from bot.views.forms import SubmissionErrors, full_view, message_modal, read_accept, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
@@ -120,7 +120,7 @@ class Answering:
 
         def read(record: Clarification) -> Answer:
             if press.verb == "accept":
-                return answers.from_decision(record.asked, press.verb)
+                return read_accept(sent.values, record)
             return read_submission(sent.values, record, press.arg)
 
         person, place, now = sent.person, sent.place, self.clock.now()
@@ -265,7 +265,8 @@ class Answering:
         def read(record: Clarification) -> Answer:
             if press.verb in {"yes", "no"}:
                 return answers.from_yes_no(record.asked, press.verb == "yes")
-            if press.verb == "accept" and not shows_whole(record):  # a card of an earlier release
+            # A card of an earlier release, or a reason is wanted.
+            if press.verb == "accept" and (record.asked.reason_wanted or not shows_whole(record)):
                 raise NotShownWhole(record)
             if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
                 return answers.from_decision(record.asked, press.verb)
