@@ -112,9 +112,7 @@ class ConsentRefused(AnswerRejected):
 
 
 class ReasonWanted(AnswerRejected):
-    """The message is for the person, who may be anywhere."""
-
-    code = "REASON_WANTED"
+    """Has the code of AnswerRejected: with a reason, the answer would fit."""
 
     def __init__(self, least: int) -> None:
         super().__init__(
