@@ -194,6 +194,9 @@ def hint(asked: Aaep) -> str:
         return _hint_for_form(form)
     if decisions := _decisions(asked):
         either = " or ".join(decisions)
+        if asked.reason_wanted and "accept" in decisions:
+            reject = "Reply with reject, or with" if "reject" in decisions else "Reply with"
+            return f"{reject} accept: and your reason, in at least 10 characters (accept: as we agreed)."
         return f"Reply with {either}; a reason may follow a colon ({decisions[-1]}: as we agreed)."
     ways: list[str] = []
     if "multiple_choice" in asked.kinds and asked.choices:

@@ -87,6 +87,8 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
         claims["other"] = _short(other)
     if asked.is_consent and is_answered and digest is not None:
         claims["arguments_sha256"] = digest
+    if asked.requested_by is not None:
+        claims["requested_by"] = {"by": asked.requested_by.by, "pinned": asked.requested_by.pinned}
     if asked.edits:
         claims["edits"] = _edits(asked)
     by = asked.decided_by if is_answered else closing.from_ if closing else None

@@ -14,7 +14,7 @@ from bot.views.records import record_json
 from bot.views.wording import ASK_AGAIN, whole_words
 from core import answers
 from core.aaep import whole_characters
-from core.approvals import version_of
+from core.approvals import check_reason, version_of
 from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key, answer_of
 from core.errors import AnswerRejected, BadInput, ConsentRefused
 from core.hub import Request
@@ -95,6 +95,7 @@ async def answer(
     decider = shell.decider(role)
     record, version = await one(shell, name), None
     if _is_consent(record, said):
+        check_reason(record.asked, _reads(said)(record).rationale)
         _ask_back(shell, record, decider, yes=yes)
         # Pins the round and the arguments that the person read: a newer round may be another action.
         seen, version = record.round if seen is None else seen, version_of(record.asked)
@@ -206,7 +207,8 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
         BadInput, typer.Abort: see `Shell.ask_back`.
     """
     wanted = record.asked.confirmation
-    if wanted is None or not decider.may_accept or record.asked.needed > 1:
+    asked = record.asked
+    if wanted is None or not decider.may_accept or asked.needed > 1 or asked.four_eyes is not None:
         raise ConsentRefused(record.id)
     if not yes:
         shell.ask_back(ASK_AGAIN, reading=whole_words(wanted))

@@ -17,6 +17,7 @@ from bot.views.wording import (
     decided_plainly,
     extra_words,
     missing_words,
+    requester_words,
     risk_words,
     round_of,
     sentence,
@@ -233,7 +234,7 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
     yield Cell(risk_words(wanted), style="yellow")
     if warning := warning_words(wanted):
         yield Cell(warning, style="bold red")
-    for more in (too_few_words(asked), missing_words(asked)):
+    for more in (too_few_words(asked), missing_words(asked), requester_words(asked, inert.named)):
         if more:
             yield Cell(more, style="yellow")
     if with_what := argument_words(wanted.arguments):
@@ -241,8 +242,9 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
     if extra := extra_words(wanted):
         yield _indented(extra)
     yield f"{silence_words(wanted)}."
+    reason = ", and give a reason" if asked.reason_wanted else ""
     ways = {
-        "accept": "To accept: click Accept on its card in Slack (or here, with [shell] consent = true).",
+        "accept": f"To accept: click Accept on its card in Slack{reason} (or here, with [shell] consent = true).",
         "reject": f"To reject: there, or clarify answer {record.id} reject",
     }
     for decision in wanted.allowed:

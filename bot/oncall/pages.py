@@ -16,7 +16,7 @@ import structlog
 
 from bot.delivery.messages import DELETED, Fresh, InFlight, MessageRow, put
 from bot.delivery.messenger import MessageOutcome
-from bot.oncall.incidents import Group, Incidents, append, moment
+from bot.oncall.incidents import Group, Incident, Incidents, append, moment
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
@@ -176,9 +176,9 @@ class Pages:
         """Store a page with all its messages; durable when this returns. Without destinations, only log that it failed. A page
         that reaches nobody has failed too.
 
-        In the channel of a handoff's card, the card is the page while it is not posted; later pages go into its thread.
+        In the channel of its card, a page goes into the card's thread. A handoff's card is the page while it is not posted.
         """
-        now, notice = self.clock.now(), self._notice_of(batch)
+        now, about = self.clock.now(), self._only(batch)
         happenings = [
             (incident, happening(now, step))
             for incident, step in batch.items
@@ -192,7 +192,7 @@ class Pages:
                 append(tx, incident, happening, page)
             if page is None:
                 return ()
-            card = _card(tx, notice) if notice is not None else None
+            card = _card(tx, about) if about is not None else None
             sendings = tuple(_sending(page, batch, each, card) for each in batch.destinations)
             tx.many(
                 """insert into page_sendings (page, via, target, mentions, message)
@@ -210,10 +210,10 @@ class Pages:
                     self.incidents.touch([each.incident])
         return sendings
 
-    def _notice_of(self, batch: Batch) -> str | None:
-        """The key of the message in a session's thread that a page is about, if it is about one event."""
+    def _only(self, batch: Batch) -> Incident | None:
+        """The incident that a page is about, if it is one."""
         each = self.incidents.open(batch.items[0].incident) if len(batch.items) == 1 else None
-        return each.incident.notice_key if each is not None and each.incident.clarification is None else None
+        return None if each is None else each.incident
 
     def watch(self, sending: Sending) -> None:
         """Set the deadline of a message that was handed to delivery."""
@@ -330,10 +330,12 @@ class Pages:
         return list(found.values())
 
     async def older(self, key: str) -> list[Lane]:
-        """The earlier pages to the target of `key` that share an incident with it."""
+        """The earlier pages to the target of `key` that share an incident or a question with it."""
         rows = await self.store.read(
             """select distinct m.key, m.target, m.channel, m.ts from page_sendings new
-               join page_items i on i.page = new.page join page_items j on j.incident = i.incident
+               join page_items i on i.page = new.page join incidents x on x.id = i.incident
+               join incidents y on y.id = x.id or y.clarification = x.clarification
+               join page_items j on j.incident = y.id
                join page_sendings old on old.page = j.page and old.via = 'slack' and old.target = new.target
                join messages m on m.key = old.message
                where new.message = :key and old.page < new.page and m.final = 0 and m.failed is null""",
@@ -342,16 +344,22 @@ class Pages:
         return [_lane(row) for row in rows]
 
     async def is_covered(self, key: str, *, posted: bool) -> bool:
-        """Whether newer pages to the same target cover all open incidents of `key`. If `key` is `posted`, only posted ones
-        count.
+        """Whether other pages to the same target cover all open incidents of `key`: newer ones about them or, of a card
+        or reminder that cannot be posted, about another one of its question, or any about the escalated question. If
+        `key` is `posted`, only posted ones count; else also those whose failure is one of the incident's own step.
         """
         row = await self.store.read_one(
             """select count(*) as open, count(case when exists (
-                 select 1 from page_items j join page_sendings s on s.page = j.page
-                 left join messages m on m.key = s.message
-                 where j.incident = i.incident and s.via = 'slack' and s.target = mine.target
-                   and j.page > i.page and coalesce(m.failed, :deleted) = :deleted
-                   and (m.ts is not null or :posted = 0))
+                 select 1 from incidents y join page_items j on j.incident = y.id
+                 join page_sendings s on s.page = j.page left join messages m on m.key = s.message
+                 where (y.id = x.id or (y.clarification = x.clarification and y.closed_at is null
+                     and substr(x.key, 1, 17) in ('unplaceable:card:', 'unplaceable:nudge')
+                     and (y.kind = 'escalated'
+                       or substr(y.key, 1, 17) in ('unplaceable:card:', 'unplaceable:nudge'))))
+                   and s.via = 'slack' and s.target = mine.target
+                   and (j.page > i.page or (x.id <> y.id and y.kind = 'escalated'))
+                   and coalesce(m.failed, :deleted) = :deleted
+                   and (m.ts is not null or (:posted = 0 and j.step is not null)))
                  then 1 end) as covered
                from page_sendings mine join page_items i on i.page = mine.page
                join incidents x on x.id = i.incident
@@ -473,13 +481,20 @@ def _destination(via: str, row: Row) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
-def _card(tx: Tx, key: str) -> Row | None:
-    return tx.one("select * from messages where key = :key and failed is null", key=key)
+def _card(tx: Tx, incident: Incident) -> Row | None:
+    """The card of an incident's question, if it is posted; else the message about the same event."""
+    if incident.clarification is None:
+        return tx.one("select * from messages where key = :key and failed is null", key=incident.notice_key)
+    return tx.one(
+        """select * from messages where kind = 'card' and clarification = :clarification and ts is not null
+             and failed is null order by round desc limit 1""",
+        clarification=incident.clarification,
+    )
 
 
 def _sending(page: int, batch: Batch, to: Destination, card: Row | None) -> Sending:
     message = f"page:{page}:{to.target}" if to.via == "slack" else None
-    if card is not None and to.via == "slack" and to.target == card["target"]:
+    if card is not None and to.via == "slack" and to.target == (card["channel"] or card["target"]):
         to = replace(to, thread=(card["producer"], card["session_id"]))
         if card["kind"] == "handoff" and card["ts"] is None and card["intent_at"] is None:
             message = card["key"]

@@ -384,6 +384,8 @@ class Policies:
         about = self._about(incident)
         route = self._route(incident, about)
         place = None if route is None else route.channel
+        if kind == "thread" and about is None and incident.kind == "escalated":
+            place = None  # it was answered meanwhile
         if kind == "thread":
             session = None if about is None else self.audiences.thread(about)
             return [] if place is None else [Destination("slack", place, session, people, is_thread=True)]

@@ -36,12 +36,12 @@ from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
 from bot.views import phrases
 from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
-from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
+from bot.views.forms import SubmissionErrors, full_view, message_modal, read_accept, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
 from core import answers
-from core.approvals import check_seen
+from core.approvals import check_four_eyes, check_seen
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
@@ -120,7 +120,7 @@ class Answering:
 
         def read(record: Clarification) -> Answer:
             if press.verb == "accept":
-                return answers.from_decision(record.asked, press.verb)
+                return read_accept(sent.values, record)
             return read_submission(sent.values, record, press.arg)
 
         person, place, now = sent.person, sent.place, self.clock.now()
@@ -167,8 +167,7 @@ class Answering:
         seen = self.index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
-        needed = seen.asked.needed
-        decider = await self.access.decider(person, several=needed > 1)
+        decider = await self.access.decider_of(person, seen)
         record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
         return Recorded(record)
 
@@ -265,7 +264,8 @@ class Answering:
         def read(record: Clarification) -> Answer:
             if press.verb in {"yes", "no"}:
                 return answers.from_yes_no(record.asked, press.verb == "yes")
-            if press.verb == "accept" and not shows_whole(record):  # a card of an earlier release
+            # A card of an earlier release, or a reason is wanted.
+            if press.verb == "accept" and (record.asked.reason_wanted or not shows_whole(record)):
                 raise NotShownWhole(record)
             if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
                 return answers.from_decision(record.asked, press.verb)
@@ -303,6 +303,7 @@ class Answering:
         if press.verb == "answer":
             return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         check_seen(record, press.version)  # every page must show the same arguments
+        check_four_eyes(record, await self.access.decider_of(person, record))
         return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
 
     def _whole(self, record: Clarification, press: Press) -> View:

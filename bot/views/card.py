@@ -496,18 +496,19 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
 
 def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
     """Yields a button for each decision that the agent accepts. With high stakes, Accept asks for confirmation. On a
-    `cut` card it opens the whole action instead, which also asks.
+    `cut` card, or where a reason is wanted, it opens the whole action instead, which also asks.
     """
+    opens = cut or bool(shown.asked.reason_wanted)
     for decision in wanted.allowed:
         accepts = decision == "accept"
         version = version_of(shown.asked) if accepts and shown.asked.direct is not None else ""
         press = Press(decision, shown.record.id, shown.number, version)
         yield button(
-            replace(press, verb="review", arg=f"1.{version}") if accepts and cut else press,
+            replace(press, verb="review", arg=f"1.{version}") if accepts and opens else press,
             LABELS[decision],
             f"{LABELS[decision]}: {inert.visible_line(wanted.action, prose=True)}",
             style="primary" if accepts else "danger",
-            dialog=_dialog(wanted) if accepts and wanted.asks_twice and not cut else None,
+            dialog=_dialog(wanted) if accepts and wanted.asks_twice and not opens else None,
         )
 
 

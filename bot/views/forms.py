@@ -72,6 +72,7 @@ from bot.views.wording import (
     people_words,
     plain_stakes,
     reply_words,
+    requester_words,
     risk_words,
     round_of,
     until_words,
@@ -79,9 +80,9 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import DECISIONS, Confirmation, Decision
-from core.approvals import check_seen, version_of
+from core.approvals import LEAST_REASON, check_reason, check_seen, version_of
 from core.clarification import Aaep, Answer, Approval, Clarification, Edit
-from core.errors import AnswerRejected
+from core.errors import AnswerRejected, ReasonWanted
 from core.lists import Page, page_of
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
@@ -115,6 +116,7 @@ _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
 _ONE_OF_SEVERAL = "Fill in one of these."
 _CHOICE_OR_OWN = "Pick a choice or write your own."
+_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters."
 _TOO_MANY = "Fill in only one of these, and clear the others."
 
 
@@ -206,8 +208,9 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
 
     wanted = shown.asked.confirmation
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
+    why = (_reason_input(shown, optional=False),) if is_last and shown.asked.reason_wanted else ()
     return View(
-        _page(on, press, stakes),
+        (*_page(on, press, stakes), *why),
         ACCEPT_CALLBACK,
         (Press("accept", record.id, shown.number, version) if is_last else press(on.number)).pack(),
         title=ASK_AGAIN,
@@ -283,7 +286,7 @@ def _one_of(asked: Aaep) -> str:
 
 
 def _read_decision(values: Mapping[str, Any], record: Clarification, version: str) -> Answer:
-    """A decision is required, a reason is optional. Edited arguments count if the action is accepted."""
+    """A decision is required, a reason only where accepting wants one. Edited arguments count if the action is accepted."""
     asked = record.asked
     decided, why = _field_values(values, DECISION_BLOCK), _field_values(values, RATIONALE_BLOCK)
     found = next((each for each in DECISIONS if decided == [each]), None)
@@ -293,6 +296,8 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
         answer = answers.from_decision(asked, found, "".join(why))
     except AnswerRejected as error:
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
+    if found == "accept":
+        _check_reason(asked, answer)
     if found != "accept" or not _changeable(asked):
         return answer
     check_seen(record, version)
@@ -300,6 +305,26 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
     if errors:
         raise SubmissionErrors(errors)
     return replace(answer, changed=changed) if changed else answer
+
+
+def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
+    """Returns the accept that a submitted `accept_modal` gives.
+
+    Raises:
+        SubmissionErrors: it wants a longer reason.
+        AnswerRejected: the action cannot be accepted, or the reason is too long.
+    """
+    reason = "".join(_field_values(values, RATIONALE_BLOCK))
+    answer = answers.from_decision(record.asked, "accept", reason)
+    _check_reason(record.asked, answer)
+    return answer
+
+
+def _check_reason(asked: Aaep, answer: Answer) -> None:
+    try:
+        check_reason(asked, answer.rationale)
+    except ReasonWanted as error:
+        raise SubmissionErrors({RATIONALE_BLOCK: _REASON_TOO_SHORT}) from error
 
 
 def _changeable(asked: Aaep) -> dict[str, Input]:
@@ -408,6 +433,8 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
         yield f"{'Summary' if asked.confirmation else 'Details'}: {words(asked.summary_detailed)}"
     if shown.topic:
         yield f"Topic: {shown.topic}"
+    if said := requester_words(asked):
+        yield Section(Words(said, live=True))
     if asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
     if asked.expires_at:
@@ -485,10 +512,26 @@ def _types_choices(asked: Aaep) -> bool:
 def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, ...]:
     """Returns the inputs for the decision, without a default, and for a reason."""
     offered = tuple((LABELS[decision], decision) for decision in allowed)
-    hint = f"Sent to the agent with your decision. Up to {_TEXT_LIMIT:,} characters."
     return (
         Input(DECISION_BLOCK, "Your decision", "radio_buttons", options=offered),
-        Input(RATIONALE_BLOCK, "Reason", "plain_text_input", optional=True, hint=hint, most=_most(shown)),
+        _reason_input(shown, optional=True),
+    )
+
+
+def _reason_input(shown: Round, *, optional: bool) -> Input:
+    """Returns the input for a reason. `optional`: also for a reject, which needs none."""
+    wanted = shown.asked.reason_wanted
+    least = f" At least {LEAST_REASON} characters{' to accept it' if optional else ''}." if wanted else ""
+    hint = f"Sent to the agent with your decision.{least} Up to {_most(shown):,} characters."
+    few = 0 if optional else LEAST_REASON
+    return Input(
+        RATIONALE_BLOCK,
+        "Reason",
+        "plain_text_input",
+        optional=optional,
+        hint=hint,
+        most=_most(shown),
+        least=few,
     )
 
 

@@ -59,11 +59,14 @@ class Doomed(Life):
 
 @dataclass(frozen=True)
 class Plan:
-    """Die at step `at`, counted from SIGUSR1. The step's name goes to `epitaph`; those before it, too, where `all`."""
+    """Die at step `at`, counted from SIGUSR1, or from the first step called `since`. The step's name goes to `epitaph`;
+    those before it, too, where `all`.
+    """
 
     at: int
     epitaph: Path
     all: bool = False
+    since: str | None = None
 
 
 class Countdown:
@@ -72,6 +75,7 @@ class Countdown:
         self._counting = False
         self._epitaph = plan.epitaph
         self._all = plan.all
+        self._since = plan.since
         self._lock = threading.Lock()
         signal.signal(signal.SIGUSR1, self._begin)
 
@@ -80,6 +84,7 @@ class Countdown:
 
     def step(self, name: str) -> None:
         with self._lock:
+            self._counting |= name == self._since
             if not self._counting:
                 return
             self._left -= 1

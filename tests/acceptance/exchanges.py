@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from bot.workspace.controls import controls
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
 from bot.workspace.state import Message
 from tests.acceptance.world import LONG, MinimalAgent, World, has_controls, question, went_on
@@ -211,6 +212,69 @@ class McpExchange(DirectExchange):
             assert "cannot be written yet" in str(result), result
 
 
+@dataclass
+class PagedExchange(Exchange):
+    """A question that somebody escalates, and that is answered on its card or on its page.
+
+    `clicked`: somebody did something in the direct messages, so that the page there was seen.
+    """
+
+    clicked: bool = False
+
+    async def answer(self, rng: random.Random) -> None:
+        card = await self.world.until(self.card, LONG)
+        await self._escalate()
+        await self.world.until(lambda: any(map(can_press, self.pages())), LONG)
+        if rng.random() < 0.7:
+            await super().answer(rng)
+            return
+        while has_controls(card):
+            page = next(filter(can_press, reversed(self.pages())), None)
+            self.clicked |= page is not None
+            outcome = await self.world.press(ONCALL, page, "Yes") if page is not None else None
+            if outcome is not None:
+                self.tries.append(Try(ONCALL, response=True, ok=outcome.ok))
+            if outcome is not None and outcome.ok:
+                self.world.tap("acknowledged")
+                return
+
+    async def _escalate(self) -> None:
+        workspace = self.world.workspace
+        while not self._is_escalated():
+            await self.world.until(lambda: workspace.link.connections, LONG)
+            record = self.world.record(self.token)
+            assert record is not None
+            await workspace.command(FOLAKE, AGENTS, "/clarify", f"escalate {record['id']} it is urgent")
+
+    def _is_escalated(self) -> bool:
+        record = self.world.record(self.token)
+        return record is not None and record["status"] not in {"pending", "answered"}
+
+    def pages(self) -> list[Message]:
+        """Those that stand in the direct messages of whoever is on call."""
+        return [each for each in self.world.workspace.direct(ONCALL) if f"with {self.token}?" in said(each)]
+
+    async def confirm(self) -> None:
+        await super().confirm()
+        await self.world.until(self._is_quiet)
+
+    def _is_quiet(self) -> bool:
+        """What is over is gone, or says so where the person answered it."""
+        pages = self.pages()
+        return not any(map(can_press, pages)) and (not pages or self.clicked)
+
+    def check(self) -> None:
+        super().check()
+        assert len(self.pages()) <= self.clicked, [each.text for each in self.pages()]
+        assert self._is_quiet()
+
+
+def can_press(page: Message) -> bool:
+    """Whether its rows of controls have more than links."""
+    rows = [block for block in page.blocks if block["type"] == "actions"]
+    return any("url" not in control.element for control in controls(rows))
+
+
 def check_all(world: World, exchanges: list[Exchange]) -> None:
     """Nothing lost, nothing twice, nobody alarmed, nothing said that belongs to nobody else."""
     for exchange in exchanges:
@@ -219,7 +283,9 @@ def check_all(world: World, exchanges: list[Exchange]) -> None:
     asked = [(each["id"], each["aaep"]["replyToken"], each["status"]) for each in records]
     assert len(records) == len(exchanges), f"{len(exchanges)} questions, recorded: {asked}"
     assert len(world.cards()) == len(exchanges)
-    assert not world.workspace.direct(ONCALL), [m.text for m in world.workspace.direct(ONCALL)]
+    paged = {m.ts for exchange in exchanges if isinstance(exchange, PagedExchange) for m in exchange.pages()}
+    unasked = [m.text for m in world.workspace.direct(ONCALL) if m.ts not in paged]
+    assert not unasked, unasked
     assert not world.workspace.messages(FALLBACK)
     loud = [line for line in world.logged() if line["level"] not in {"info", "warning"}]
     assert not loud, loud

@@ -10,7 +10,7 @@ import pytest
 
 from bot.workspace import Options
 from tests.acceptance.dying import Doomed
-from tests.acceptance.exchanges import DirectExchange, Exchange, McpExchange, check_all
+from tests.acceptance.exchanges import DirectExchange, Exchange, McpExchange, PagedExchange, check_all
 from tests.acceptance.world import World, a_world
 
 IMPATIENT = Options(ack_timeout=1.5)
@@ -49,22 +49,26 @@ STEPS = {"fsync", "replace", "link", "unlink", "commit", "acknowledgement"}
 STEPS |= {"Slack chat.postMessage", "Slack chat.update"}
 REPLY = {"standard": "producer POST /aaep/v1/replies", "minimal": "producer POST /messages"}
 # A tenth fewer than there are today: each commit, write and call of the way is a step.
-FEWEST = {"standard": 70, "minimal": 66, "direct": 56, "mcp": 56}
+FEWEST = {"standard": 70, "minimal": 66, "direct": 56, "mcp": 56, "paged": 140}
+# How an agent asks, or what becomes of its question, where that is another exchange.
+KINDS: dict[str, type[Exchange]] = {"direct": DirectExchange, "mcp": McpExchange, "paged": PagedExchange}
 
 
-@pytest.mark.parametrize("dialect", REPLY)
+@pytest.mark.parametrize("dialect", [*REPLY, "paged"])
 async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
     """Another database driver or HTTP client would take steps away, and the sweep below would not notice."""
+    kind = KINDS.get(dialect, Exchange)
+    dialect, steps = (dialect, STEPS) if dialect in REPLY else ("standard", {*STEPS, "Slack chat.delete"})
     async with a_world(tmp_path, dialect, IMPATIENT) as world:
         async with Doomed.at(world, NEVER, all=True) as life:
             await world.get_acquainted()
             life.arm()
-            work = asyncio.create_task(whole(Exchange(world, "rpl-1", "sess_1"), 1))
+            work = asyncio.create_task(whole(kind(world, "rpl-1", "sess_1"), 1))
             assert not await life.died_before(work)
             assert await life.survived()
         met = set((world.folder / "epitaph.txt").read_text().splitlines())
         assert {
-            f"{when} {step}" for when in ("before", "after") for step in STEPS | {REPLY[dialect]}
+            f"{when} {step}" for when in ("before", "after") for step in steps | {REPLY[dialect]}
         } - met == set()
 
 
@@ -76,23 +80,26 @@ async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
         ("minimal", 12),
         ("direct", 12),
         ("mcp", 12),
+        ("paged", 24),
         pytest.param("standard", 1, marks=pytest.mark.long),
         pytest.param("minimal", 1, marks=pytest.mark.long),
         pytest.param("direct", 1, marks=pytest.mark.long),
         pytest.param("mcp", 1, marks=pytest.mark.long),
+        pytest.param("paged", 1, marks=pytest.mark.long),
     ],
 )
 async def test_kill_at_every_step_from_question_to_updated_card(
     tmp_path: Path, dialect: str, every: int
 ) -> None:
-    """At each n-th step: both dialects take the same steps but for the reply, which a direct asker fetches."""
-    direct: dict[str, type[Exchange]] = {"direct": DirectExchange, "mcp": McpExchange}
-    kind = direct.get(dialect, Exchange)
+    """At each n-th step: both dialects take the same steps but for the reply, which a direct asker fetches. A question
+    that is paged takes more: its page is posted, and deleted once it is answered elsewhere.
+    """
+    kind = KINDS.get(dialect, Exchange)
 
     async def one(number: int) -> int:
         folder = tmp_path / str(number)
         await asyncio.to_thread(folder.mkdir)
-        async with a_world(folder, "standard" if dialect in direct else dialect, IMPATIENT) as world:
+        async with a_world(folder, "standard" if dialect in KINDS else dialect, IMPATIENT) as world:
             return await sweep(world, number, SIDE_BY_SIDE * every, kind)
 
     async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.exchanges import Exchange, check_all
+from tests.acceptance.exchanges import Exchange, PagedExchange, check_all
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import AGENTS_BY_DIALECT, World, a_world
 from tests.kit.lives import Life
@@ -48,6 +48,9 @@ MOMENTS = (
     Moment("chat.update", 0.05),
     Moment("chat.update", 0.1, "delay:0.06"),
     Moment("chat.update", 0.1, "accept_then_delay:0.1"),
+    Moment("chat.delete", 0.05),
+    Moment("chat.delete", 0.1, "delay:0.06"),
+    Moment("chat.delete", 0.1, "accept_then_delay:0.1"),
     Moment("apps.connections.open", 0.1),
     Moment("conversations.replies", 0.05),
 )
@@ -120,8 +123,8 @@ async def soon_or(soon: asyncio.Event, seconds: float) -> None:
 
 
 def new_exchange(world: World, token: str, exchanges: list[Exchange], rng: random.Random) -> Exchange:
-    """A question of a session of its own, or a further one of the last session."""
-    exchange = Exchange(world, token, f"sess_{token}")
+    """A question of a session of its own, or a further one of the last session; some of them are paged."""
+    exchange = (PagedExchange if rng.random() < 0.3 else Exchange)(world, token, f"sess_{token}")
     if exchanges and rng.random() < 0.25:
         exchange.session, exchange.alone = exchanges[-1].session, False
         exchanges[-1].alone = False

@@ -28,7 +28,7 @@ from tests.kit.databases import Server, Wire
 from tests.kit.lives import Life
 from tests.kit.processes import Said, command
 from tests.kit.until import until
-from tests.kit.world import World, controls, environment, said, scene
+from tests.kit.world import World, config, controls, environment, said, scene
 
 TAKEOVER = 10.0  # seconds after the leader's last sign of life
 
@@ -243,6 +243,75 @@ async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_put
     await arrives(stage, "chat.update")
     assert controls(stage.cards()[0])
     assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full"]
+
+
+def paged_every(stage: World, every: str) -> None:
+    """From now on whoever is on call is paged again and again."""
+    text = config(
+        stage.producer.url, more=f'steps = [{{after = "0s", notify = ["dm"], every = "{every}"}}]\n'
+    )
+    stage.configure(text)
+
+
+def pages(stage: World) -> list[Message]:
+    """What stands in the direct messages of whoever is on call."""
+    return stage.workspace.direct(ONCALL)
+
+
+async def escalated(stage: World) -> tuple[Message, Message]:
+    """A question's card, and the first page about it."""
+    card = await stage.ask()
+    await stage.workspace.command(ONCALL, AGENTS, "/clarify", "escalate CLR-100001-001 nobody knows")
+    (page,) = await stage.until(lambda: pages(stage))
+    return card, page
+
+
+async def answered(stage: World, card: Message) -> None:
+    """Answered on its card, its page is over, and nobody saw it."""
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    assert (await stage.reply())["response"] is True
+    await stage.until(lambda: not pages(stage))
+
+
+@pytest.mark.parametrize(
+    ("how", "every"), [("stopped", "6s"), pytest.param("killed", "20s", marks=pytest.mark.long)]
+)
+async def test_page_whose_repeat_a_leader_posted_last_is_deleted_by_the_next_one(
+    stage: World, replicas: Replicas, how: str, every: str
+) -> None:
+    paged_every(stage, every)
+    first, second = await replicas.two()
+    card, page = await escalated(stage)
+    stage.workspace.faults.add("chat.delete", "delay:8")
+    await until(lambda: not stage.workspace.faults.pending())
+    old, new = pages(stage)
+    assert old.ts == page.ts
+    if how == "killed":
+        first.kill()
+    else:
+        assert await first.stop() == 0
+    await stage.until(lambda: old not in pages(stage))
+    assert pages(stage) == [new], "at its start, not with the next repeat"
+    await leads(second)
+    await answered(stage, card)
+
+
+@pytest.mark.long
+async def test_repeat_of_a_killed_leader_that_slack_takes_after_the_takeover_leaves_one_page(
+    stage: World, replicas: Replicas
+) -> None:
+    paged_every(stage, "20s")
+    first, second = await replicas.two()
+    card, page = await escalated(stage)
+    stage.workspace.faults.add("chat.postMessage", "drop", channel=page.channel)
+    await until(lambda: not stage.workspace.faults.pending())
+    first.kill()
+    await stage.until(lambda: [each.ts for each in pages(stage)] not in ([page.ts], []))
+    await arrives(stage, "chat.postMessage")
+    assert len(pages(stage)) > 1
+    await until(lambda: when(second, "removed a duplicate message"))
+    await stage.until(lambda: len(pages(stage)) == 1)
+    await answered(stage, card)
 
 
 async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(

@@ -16,6 +16,7 @@ LAST = -1
 # Alike pages are held back and sent together: a minute at most. Seconds, like all here.
 GATE, URGENT, NOTICED, EARLY = 70.0, 20.0, 65.0, 1.5
 _MOMENT = 0.01  # of what is written down by two at once one comes first
+_TOGETHER = 1.0  # a step's pages to several places
 LOOKED_UP = 12.0  # what finding out where to may take: a step's hours may end meanwhile
 _NOBODY = Policy("nobody", "users", (), 15 * MINUTE, ())
 
@@ -29,6 +30,20 @@ class Quiet:
     over: float
     by: str | None
     ended: float = float("inf")
+
+
+@dataclass
+class Sent:
+    """A step that was sent: as pages of its own, and in a person's list of all that waits for them.
+
+    `holders`: to whom it was to go in place of who is on call; None as well, where that may be over.
+    """
+
+    at: float
+    step: int
+    pages: list[int]
+    holders: set[str | None]
+    repeats: bool
 
 
 @dataclass
@@ -46,8 +61,9 @@ class Course:
         self._resume: Quiet | None = None  # a hand-over, or a last resort that failed
         self._holder: str | None = None
         self._held: tuple[Quiet, str | None] | None = None
-        # Of pages: to whom they were to go in place of who is on call; None as well, where that may be over.
-        self.holders: dict[int, set[str | None]] = {}
+        self.steps: list[Sent] = []
+        # Lists of what waits for somebody that repeat a step before its time, as something else in them was due.
+        self.early: dict[int, float] = {}
         self._begin(self.incident.log[0].at)
 
     def run(self, ends: float) -> None:
@@ -187,6 +203,15 @@ class Course:
 
     def _page(self, entry: Entry) -> None:
         step, at = entry.step or 0, entry.at
+        if (
+            self._sent.get(step) is not None
+            and 0 <= at - self._sent[step] < _TOGETHER
+            and entry.page is not None
+        ):
+            self._pages.add(entry.page)
+            if self.steps and self.steps[-1].step == step:
+                self.steps[-1].pages.append(entry.page)
+            return
         waits = self._quiet or self._resume
         due = self._due(step, at)
         is_early = due is None or due > at + EARLY
@@ -199,15 +224,29 @@ class Course:
             return
         due = self._due(step, at)
         if not self._jumped and (due is None or due > at + EARLY):
-            self._problem(at, f"step {step} was sent once more, due at {due}")
+            if self._is_listed(entry):
+                self.early[entry.page or 0] = at
+                due = None
+            else:
+                self._problem(at, f"step {step} was sent once more, due at {due}")
         if due is not None and step not in self._pulled:
             self.late.append(at - due)
+        repeats = any(sent.step == step for sent in self.steps)
         self._sent[step] = at
         self._lost = max(self._lost, self.facts.lives.resumed(at) - at)
         self._pulled.pop(step, None)
         self._failed.discard(step)
         self._pages.add(entry.page or 0)
-        self.holders[entry.page or 0] = {self._holder, None} if self._jumped else {self._holder}
+        holders = {self._holder, None} if self._jumped else {self._holder}
+        self.steps.append(Sent(at, step, [entry.page or 0], holders, repeats))
+
+    def _is_listed(self, entry: Entry) -> bool:
+        """Whether it is repeated in a list, which it may be early: its own repeat counts from there."""
+        step = entry.step if entry.step is not None else LAST
+        if step not in self._sent or len(self.facts.items[entry.page or 0]) < 2:
+            return False
+        kinds = {name.partition(":")[0] for name in self._policy.steps[step].notify}
+        return self._policy.steps[step].every is not None and kinds <= {"thread", "dm", "channel"}
 
     def _fail(self, entry: Entry) -> None:
         """With a page: it did not arrive. Without: there was nobody to send to."""
@@ -220,6 +259,9 @@ class Course:
                 self._resume = self._resume or self._pause(at)
                 self._sent.setdefault(LAST, at)
                 self._failed.add(LAST)
+            elif self._quiet is None and step not in self._sent:  # it would not arrive either
+                self._sent[step] = at
+                self._failed.add(step)
             return
         if self._quiet is not None or step in self._failed:
             return

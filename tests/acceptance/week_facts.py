@@ -115,6 +115,15 @@ class Lives:
                 at = again
         return at
 
+    def calm(self, due: float, slack: float, bad: list[tuple[float, float]]) -> float:
+        """The same, where nothing can be done in `bad` stretches."""
+        while (at := self.settled(due, slack)) != float("inf"):
+            ends = [end for begin, end in bad if begin < at and end > at - slack]
+            if not ends:
+                return at
+            due = max(ends)
+        return at
+
     def was_cut(self, at: float, within: float, now: float) -> bool:
         """Whether what began at `at` may not have come to its end by `now`, as it takes so long."""
         return now < at + within or any(at <= ends < at + within for _, ends in self._lives)
@@ -174,9 +183,13 @@ class Facts:
             )
         ]
         self.page_at = {page.id: page.at for page in self.pages}
+        # By page, all that it names; and that of which a step of their policy led to it.
         self.items: dict[int, list[int]] = defaultdict(list)
+        self.due_items: dict[int, list[int]] = defaultdict(list)
         for row in db.execute("select * from page_items"):
             self.items[row["page"]].append(row["incident"])
+            if row["step"] is not None:
+                self.due_items[row["page"]].append(row["incident"])
         self.sendings: dict[int, list[Sending]] = defaultdict(list)
         for row in db.execute("select * from page_sendings"):
             self.sendings[row["page"]].append(
@@ -189,6 +202,28 @@ class Facts:
                     tuple(json.loads(row["mentions"])),
                 )
             )
+        # By channel and ts: the card's name in the storage.
+        self.cards = {
+            (row["channel"], row["ts"]): row["key"]
+            for row in db.execute(
+                "select key, channel, ts from messages where kind = 'card' and ts is not null"
+            )
+        }
+
+    def escalations(self, changes: list[Change]) -> list[tuple[Change, float]]:
+        """Each escalation of a clarification, with when it was over."""
+        found: list[tuple[Change, float]] = []
+        for index, now in enumerate(changes):
+            before = changes[index - 1] if index else None
+            if now.status != "escalated" or (before is not None and before.escalated_at == now.escalated_at):
+                continue
+            after = (
+                each.at
+                for each in changes[index:]
+                if each.escalated_at != now.escalated_at or each.status != "escalated"
+            )
+            found.append((now, next(after, self.lives.end)))
+        return found
 
     def by_key(self) -> dict[str, Incident]:
         return {each.key: each for each in self.incidents.values()}

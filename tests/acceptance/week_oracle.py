@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from tests.acceptance.week_course import NOTICED, Course
 from tests.acceptance.week_facts import Facts, Incident
+from tests.acceptance.week_noise import noise
 from tests.acceptance.week_plan import HOUR, MINUTE, POLICIES, SLA
 from tests.acceptance.week_story import Act, CardAct, Change
 from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call, told_rightly
@@ -37,6 +38,7 @@ def judge(facts: Facts) -> Verdict:
     courses = _courses(facts, verdict)
     for changes in facts.changes.values():
         _attended(facts, changes, verdict)
+    _lists_are_due(facts, courses, verdict)
     _nothing_lost(facts, courses, verdict)
     _nothing_twice(facts, verdict)
     _nobody_after_acknowledging(facts, courses, verdict)
@@ -50,6 +52,7 @@ def judge(facts: Facts) -> Verdict:
     _reminders_go_to_who_has_it(facts, verdict)
     _broken_calendars_are_told(facts, verdict)
     _consent_of_different_people(facts, verdict)
+    verdict.problems += noise(facts, verdict.figures)
     verdict.figures["questions"] = len(facts.plan.questions)
     verdict.figures["lives"] = len(facts.story.lives)
     verdict.figures["pages"] = len(facts.page_at)
@@ -110,7 +113,7 @@ def _courses(facts: Facts, verdict: Verdict) -> dict[int, Course]:
     found: dict[int, Course] = {}
     known = facts.by_key()
     for changes in facts.changes.values():
-        for begins, ends in _escalations(facts, changes):
+        for begins, ends in facts.escalations(changes):
             key = f"escalated:{begins.id}:{begins.round}:{begins.escalated_at}"
             incident = known.get(key)
             if incident is None or incident.log[0].at > facts.lives.settled(begins.at, _SOON):
@@ -127,20 +130,13 @@ def _courses(facts: Facts, verdict: Verdict) -> dict[int, Course]:
     return found
 
 
-def _escalations(facts: Facts, changes: list[Change]) -> list[tuple[Change, float]]:
-    """Each, with when it was over."""
-    found: list[tuple[Change, float]] = []
-    for index, now in enumerate(changes):
-        before = changes[index - 1] if index else None
-        if now.status != "escalated" or (before is not None and before.escalated_at == now.escalated_at):
-            continue
-        after = (
-            each.at
-            for each in changes[index:]
-            if each.escalated_at != now.escalated_at or each.status != "escalated"
-        )
-        found.append((now, next(after, facts.lives.end)))
-    return found
+def _lists_are_due(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
+    """A list of what waits for somebody comes when something in it is due; it is no repeat of its own."""
+    for page in {page for course in courses.values() for page in course.early}:
+        others = [courses.get(number) for number in facts.due_items[page]]
+        verdict.figures["lists that repeat early"] += 1
+        if all(course is not None and page in course.early for course in others):
+            verdict.problems.append(f"page {page}: a list of which nothing was due")
 
 
 def _nothing_lost(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
@@ -170,7 +166,7 @@ def _failures_told(
     if all(posted.get(each.message or "", float("inf")) <= latest for each in slack):
         return
     known = facts.lives.settled(facts.page_at[page], _LANDING + 60)
-    for number in facts.items[page]:
+    for number in facts.due_items[page]:
         course = courses.get(number)
         if course is None or any(e.page == page and e.what == "failed" for e in course.incident.log):
             continue
@@ -258,7 +254,7 @@ def _nobody_after_taking(facts: Facts, verdict: Verdict) -> None:
     escalated = {number: each for number, each in facts.incidents.items() if each.kind == "escalated"}
     arrived: dict[str, list[float]] = defaultdict(list)
     for post in facts.outer.posts:
-        for number in facts.items[int(post.key.split(":")[1])] if post.key.startswith("page:") else ():
+        for number in facts.due_items[int(post.key.split(":")[1])] if post.key.startswith("page:") else ():
             if number in escalated:
                 arrived[escalated[number].clarification or ""].append(post.at)
     given_back: dict[str, list[float]] = defaultdict(list)

@@ -21,6 +21,10 @@ from core.clarification import Decider
 from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
+Spot = tuple[str, str]
+"""Channel and ts."""
+_A_MOMENT = 2.0  # seconds
+
 
 @dataclass(frozen=True)
 class SlackMessage:
@@ -31,6 +35,15 @@ class SlackMessage:
     channel: str
     ts: str
     draft: Post
+
+    @property
+    def spot(self) -> Spot:
+        return self.channel, self.ts
+
+    @property
+    def owner(self) -> str | None:
+        """Whose direct messages it is in."""
+        return f"U{self.channel[1:]}" if self.channel.startswith("D") else None
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,11 @@ class Outer:
         self.refused_outside: list[Outside] = []
         self.fetches: list[Fetch] = []
         self.landed: Callable[[SlackMessage], None] = lambda _: None
+        # By channel and ts: what a message said since when; when it was deleted; when people replied in its thread.
+        self.said: dict[Spot, list[tuple[float, str]]] = {}
+        self.deleted: dict[Spot, float] = {}
+        self.replies: dict[Spot, list[float]] = {}
+        self.frozen: set[Spot] = set()  # what Slack refused to change or delete
         self._places: dict[str, list[SlackMessage]] = {}
         self._calls = 0
 
@@ -105,12 +123,18 @@ class Outer:
             self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft
         )
         self.posts.append(post)
+        self.said[post.spot] = [(post.at, draft.text)]
         self._places.setdefault(channel, []).append(post)
         self.landed(post)
         return post
 
     def messages(self, channel: str) -> Iterator[SlackMessage]:
-        return reversed(self._places.get(channel, []))
+        """Those that stand there, the latest first."""
+        return (post for post in reversed(self._places.get(channel, [])) if post.spot not in self.deleted)
+
+    def seen_lately(self, post: SlackMessage) -> bool:
+        """Whether it stands there, or went while somebody was moving the hand towards it."""
+        return self.now() - self.deleted.get(post.spot, self.now()) <= _A_MOMENT
 
 
 class SlackGateway:
@@ -138,7 +162,35 @@ class SlackGateway:
     async def update(self, channel: str, ts: str, draft: Post) -> Outcome:
         await self._outer.wire()
         self._effect()
-        return self._outer.weather(channel) or Sent(channel, ts)
+        if (bad := self._outer.weather(channel)) is not None:
+            if isinstance(bad, Never):
+                self._outer.frozen.add((channel, ts))
+            return bad
+        if (channel, ts) in self._outer.deleted:
+            return Never("message_not_found", "message")
+        self._outer.said[channel, ts].append((self._outer.now(), draft.text))
+        self._effect()
+        return Sent(channel, ts)
+
+    async def delete(self, channel: str, ts: str) -> Outcome:
+        await self._outer.wire()
+        self._effect()
+        if (bad := self._outer.weather(channel)) is not None:
+            if isinstance(bad, Never):
+                self._outer.frozen.add((channel, ts))
+            return bad
+        lossy = self._outer.fault("lossy", channel)
+        if lossy and self._outer.plan.draw("lost", "delete", ts, self._outer.now()) < 0.5:
+            return Unknown("timeout")
+        self._outer.deleted.setdefault((channel, ts), self._outer.now())
+        self._effect()
+        return Unknown("timeout") if lossy else Sent(channel, ts)
+
+    async def replies(self, channel: str, ts: str) -> set[str] | Later | Unknown | Never:
+        await self._outer.wire()
+        if (bad := self._outer.weather(channel)) is not None:
+            return bad
+        return {f"{ts}-{number}" for number, _ in enumerate(self._outer.replies.get((channel, ts), ()))}
 
     async def open_dm(self, user: str) -> str | Later | Unknown | Never:
         await self._outer.wire()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import blake2b
@@ -223,6 +224,7 @@ class Plan:
 def make(seed: int, questions: int, restarts: int) -> Plan:
     rng = random.Random(seed)  # noqa: S311 - a plan, not a secret
     beginning, asked = BEGINNINGS[seed % len(BEGINNINGS)], _questions(rng, questions)
+    asked = tuple(sorted((*asked, *_nights(random.Random(-seed), questions)), key=lambda each: each.at))  # noqa: S311
     return Plan(
         seed,
         beginning,
@@ -250,6 +252,26 @@ def _questions(rng: random.Random, count: int) -> tuple[Question, ...]:
         for _ in range(count)
     ]
     return tuple(_question(rng, number, at) for number, at in enumerate(sorted(times)))
+
+
+def _nights(rng: random.Random, first: int) -> Iterator[Question]:
+    """For hours one person has many open questions of one policy."""
+    for night, head in enumerate(("plat", "desk", "plat")):
+        begins = rng.uniform(0, WEEK - QUIET - 8 * HOUR)
+        for number in range(first + 8 * night, first + 8 * night + 7):
+            asked = _question(rng, number, begins + rng.uniform(0, 20) * MINUTE)
+            ttl = round(rng.uniform(3, 8) * HOUR, 1)
+            fate: Fate = "never" if rng.random() < 0.6 else "on call"
+            yield replace(
+                asked,
+                agent=f"{head}-{number}",
+                issue=3000 + number // 8,
+                ttl=ttl,
+                fate=fate,
+                answer=rng.uniform(1, 3) * HOUR if fate == "on call" else None,
+                needs=0,
+                presses=(),
+            )
 
 
 def _question(rng: random.Random, number: int, at: float) -> Question:

@@ -91,6 +91,9 @@ class Story:
     overrides: list[Override] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     lives: list[tuple[float, float]] = field(default_factory=list)
+    active: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # when somebody did something in their direct messages
     jumps: list[tuple[float, float]] = field(default_factory=list)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 from tests.acceptance.week_calendar import NOBODY, Turn
-from tests.acceptance.week_course import LAST, Course
-from tests.acceptance.week_facts import Facts, Page
+from tests.acceptance.week_course import LAST, Course, Sent
+from tests.acceptance.week_facts import Facts
 from tests.acceptance.week_parties import Fetch
 from tests.acceptance.week_plan import DAY, FALLBACK, GROUPS, MINUTE, POLICIES, ROUTES, Policy, rotation_turn
 from tests.acceptance.week_story import Override
@@ -158,10 +158,13 @@ def only_who_is_on_call(facts: Facts, courses: Mapping[int, Course], figures: Co
     there is nobody the next step goes.
     """
     turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
-    for page in facts.pages:
-        course = next((courses[number] for number in facts.items[page.id] if number in courses), None)
-        if page.policy in policies and course is not None and page.id in course.holders:
-            yield from _judged(turns, policies[page.policy], page, course, figures)
+    judged: set[tuple[int, ...]] = set()
+    for course in courses.values():
+        for sent in course.steps:
+            names = tuple(sent.pages)
+            if course.incident.policy in policies and sent.pages[0] in facts.page_at and names not in judged:
+                judged.add(names)
+                yield from _judged(turns, policies[course.incident.policy], sent, course, figures)
 
 
 def told_rightly(facts: Facts, figures: Counter[str]) -> Iterator[str]:
@@ -176,26 +179,53 @@ def told_rightly(facts: Facts, figures: Counter[str]) -> Iterator[str]:
 
 
 def _judged(
-    turns: ConcurrencyLimit, policy: Policy, page: Page, course: Course, figures: Counter[str]
+    turns: ConcurrencyLimit, policy: Policy, sent: Sent, course: Course, figures: Counter[str]
 ) -> Iterator[str]:
-    sendings = [each for each in course.facts.sendings[page.id] if each.via == "slack"]
+    facts, at, names = course.facts, course.facts.page_at[sent.pages[0]], f"page {sent.pages} ({policy.name})"
+    sendings = [each for page in sent.pages for each in facts.sendings[page] if each.via == "slack"]
     called = {each.target: each.mentions for each in sendings}
     named = {user for each in sendings for user in (each.target, *each.mentions) if user[0] == "U"}
-    holders = course.holders[page.id]
-    members = turns.members_of(policy, page.step, page.at)
-    if not turns.known(policy, page.at):
+    members = turns.members_of(policy, sent.step, at)
+    if not turns.known(policy, at):
         figures["pages judged loosely"] += 1
-        if others := named - turns.anybody(policy, page.at) - members - holders:
-            yield f"page {page.id} ({policy.name}) at {page.at:.0f}: called {others}"
+        if others := named - turns.anybody(policy, at) - members - sent.holders:
+            yield f"{names} at {at:.0f}: called {others}"
         return
     figures[f"pages judged of {policy.source}"] += 1
-    may_be = turns.may_be(policy, page.at, holders)
-    if all(_called(policy, page.step, who, members, holders) != called for who in may_be):
-        yield f"page {page.id} ({policy.name}, step {page.step}) at {page.at:.0f}: called {called}, not {may_be}"
-    failed = any(e.what == "failed" and e.page == page.id for e in course.incident.log)
-    nobody = policy.source == "calendar" and may_be == {()} and page.step != LAST
+    may_be = turns.may_be(policy, at, sent.holders)
+    wanted = [_called(policy, sent.step, who, members, sent.holders) for who in may_be]
+    if _is_listed(facts, sent):
+        figures["steps in a list"] += 1
+        wanted += [{place: () for place in each if place[0] == "U"} for each in wanted]
+    also = _only_listed(facts, sent, course)
+    if all(
+        {place: to for place, to in called.items() if place in each or place not in also} != each
+        for each in wanted
+    ):
+        yield f"{names}, step {sent.step}, at {at:.0f}: called {called}, not {may_be}"
+    failed = any(e.what == "failed" and e.page in sent.pages for e in course.incident.log)
+    nobody = policy.source == "calendar" and may_be == {()} and sent.step != LAST
     if nobody and called and not members and not failed:
-        yield f"page {page.id} ({policy.name}) at {page.at:.0f}: called nobody, and nothing came of it"
+        yield f"{names} at {at:.0f}: called nobody, and nothing came of it"
+
+
+def _is_listed(facts: Facts, sent: Sent) -> bool:
+    """Whether it may be in people's lists alone: a repeat, or one of many at once."""
+    lists = [page for page in sent.pages if len(facts.items[page]) > 1]
+    return bool(lists) and (sent.repeats or any(len(facts.due_items[page]) > 1 for page in lists))
+
+
+def _only_listed(facts: Facts, sent: Sent, course: Course) -> set[str]:
+    """Who has it in a list of what else they were paged for, as they were paged for it before."""
+    before = {
+        each.target
+        for other in course.steps
+        if other.at < sent.at
+        for page in other.pages
+        for each in facts.sendings[page]
+    }
+    lists = (page for page in sent.pages if len(facts.items[page]) > 1)
+    return {each.target for page in lists for each in facts.sendings[page] if each.target[0] == "U"} & before
 
 
 def nobody_was_there(facts: Facts, courses: Mapping[int, Course], figures: Counter[str]) -> Iterator[str]:

@@ -351,17 +351,50 @@ class World:
         """Whom it reaches may do something about it."""
         if not post.key.startswith("page:"):
             return
-        _, page, target = post.key.split(":")
         draw = self.plan.draw
-        user = target if target.startswith("U") else PEOPLE[int(draw("who", post.key) * len(PEOPLE))]
+        user = post.owner or PEOPLE[int(draw("who", post.key) * len(PEOPLE))]
         what = draw("what", post.key)
         after = 2 + 10 * MINUTE * draw("when", post.key) ** 2
         if what < 0.42:
-            self._spawn(self._act(user, int(page), what / 0.42, after, target))
+            self._spawn(self._act(user, post, what / 0.42, after))
+        elif post.owner is not None and draw("talk", post.key) < 0.2:
+            self._spawn(self._talk(post.owner, post, after))
 
-    async def _act(self, user: str, page: int, what: float, after: float, target: str) -> None:
-        await asyncio.sleep(after)
+    async def _there_now(self, post: SlackMessage) -> SlackMessage | None:
+        """What somebody finds who looks for a page: it, or what repeats it; None: nothing."""
+        if self.outer.seen_lately(post):
+            return post
+        about = await self._about(post)
+        for other in self.outer.messages(post.channel):
+            if other.key.startswith("page:") and about & await self._about(other):
+                return other
+        return None
+
+    async def _about(self, post: SlackMessage) -> set[int]:
         life = await self._there()
+        found = await life.do(life.bot.board.incidents.of_page(int(post.key.split(":")[1])))
+        return {incident.id for incident in found or ()}
+
+    def _saw(self, life: Life, user: str, post: SlackMessage) -> None:
+        """As the bot is told of a click or a reply in somebody's direct messages."""
+        if post.owner == user and life.is_up:
+            self.story.active.setdefault(user, []).append(self._loop.time())
+            life.bot.slack.app.handlers.interactions.seen(post.channel)
+
+    async def _talk(self, user: str, post: SlackMessage, after: float) -> None:
+        """Somebody says something in the thread of a page, which is no answer."""
+        await asyncio.sleep(after)
+        if self.outer.seen_lately(post) and post.spot not in self.outer.deleted:
+            self.outer.replies.setdefault(post.spot, []).append(self._loop.time())
+            self._saw(await self._there(), user, post)
+
+    async def _act(self, user: str, landed: SlackMessage, what: float, after: float) -> None:
+        await asyncio.sleep(after)
+        post = await self._there_now(landed)
+        if post is None:
+            return
+        life, page = await self._there(), int(post.key.split(":")[1])
+        self._saw(life, user, post)
         if what < 0.25:
             await self._answer_page(life, user, page)
             return
@@ -379,7 +412,9 @@ class World:
         self.story.acts.append(Act(began, self._loop.time(), user, verb, page, confirmed))
         if verb == "take" and confirmed and self.plan.draw("then", page, user) < 0.5:
             await asyncio.sleep(8 * MINUTE * self.plan.draw("answers", page, user))
-            await self._answer_page(await self._there(), user, page)
+            life = await self._there()
+            self._saw(life, user, post)
+            await self._answer_page(life, user, page)
 
     async def _answer_page(self, life: Life, user: str, page: int) -> None:
         """Of what the page is about, answer what is not meant to stay unanswered."""

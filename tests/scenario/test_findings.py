@@ -232,6 +232,24 @@ async def test_p1_question_that_can_be_shown_nowhere_is_answered_from_the_page_t
     assert not stage.cards()
 
 
+async def test_p12_question_that_can_be_shown_nowhere_and_is_escalated_has_one_page(stage: Night) -> None:
+    stage.workspace.archive(AGENTS)
+    async with stage.bot(stage.config(step("0s", "dm", every="5m"), fallback=ARCHIVED)) as bot:
+        await stage.emit("rpl_1", timeout_seconds=36_000)
+        await stage.live("could not be", wants=())
+        await stage.later(bot, seconds=6)  # alike pages are held back for five
+        await stage.live("could not be shown anywhere")
+        await stage.escalate()
+        await stage.live("is waiting", wants=["Yes", "Take"])
+        await stage.until(lambda: len(stage.pages()) == 1)
+        (page,) = stage.pages()
+        await stage.later(bot, minutes=6)  # what could not be shown is due again, and so is the question
+        again = await stage.live("is waiting", but=[page.ts])
+        await stage.until(lambda: stage.pages() == [again])
+        await stage.press(again, "Yes")
+        assert (await stage.reply())["response"] is True
+
+
 @pytest.mark.files("what cannot be read is set aside under another name")
 async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -> None:
     async with stage.bot(stage.config()):

@@ -129,6 +129,7 @@ async def test_page_holds_all_that_it_takes_to_decide_in_blocks_and_in_text_alon
         ("thread", [AGENTS]),
         ("dm", [ONCALL]),
         (f"group:{PLATFORM}", [ADE, ONCALL]),
+        (f"channel:{AGENTS}", [AGENTS]),
         (f"channel:{FALLBACK}", [FALLBACK]),
     ],
 )

@@ -23,7 +23,7 @@ import clarify
 from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
 from core.aaep import Confirmation
 from core.approvals import accepted, trouble_with
-from core.clarification import Answer, Clarification, Direct, abandoned, answered, opened
+from core.clarification import Answer, Clarification, Direct, Requester, abandoned, answered, opened
 from core.receipts import INLINE, claims_of, digest, is_decided
 from core.records import Book, Seals, forgotten, parse
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
@@ -115,6 +115,11 @@ def test_rejection_names_its_reason_and_approves_no_arguments() -> None:
 def test_raised_risk_stands_beside_the_claimed_one() -> None:
     claims = claims_of(answered(to_approve(claimed_risk="low"), REJECT, ADE, LATER), "i")
     assert claims["asked"]["risk"] == {"claimed": "low", "counted": "high"}
+
+
+def test_person_whom_the_agent_works_for_is_named() -> None:
+    done = answered(to_approve(requested_by=Requester(by="U0ANN", pinned=True)), REJECT, ADE, LATER)
+    assert claims_of(done, "i")["requested_by"] == {"by": "U0ANN", "pinned": True}
 
 
 @pytest.mark.parametrize("reason", ["expired", "withdrawn", "by hand", "session ended"])

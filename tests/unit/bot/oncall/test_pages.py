@@ -108,6 +108,45 @@ async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(world:
     assert [each.key for each in await world.pages.older("page:3:U0ONCALL")] == ["page:1:U0ONCALL"]
 
 
+CARD, OTHER_CARD = (f"unplaceable:card:CLR-1-001:1:{channel}:is_archived" for channel in ("C1", "C2"))
+REMINDER, TOLD = "unplaceable:nudge:CLR-1-001:1:1:C1:is_archived", "unplaceable:lost:CLR-1-001:U1:x"
+ESCALATED = "escalated:CLR-1-001:1:x"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "covered"),
+    [
+        (CARD, ESCALATED, (True, False)),
+        (ESCALATED, CARD, (False, True)),
+        (CARD, OTHER_CARD, (True, False)),
+        (REMINDER, ESCALATED, (True, False)),
+        (CARD, REMINDER, (True, False)),
+        (TOLD, ESCALATED, (False, False)),
+        (ESCALATED, "escalated:CLR-2-001:1:x", (False, False)),
+        (CARD, "escalated:CLR-2-001:1:x", (False, False)),
+    ],
+)
+async def test_p12_one_page_about_a_question_whatever_the_trouble_with_its_card(
+    world: World, first: str, then: str, covered: tuple[bool, bool]
+) -> None:
+    for key in (first, then):
+        await world.sent(await world.raised(key, "CLR-2-001" if "CLR-2" in key else "CLR-1-001"), to=(DM,))
+    await world.store.run("update messages set channel = 'D1', ts = key")
+    found = [await world.pages.is_covered(f"page:{n}:U0ONCALL", posted=True) for n in (1, 2)]
+    assert tuple(found) == covered
+
+
+async def test_page_that_is_not_there_yet_is_not_left_to_one_whose_failure_would_not_count_for_it(
+    world: World,
+) -> None:
+    one, other = [await world.raised(f"errored:{n}") for n in range(2)]
+    await world.sent(one, to=(DM,))
+    await world.pages.send(Batch(GROUP, 0, (Item(other.id, 0), Item(one.id, None)), (DM,)))
+    assert not await world.pages.is_covered("page:1:U0ONCALL", posted=False)
+    await world.sent(one, to=(DM,))
+    assert await world.pages.is_covered("page:1:U0ONCALL", posted=False)
+
+
 async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:
     of = [await world.raised(f"e:{about}", about) for about in ("CLR-1-001", "CLR-2-001", None)]
     await world.sent(*of, to=(DM,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,7 @@ ABOUT, OTHER, NONE = (
     incident("deploy-1", "CLR-7-001"),
     incident(None, None),
 )
+ANSWERED = replace(OTHER, kind="escalated")  # no such question is open any more
 TO_ROLE, TO_LEAD = incident("planner-1", "CLR-42-002"), incident("planner-1", "CLR-42-003")
 
 
@@ -291,6 +293,7 @@ async def led(policies: Policies, incident: Incident, step: int, holder: str | N
         ("thread", ABOUT, None, [slack(AGENTS, SESSION, "U1 U2")]),
         ("thread", ABOUT, "U9", [slack(AGENTS, SESSION, "U9")]),
         ("thread", OTHER, None, [slack("C0DEPLOY", None, "U1 U2")]),
+        ("thread", ANSWERED, None, []),
         ("thread", TO_ROLE, None, [slack("C0ARCHITECTS", ("", "CLR-42-002"), "U1 U2")]),
         ("thread", TO_LEAD, None, [slack(AGENTS, ("", "CLR-42-003"), "U1 U2")]),
         ("thread", NONE, None, [slack(AGENTS, None, "U1 U2")]),
