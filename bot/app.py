@@ -44,7 +44,7 @@ from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.settings.model import Settings
-from bot.signing import Signing, owes_earlier, settled
+from bot.signing import Signing, settled
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
@@ -484,7 +484,7 @@ class Bot:
                 await self.told.adoption.adopt(record.id)
             else:
                 await self.told.adoption.receipt(record)
-        if self.signing is not None:
+        if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
 
@@ -496,10 +496,6 @@ class Bot:
             await self.base.clock.sleep(_KEY_RETRY)
         note = partial(signing.note, self.store, self.base.clock.now())
         await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
-        if not await until_stored(
-            partial(owes_earlier, self.store), self.base.clock, _log, "receipts delayed"
-        ):
-            return
         try:
             async with aclosing(self.ledger.every(archived=False)) as every:
                 async for contents in every:

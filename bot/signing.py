@@ -158,7 +158,8 @@ class KeyPlace:
 
 
 class Signing:
-    """Makes and checks receipts (`core.records.Receipts`). `since`: when this installation began to make them.
+    """Makes and checks receipts (`core.records.Receipts`). `since`: when this installation began to make them; `owes_some`:
+    whether the key could not be read at an earlier start, and receipts may be owed from then.
 
     Safe to use from several threads.
     """
@@ -169,6 +170,7 @@ class Signing:
         self.since = since
         self.known = {each.jwk["kid"]: each for each in known}
         self.trouble: str | None = None
+        self.owes_some = False
         self._key: Ed25519PrivateKey | None = None
         self._kid = ""
         self._public: dict[str, Ed25519PublicKey] = {}
@@ -183,17 +185,18 @@ class Signing:
         """
         now, place = clock.now(), KeyPlace.of(settings)
 
-        def begun(tx: Tx) -> tuple[float, list[Row]]:
+        def begun(tx: Tx) -> tuple[Row, list[Row]]:
             tx.run(
                 "insert into receipts (one, since) values (1, :now) on conflict (one) do nothing",
                 now=now.timestamp(),
             )
-            (row,) = tx.rows("select since from receipts")
-            return row["since"], tx.rows(KNOWN)
+            (row,) = tx.rows("select since, owed from receipts")
+            return row, tx.rows(KNOWN)
 
-        since, rows = await store.write(begun)
+        begun_at, rows = await store.write(begun)
         issuer = settings.trust.issuer or f"urn:clarify:{store.installation}"
-        opened = cls(place, issuer, datetime.fromtimestamp(since, UTC), map(KnownKey.of, rows))
+        opened = cls(place, issuer, datetime.fromtimestamp(begun_at["since"], UTC), map(KnownKey.of, rows))
+        opened.owes_some = bool(begun_at["owed"])
         try:
             opened.load(create=True)
         except NotEd25519 as error:
@@ -316,11 +319,6 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
         return []
     with beside.read_only(storage, current=True) as tx:
         return [KnownKey.of(row) for row in tx.rows(KNOWN)]
-
-
-async def owes_earlier(store: Store) -> bool:
-    """Returns whether some receipts may be owed from a time when the key could not be read."""
-    return await store.read_one("select 1 as owed from receipts where owed = 1") is not None
 
 
 async def settled(store: Store) -> None:
