@@ -251,16 +251,18 @@ class _More(TypedDict, total=False):
     """Options of every question.
 
     `agent`: your name (default: the producer's name). `session`: questions with the same session share a Slack thread.
-    `context`: background the person needs. `to`: the only person who may answer, by email address or Slack ID. `timeout`:
-    seconds (default: 3600). `escalate`: page the person on call if no one answers (default: true). `key`: repeating a
-    request with the same key returns the same question, even from another process. `issue`, `topic`: the issue and topic
-    it belongs to. `url`, `token`, `producer`: used instead of the environment variables.
+    `context`: background the person needs. `to`: the only person who may answer, by email address or Slack ID.
+    `requested_by`: the person you work for, likewise; someone else may have to approve. `timeout`: seconds (default: 3600).
+    `escalate`: page the person on call if no one answers (default: true). `key`: repeating a request with the same key
+    returns the same question, even from another process. `issue`, `topic`: the issue and topic it belongs to. `url`,
+    `token`, `producer`: used instead of the environment variables.
     """
 
     agent: str | None
     session: str | None
     context: str | None
     to: str | None
+    requested_by: str | None
     timeout: float | None
     escalate: bool
     key: str | None

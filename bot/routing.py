@@ -7,11 +7,12 @@ people only see what it leaves unsettled, and every question that arrived as a p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bot.settings.model import Configuration, RouteSettings
-from core.clarification import HUMAN, Clarification, agent_key
+from core.approvals import bounded
+from core.clarification import HUMAN, Ask, Clarification, agent_key
 from core.index import OWN_THREAD, Session, session_of
 
 _MOST_KEPT = 20_000
@@ -125,6 +126,17 @@ class Audiences:
             return kind == "people"
         is_late = record.status == "stale" or record.nudges > 0
         return agent_key(record.to) == HUMAN or record.asked.via is not None or is_late
+
+    def bounded(self, ask: Ask) -> Ask:
+        """Returns a question with whom its agent works for; a confirmation also under the rules of its route."""
+        pinned = self._settings.requester_of(ask.producer)
+        if pinned is not None:
+            ask = replace(ask, requested_by=pinned)
+        if ask.confirmation is None:
+            return ask
+        route = self.route_of(Audience(ask.agent_id))
+        four_eyes = route.four_eyes.rule if route.four_eyes is not None else None
+        return bounded(ask, route.risk_at_least, route.approvals.by_risk, route.reason, four_eyes)
 
     def asks_an_agent(self, record: Clarification) -> bool:
         """Returns whether a command or an endpoint is being asked for an answer, besides the people who see the card."""

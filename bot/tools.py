@@ -161,6 +161,9 @@ _APPROVAL: dict[str, Any] = {
         "maximum": 5,
         "description": "How many different people must approve. Omit it unless you were told a number.",
     },
+    "requested_by": _text(
+        "The person you work for, if you know: an email address or a Slack user ID. Someone else may have to approve."
+    ),
     "question": _text("Anything else the approver should know."),
 }
 _ID = _text("The id returned by ask_human or ask_approval.", examples=["CLR-100001-001"])

@@ -6,6 +6,7 @@
 * Each person counts once. Two people are different if both their Slack ids and the names that agents get differ.
 * One reject decides, also if its person accepted before.
 * Where the route wants a reason, an accept without one does not count. A reject never needs one.
+* Where the route demands four eyes, whoever the agent works for may only reject, and only people in Slack accept.
 
 Pure.
 """
@@ -28,10 +29,20 @@ from core.clarification import (
     Clarification,
     Decider,
     Edit,
+    FourEyes,
     answered,
     renewed,
 )
-from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotSeen, NotToldApart, ReasonWanted
+from core.errors import (
+    AnswerRejected,
+    ConsentRefused,
+    CountsOnce,
+    NoRequester,
+    NotSeen,
+    NotToldApart,
+    OwnRequest,
+    ReasonWanted,
+)
 from core.records import with_whole_numbers
 
 Risk = Literal["low", "medium", "high"]
@@ -59,9 +70,16 @@ def effective_risk(claimed: str | None, at_least: Risk | None) -> str | None:
     return RISKS[max(RISKS.index(at_least), RISKS.index(claimed) if claimed in RISKS else 0)]
 
 
-def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int], reason: Reason = "never") -> Ask:
+def bounded(
+    ask: Ask,
+    at_least: Risk | None,
+    needed: Mapping[Risk, int],
+    reason: Reason = "never",
+    four_eyes: tuple[Risk, FourEyes] | None = None,
+) -> Ask:
     """Raises the risk of a confirmation to its route's `at_least`, and its approvals to those `needed` for that risk.
-    `reason`: of which risk an accept needs a reason.
+    `reason`: of which risk an accept needs a reason; `four_eyes`: from which risk on they are demanded, and whose word says
+    whom the agent works for.
     """
     confirmation = ask.confirmation
     if confirmation is None:
@@ -76,12 +94,33 @@ def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int], reason:
         claimed_risk=(confirmation.risk_level or "not said") if risk != confirmation.risk_level else None,
         approvals_needed=people if people > 1 else None,
         reason_wanted=reason == "always" or (reason == "high" and RISKS[rank] == "high") or None,
+        four_eyes=four_eyes[1] if four_eyes is not None and rank >= RISKS.index(four_eyes[0]) else None,
     )
 
 
 def risk_rank(risk: str | None) -> int:
     """Returns the place of a risk in `RISKS`. No risk counts as medium, an unknown word as high."""
     return 1 if risk is None else RISKS.index(risk) if risk in RISKS else len(RISKS) - 1
+
+
+def check_four_eyes(record: Clarification, decider: Decider) -> None:
+    """Raises unless this person may accept the action, as far as four eyes are demanded.
+
+    Raises:
+        ConsentRefused: they are not in Slack. NoRequester: it is not known whom the agent works for.
+        NotToldApart: it is not known whether that is them. OwnRequest: it is.
+    """
+    asked = record.asked
+    if asked.four_eyes is None:
+        return
+    if decider.surface != "slack":
+        raise ConsentRefused(record.id)
+    if asked.barred is None:
+        raise NoRequester(record.id)
+    if decider.is_requester is None:
+        raise NotToldApart(record.id)
+    if decider.is_requester:
+        raise OwnRequest(record.id)
 
 
 def check_reason(asked: Aaep, reason: str | None) -> None:
@@ -115,12 +154,14 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
 
     Raises:
         CountsOnce: the same person accepted before.
-        NotToldApart: several people must accept, and we do not know who this is.
-        ConsentRefused: several people must accept, which they can only do in Slack.
+        NotToldApart: several people must accept, or not this person, and we do not know who this is.
+        ConsentRefused: several people must accept, or four eyes are demanded, and this is not Slack.
+        NoRequester, OwnRequest: see `check_four_eyes`.
         ReasonWanted: the route wants a reason.
         AnswerRejected: the edit of the arguments is not allowed.
         NotOpen: it can no longer be answered.
     """
+    check_four_eyes(record, decider)
     check_reason(record.asked, answer.rationale)
     at = max(at, record.asked_last)
     if answer.changed:

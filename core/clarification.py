@@ -49,6 +49,7 @@ CloseReason = Literal[
 CHANGED: CloseReason = "changed by another program"
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "too few people", "by hand"]
 Via = Literal["shell", "python", "http"]
+FourEyes = Literal["pinned", "claimed"]
 DirectKind = Literal["yes_no", "choice", "number", "text", "approval", "form"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
@@ -163,6 +164,15 @@ class Edit(Record):
     lapsed: tuple[Approval, ...] = ()
 
 
+class Requester(Record):
+    """The person whom an agent works for: a Slack user id or an e-mail address. `pinned`: the configuration says so;
+    otherwise the agent claims it.
+    """
+
+    by: str
+    pinned: bool = False
+
+
 class Direct(Record):
     """What only a question has that an agent asked directly, not by an AAEP event (`core.questions`).
 
@@ -197,8 +207,9 @@ class Aaep(Record):
 
     `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
     last of them; `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
-    `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason. See
-    `core.approvals`.
+    `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
+    `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
+    it must be pinned or may be claimed. See `core.approvals`.
     """
 
     producer: str | None = None
@@ -256,6 +267,8 @@ class Aaep(Record):
     too_few: Count | None = None
     edits: tuple[Edit, ...] | None = None
     reason_wanted: bool | None = None
+    requested_by: Requester | None = None
+    four_eyes: FourEyes | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -271,6 +284,16 @@ class Aaep(Record):
     def is_consent(self) -> bool:
         """Whether the answer accepts an action."""
         return self.is_confirmation and self.response == "accept"
+
+    @property
+    def barred(self) -> Requester | None:
+        """Whoever may not accept, because the agent works for them. None: no one, or it is not known (`lacks_requester`)."""
+        return barred(self.four_eyes, self.requested_by)
+
+    @property
+    def lacks_requester(self) -> bool:
+        """Whether four eyes are demanded, and it is not known whom the agent works for: then no one may accept."""
+        return self.four_eyes is not None and self.barred is None
 
     @property
     def needed(self) -> int:
@@ -522,6 +545,13 @@ class Ask:
     claimed_risk: str | None = None
     approvals_needed: int | None = None
     reason_wanted: bool | None = None
+    requested_by: Requester | None = None
+    four_eyes: FourEyes | None = None
+
+    @property
+    def lacks_requester(self) -> bool:
+        """Whether four eyes are demanded, and it is not known whom the agent works for."""
+        return self.four_eyes is not None and barred(self.four_eyes, self.requested_by) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,6 +576,7 @@ class Decider:
     """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether somebody
     outside Slack may accept a confirmation, as configured. `is_known`: Slack told just now who they are, so that they
     can be told apart from others; `global_id`: theirs in all workspaces of an Enterprise Grid, if they have one.
+    `is_requester`: whether the agent works for them, looked up where four eyes are demanded; None: not known.
     """
 
     decided_by: str
@@ -555,6 +586,7 @@ class Decider:
     consent: bool = False
     is_known: bool = False
     global_id: str | None = None
+    is_requester: bool | None = None
 
     @property
     def may_accept(self) -> bool:
@@ -869,6 +901,12 @@ def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) ->
 def facts_of(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
     """What the record keeps of a question."""
     return Aaep.model_validate(_facts(ask, earlier))
+
+
+def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester | None:
+    """Returns the requester if they do not count as an approver: a pinned one, or one that may be claimed."""
+    counts = requester is not None and (requester.pinned or four_eyes == "claimed")
+    return requester if four_eyes is not None and counts else None
 
 
 def _facts(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> dict[str, Any]:

@@ -14,7 +14,9 @@
     │   └── ReasonWanted        an accept without a reason, where its route wants one
     ├── NotCounted          an accept that does not count
     │   ├── CountsOnce          the same person accepted before; another person must
-    │   ├── NotToldApart        several must accept, and we do not know who this is
+    │   ├── NotToldApart        several must accept, or not this person, and we do not know who this is
+    │   ├── OwnRequest          the agent works for this person; another person must accept
+    │   ├── NoRequester         someone else must accept, and it is not known for whom the agent works
     │   └── NotSeen             a typed accept; the card may not have shown the whole action
     ├── NotOpen*            the clarification can no longer be answered
     │   ├── AlreadyAnswered*    another answer was first
@@ -110,9 +112,7 @@ class ConsentRefused(AnswerRejected):
 
 
 class ReasonWanted(AnswerRejected):
-    """The message is for the person, who may be anywhere."""
-
-    code = "REASON_WANTED"
+    """Has the code of AnswerRejected: with a reason, the answer would fit."""
 
     def __init__(self, least: int) -> None:
         super().__init__(
@@ -137,8 +137,24 @@ class CountsOnce(NotCounted):
 class NotToldApart(NotCounted):
     def __init__(self, clarification_id: str) -> None:
         super().__init__(
-            f"{clarification_id} needs several approvals, and Slack did not say who you are, so nothing was "
+            f"{clarification_id} needs approval by different people, and Slack did not say who you are, so nothing was "
             "recorded. Please try again in a moment."
+        )
+
+
+class OwnRequest(NotCounted):
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"You can't approve {clarification_id}, because the agent works for you: someone else must approve it. "
+            "You can still reject it."
+        )
+
+
+class NoRequester(NotCounted):
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"No one can approve {clarification_id}: someone other than the person its agent works for must, and who that "
+            "is isn't configured. You can still reject it."
         )
 
 

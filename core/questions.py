@@ -25,7 +25,7 @@ from pydantic import (
 from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
-from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
+from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Requester, barred
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
@@ -263,6 +263,13 @@ class NewQuestion(BaseModel):
         default=None, description="The answer you assume if no one answers; must be a valid answer"
     )
     escalate: bool = Field(default=True, description="Page the person on call if no one answers")
+    requested_by: str | None = Field(
+        default=None,
+        pattern=_PERSON,
+        description="The person you work for: an email address or a Slack user ID. Shown as what you say; where the route "
+        "demands four eyes, they can't approve",
+        examples=["ann@example.com"],
+    )
     key: str | None = Field(
         default=None,
         min_length=1,
@@ -327,9 +334,9 @@ class NewQuestion(BaseModel):
 
     @property
     def digest(self) -> str:
-        """A digest of all fields but `key` and `timeout`, and but the session if the question names none."""
+        """A digest of all fields but `key`, `timeout` and `requested_by`, and but the session if the question names none."""
         fields = self.stored("")
-        for name in ("timeout", "key", *(("session",) if self.session is None else ())):
+        for name in ("timeout", "key", "requested_by", *(("session",) if self.session is None else ())):
             del fields[name]
         return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -358,6 +365,7 @@ _MUST_BE = {
     "schema": "a JSON Schema object",
     "timeout": f"a number of seconds from 1 to {LONGEST_TIMEOUT:,}",
     "escalate": "true or false",
+    "requested_by": "an email address or a Slack user ID, such as U0FOLAKE",
     "key": "a string of 1 to 200 printable ASCII characters",
     "issue": f"a whole number from 1 to {_HIGHEST_ISSUE:,}",
     "topic": "a string of 1 to 200 characters that is not blank",
@@ -485,7 +493,27 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
             form=question.form,
         ),
         approvals_needed=question.approvals if question.approvals != 1 else None,
+        requested_by=None if question.requested_by is None else Requester(by=question.requested_by),
     )
+
+
+def four_eyes_trouble(question: NewQuestion, ask: Ask) -> BadField | None:
+    """Returns why this approval could never be given: four eyes are demanded, and it is not known whom the agent works for,
+    or only that person may answer. `ask`: the question under the rules of its route.
+    """
+    if ask.lacks_requester and ask.four_eyes == "claimed":
+        why = "`requested_by` is required: someone other than the person you work for must approve this."
+        return BadField("requested_by", why)
+    if ask.lacks_requester:
+        return BadField(
+            "requested_by",
+            "Someone other than the person you work for must approve this, and the bot was not told who that is. Set "
+            "`requested_by` in your [[producers]] table.",
+        )
+    requester = barred(ask.four_eyes, ask.requested_by)
+    if requester is None or question.to is None or question.to.casefold() != requester.by.casefold():
+        return None
+    return BadField("to", "`to` is the person you work for, who can't approve this. Ask someone else.")
 
 
 def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) -> Event:

@@ -99,6 +99,8 @@ _QUESTION_FIELDS = frozenset(
         "approvals",
         "edits",
         "reason_wanted",
+        "requested_by",
+        "four_eyes",
     }
 )
 # What the seal of a decision covers: all but what follows a decision, such as its delivery.
@@ -645,7 +647,8 @@ class Seals:
         if not speaks_for_a_person(record):
             return True
         asked, by = record.asked, record.asked.answered_by
-        by_shell = self._shell and asked.needed == 1  # never one of several approvals
+        # Never one of several approvals, nor under four eyes.
+        by_shell = self._shell and asked.needed == 1 and asked.four_eyes is None
         if asked.is_consent and not by_shell and (by is None or by.surface != "slack"):
             return False
         if self.is_verified(record):

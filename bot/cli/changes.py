@@ -207,7 +207,8 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
         BadInput, typer.Abort: see `Shell.ask_back`.
     """
     wanted = record.asked.confirmation
-    if wanted is None or not decider.may_accept or record.asked.needed > 1:
+    asked = record.asked
+    if wanted is None or not decider.may_accept or asked.needed > 1 or asked.four_eyes is not None:
         raise ConsentRefused(record.id)
     if not yes:
         shell.ask_back(ASK_AGAIN, reading=whole_words(wanted))

@@ -17,6 +17,7 @@ from bot.views.wording import (
     decided_plainly,
     extra_words,
     missing_words,
+    requester_words,
     risk_words,
     round_of,
     sentence,
@@ -233,7 +234,7 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
     yield Cell(risk_words(wanted), style="yellow")
     if warning := warning_words(wanted):
         yield Cell(warning, style="bold red")
-    for more in (too_few_words(asked), missing_words(asked)):
+    for more in (too_few_words(asked), missing_words(asked), requester_words(asked, inert.named)):
         if more:
             yield Cell(more, style="yellow")
     if with_what := argument_words(wanted.arguments):

@@ -153,7 +153,7 @@ class ChangeCommands:
         if (refusal := await self.access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         await self.hear(record.id, person.deadline)
-        by = await self.access.control.decider(person, several=record.asked.needed > 1)
+        by = await self.access.control.decider_of(person, record)
         text, name = self.to_plain(command.words), _clean(record.id, 40)
         reason = inert.clip(inert.cleaned_line(text), _REASON)
         try:

@@ -118,6 +118,7 @@ def build(
             router=router,
             adopt=adoption.adopt,
             trouble_with=board.access.trouble_with,
+            bounded=base.audiences.bounded,
             write_down=intake.write_down,
             clock=clock,
         ),

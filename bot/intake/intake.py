@@ -19,13 +19,12 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
 from bot.producers.inbox import AT_ONCE, Inbox, Incoming, declared_issue, seen_sessions
-from bot.routing import Audience, Audiences
+from bot.routing import Audiences
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
 from core.agents import SessionFact, going_on
-from core.approvals import bounded
 from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, agent_key
 from core.clock import Clock
 from core.errors import (
@@ -212,7 +211,7 @@ class Intake:
                 _log.info("event", **_envelope(item))
             return run
         await self._replies_known(run[0])
-        asks = [self._bounded(_ask(item)) for item in run]
+        asks = [self.audiences.bounded(_ask(item)) for item in run]
         if any(_is_between_agents(each) for each in asks):  # workflows are files
             asks = await asyncio.to_thread(lambda: [_within(each, self.scopes) for each in asks])
         opened = await self.router.open_all(issue, asks)
@@ -228,17 +227,10 @@ class Intake:
         try:
             item = await self.inbox.unprocessed(producer, token)
             if item is not None and item.issue is not None:
-                opened = await self.router.open(item.issue, self._bounded(_ask(item)))
+                opened = await self.router.open(item.issue, self.audiences.bounded(_ask(item)))
                 _log.info("event", **_envelope(item), clarification=opened.record.id, how=opened.how)
         except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
             _log.warning("question left to the leader", event_id=token, reason=str(error))
-
-    def _bounded(self, ask: Ask) -> Ask:
-        """Returns the question; a confirmation with the least risk, the approvals and the reason that its route requires."""
-        if ask.confirmation is None:
-            return ask
-        route = self.audiences.route_of(Audience(ask.agent_id))
-        return bounded(ask, route.risk_at_least, route.approvals.by_risk, route.reason)
 
     async def _replies_known(self, item: Incoming) -> None:
         """Waits until it is known which answers the session's agent has.

@@ -1,4 +1,6 @@
-"""Checks that enough people may answer when an action needs several approvals; otherwise on-call is paged at once."""
+"""Checks that enough people may approve an action that needs several approvals, or one of someone other than the person its
+agent works for; otherwise on-call is paged at once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from bot.errors import SlackError
 from bot.people.answerers import count_answerers
 from bot.people.directory import People
 from bot.routing import audience_of
-from bot.settings.model import Settings
+from bot.settings.model import RouteSettings, Settings
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
@@ -34,7 +36,7 @@ class Quorum:
 
     def record_changed(self, record: Clarification) -> None:
         """Queue a clarification for `run`, if its approvals changed. Call after each change, and on start."""
-        if not record.is_open or record.asked.needed == 1:
+        if not record.is_open or (record.asked.needed == 1 and record.asked.four_eyes is None):
             self._known.pop(record.id, None)
             return
         known = self._known.get(record.id)
@@ -54,8 +56,7 @@ class Quorum:
         """Count and record the possible approvers; False: try again later."""
         try:
             route = self.settings.route_for(*audience_of(record))
-            home, needed = await self.people.installation(), record.asked.needed
-            may = await count_answerers(route, self.settings, self.people, home, needed)
+            may = 0 if record.asked.lacks_requester else await self._count(record, route)
             await self.router.too_few(record.id, may)
         except (SlackError, LockTimeout, LedgerUnwritable) as error:
             _log.warning("cannot count possible approvers yet", id=record.id, reason=str(error))
@@ -63,6 +64,11 @@ class Quorum:
         except ClarifyError as error:
             _log.error("cannot count possible approvers", id=record.id, reason=str(error))
         return True
+
+    async def _count(self, record: Clarification, route: RouteSettings) -> int:
+        home, asked = await self.people.installation(), record.asked
+        besides = asked.barred.by if asked.barred is not None else None
+        return await count_answerers(route, self.settings, self.people, home, asked.needed, besides=besides)
 
 
 def _progress(record: Clarification) -> tuple[int, int]:

@@ -20,10 +20,18 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from bot.errors import SlackError, SlackRefusedError, SlackUnreachableError
-from bot.people.directory import UNKNOWN_USER, Installation, OutsiderReason, People, Profile, outsider
+from bot.people.directory import (
+    UNKNOWN_USER,
+    Installation,
+    OutsiderReason,
+    People,
+    Profile,
+    is_same_person,
+    outsider,
+)
 from bot.routing import Audience
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
-from core.clarification import Decider
+from core.clarification import Clarification, Decider
 
 _T = TypeVar("_T")
 Reason = OutsiderReason | Literal["not in the channel", "not listed", "asked of another"]
@@ -204,6 +212,36 @@ class AccessControl:
         except SlackRefusedError:
             return True
         return False
+
+    async def decider_of(self, person: Person, record: Clarification) -> Decider:
+        """Returns the decider of an answer to a question. If several people must approve, Slack must identify each; whoever the
+        agent works for is told apart if they may not approve, as far as Slack answers.
+        """
+        decider = await self.decider(person, several=record.asked.needed > 1)
+        barred = record.asked.barred
+        return (
+            decider
+            if barred is None
+            else replace(decider, is_requester=await self.goes_by(person, barred.by))
+        )
+
+    async def goes_by(self, person: Person, named: str) -> bool | None:
+        """Returns whether this Slack user id or e-mail address is the person's, under any of their accounts that Slack or
+        `[identities]` joins; None if Slack does not tell now.
+        """
+        if person.user == named:
+            return True
+        try:
+            mine, theirs = await in_time(
+                person.deadline, asyncio.gather(self.people.profile(person.user), self.people.named(named))
+            )
+        except SlackError:
+            return None
+        names = self.settings.identities
+        if is_same_person(mine, theirs) or (mine.id in names and names[mine.id] == names.get(theirs.id)):
+            return True
+        # An address without an account is compared with the person's own, if Slack shows it.
+        return None if not theirs.id and mine.email is None else False
 
     async def decider(self, person: Person, *, several: bool = False) -> Decider:
         """Returns the decider of an answer given in Slack. If `several` people must approve, Slack must identify each."""

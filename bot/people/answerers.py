@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
 from bot.people.access import MEMBERS
-from bot.people.directory import CHANNEL_GONE, UNKNOWN_USER, Installation, People, Profile, outsider
+from bot.people.directory import (
+    CHANNEL_GONE,
+    UNKNOWN_USER,
+    Installation,
+    People,
+    Profile,
+    is_same_person,
+    outsider,
+)
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
 from bot.settings.problems import Place, dotted
 
@@ -102,15 +110,23 @@ def troubles(settings: Settings, people: People) -> str | None:
 
 
 async def count_answerers(
-    route: RouteSettings, settings: Settings, people: People, home: Installation, most: int
+    route: RouteSettings,
+    settings: Settings,
+    people: People,
+    home: Installation,
+    most: int,
+    *,
+    besides: str | None = None,
 ) -> int:
     """Returns how many different people may answer on `route`, counted up to `most`. All accounts of one person count once;
-    an entry that Slack refuses to return does not count.
+    an entry that Slack refuses to return does not count. `besides`: a person who does not, by user id or e-mail address.
 
     Raises:
         SlackUnreachableError: Slack does not answer.
+        SlackRefusedError: Slack does not return the person who does not count.
     """
     found: set[str] = set()
+    left_out = None if besides is None else await people.named(besides)
 
     async def add(users: Iterable[str], *, listed: bool) -> None:
         for user in users:
@@ -120,9 +136,9 @@ async def count_answerers(
                 person = await people.profile(user)
             except SlackRefusedError:
                 continue
-            if person.is_deleted or person.is_bot or not (listed or outsider(person, home) is None):
+            if left_out is not None and _is_same(person, left_out, settings):
                 continue
-            if not isinstance(route, PersonalRoute) or person.goes_by(route.only):
+            if _counts(person, route, home, listed=listed):
                 found.add(_same_for_all_accounts(person, settings))
 
     for entry in route.answerers:
@@ -144,6 +160,17 @@ def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
         if responder.kind == "people":
             channel = responder.channel or "the channel of the agent that asks"
             yield ("responders", role, "people"), responder.answerers, channel
+
+
+def _counts(person: Profile, route: RouteSettings, home: Installation, *, listed: bool) -> bool:
+    if person.is_deleted or person.is_bot or not (listed or outsider(person, home) is None):
+        return False
+    return not isinstance(route, PersonalRoute) or person.goes_by(route.only)
+
+
+def _is_same(one: Profile, other: Profile, settings: Settings) -> bool:
+    name = settings.identities.get(one.id)
+    return is_same_person(one, other) or (name is not None and name == settings.identities.get(other.id))
 
 
 def _same_for_all_accounts(person: Profile, settings: Settings) -> str:

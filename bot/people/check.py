@@ -18,7 +18,7 @@ from bot.people.access import MEMBERS
 from bot.people.answerers import check_answerers, count_answerers
 from bot.people.directory import Installation, People, Profile
 from bot.settings.environment import SLACK_API_URL
-from bot.settings.model import Settings, parse_target
+from bot.settings.model import ProducerSettings, RouteSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, located
 from bot.slackapi import SlackBusyError, ask
 
@@ -68,6 +68,7 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     """Check the tokens, channels and people; stops if Slack cannot be asked any more."""
     bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
     email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
+    email = email or any("@" in (each.requested_by or "") for each in settings.producers)
     results, home = await check_bot_token(bot, email=email)
     for result in results:
         yield result
@@ -156,6 +157,8 @@ async def _places_and_people(
 async def _quorums(settings: Settings, people: People, home: Installation) -> AsyncIterator[CheckResult]:
     """Check that each route has enough people for its approvals."""
     for index, route in enumerate(settings.routes):
+        async for result in _four_eyes(settings, people, home, index):
+            yield result
         most = route.approvals.most
         if most == 1:
             continue
@@ -170,6 +173,48 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
             yield located(settings, wrong(dotted(place), text, fix), "approvals", [place])
         else:
             yield right(dotted(place), f"at least {most} people may answer in {route.channel}")
+
+
+async def _four_eyes(
+    settings: Settings, people: People, home: Installation, index: int
+) -> AsyncIterator[CheckResult]:
+    """Check that someone can approve on a route that demands four eyes."""
+    route, place = settings.routes[index], ("routes", index, "four_eyes")
+    if route.four_eyes is None:
+        return
+    subject, needed = dotted(place), route.approvals.most
+    asks = [each for each in settings.producers if _asks_on(settings, each, route)]
+    asking = [each for each in settings.producers if each in asks or _may_ask_on(each, route)]
+    unknown = [each.name for each in asks if each.requested_by is None]
+    none = all(each.requested_by is None for each in asking)
+    if (unknown or none) and not route.four_eyes.claimed:
+        who = f"{', '.join(unknown)} may ask here without" if unknown else "no producer that may ask here has"
+        fix = "set `requested_by` in [[producers]], or `four_eyes = {claimed = true}`; until then approvals are refused"
+        yield located(settings, wrong(subject, f"{who} `requested_by`", fix), "four_eyes", [place])
+    for requester in sorted({each.requested_by for each in asking if each.requested_by is not None}):
+        count = partial(count_answerers, route, settings, people, home, needed, besides=requester)
+        try:
+            may = await _patiently(count)
+        except SlackError as error:
+            yield located(settings, _refused(subject, error, requester), "four_eyes", [place])
+            continue
+        if may < needed:
+            text = f"only {may} may approve what is asked for {requester} in {route.channel}; {needed} must"
+            fix = "add people to `answerers`; until then these actions can only be rejected"
+            yield located(settings, wrong(subject, text, fix), "four_eyes", [place])
+        else:
+            yield right(
+                subject, f"{needed} or more may approve what is asked for {requester} in {route.channel}"
+            )
+
+
+def _asks_on(settings: Settings, producer: ProducerSettings, route: RouteSettings) -> bool:
+    """Returns whether questions of a producer, under its own name or one of its `agents`, go to this route."""
+    return any(settings.route_for(each) is route for each in (producer.name, *(producer.agents or ())))
+
+
+def _may_ask_on(producer: ProducerSettings, route: RouteSettings) -> bool:
+    return route.agent is not None and producer.speaker.may_be(route.agent)
 
 
 async def _check_one(bot: AsyncWebClient, people: People, subject: str, name: str) -> CheckResult:
@@ -223,6 +268,9 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
         named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
     if settings.digest is not None:
         named.append((("digest", "channel"), settings.digest.channel))
+    for index, producer in enumerate(settings.producers):
+        if producer.requested_by is not None and "@" not in producer.requested_by:
+            named.append((("producers", index, "requested_by"), producer.requested_by))
     for index, route in enumerate(settings.routes):
         named.append((("routes", index, "channel"), route.channel))
         people = (*route.answerer_users, *route.answerer_groups)

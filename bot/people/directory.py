@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -57,6 +57,13 @@ class Profile:
     def goes_by(self, named: str) -> bool:
         """Returns whether this Slack user id or e-mail address is this person's."""
         return self.id == named or (self.email is not None and self.email.casefold() == named.casefold())
+
+
+def is_same_person(one: Profile, other: Profile) -> bool:
+    """Returns whether two profiles are of one person: by user id, by id across an organization, or by e-mail address."""
+    ids = {each for each in (one.id, one.global_id) if each} & {other.id, other.global_id}
+    emails = {(each.email or "").casefold() for each in (one, other)}
+    return bool(ids) or (len(emails) == 1 and "" not in emails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,20 @@ class People:
     async def by_email(self, email: str) -> Profile:
         """Returns the active person with this e-mail address; needs the scope users:read.email."""
         return await self._look_up(("email", email), lambda: self._by_email(email), fresh=False)
+
+    async def named(self, named: str) -> Profile:
+        """Returns the person with this user id or e-mail address. Without a user who has this address, the profile has
+        nothing but the address.
+        """
+        if "@" not in named:
+            return await self.profile(named)
+        try:
+            found = await self.by_email(named)
+        except SlackRefusedError as error:
+            if error.code not in UNKNOWN_USER:
+                raise
+            return Profile("", "", email=named)
+        return replace(found, email=named)
 
     async def everybody(self) -> tuple[Profile, ...]:
         """Returns all people, bots and deactivated accounts of the workspace, at most an hour old."""

@@ -24,7 +24,7 @@ from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
-from core.clarification import Clarification, parse_id
+from core.clarification import Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
 from core.index import Index
@@ -33,8 +33,10 @@ from core.questions import (
     BadField,
     NewQuestion,
     Status,
+    ask_of,
     check_form,
     event_of,
+    four_eyes_trouble,
     plain,
     state_of,
 )
@@ -164,7 +166,8 @@ class Questions:
     """Asks, finds, lists and withdraws questions, waits for their answers, and records that these were picked up.
 
     `adopt` adopts or undoes what another program wrote into a ledger. `trouble_with` returns why a person cannot be asked,
-    if that is known. `write_down(producer, token)` writes a stored question into its ledger from this bot.
+    if that is known. `bounded` returns a question under the rules of its route. `write_down(producer, token)` writes a
+    stored question into its ledger from this bot.
 
     Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or ledger
     cannot be used now.
@@ -178,6 +181,7 @@ class Questions:
     router: Router
     adopt: Callable[[str], Awaitable[bool]]
     trouble_with: Callable[[str], Awaitable[str | None]]
+    bounded: Callable[[Ask], Ask]
     write_down: Callable[[str, str], Awaitable[None]]
     clock: Clock
     _redactions: Mapping[str, Redaction] = field(init=False)
@@ -212,7 +216,7 @@ class Questions:
         From the first `await` on, the question is being stored, even if the caller leaves.
 
         Raises:
-            BadField: that person cannot be asked, or the question cannot be redacted.
+            BadField: that person cannot be asked, no one could approve, or the question cannot be redacted.
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: see there. After the last one, it will still be asked.
             Forgotten, Tampered: it was asked before; see `find`.
         """
@@ -245,7 +249,7 @@ class Questions:
                 # Redacted text may differ from call to call, and no one would see it.
                 repeats = repeats and asked.session is not None and asked == given
             not_joined: set[str] | None = set() if repeats else None
-            trouble = None if asked.to is None else await self.trouble_with(asked.to)
+            trouble = await self._trouble_with(asked, producer, token)
             while True:
                 place = await self._stored(
                     asked, producer, token, not_joined, trouble, may_be_repeated=may_be_repeated
@@ -261,6 +265,16 @@ class Questions:
                 not_joined.add(place.token)
         finally:
             self._on_the_way[producer] -= 1
+
+    async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
+        """Returns why no one could answer a question, if that is known."""
+        if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
+            return BadField("to", why)
+        if asked.kind != "approval":
+            return None
+        now = self.clock.now()
+        ask = ask_of(asked, producer=producer, token=token, at=now, expires_at=now)
+        return four_eyes_trouble(asked, self.bounded(ask))
 
     async def find(self, clarification_id: str, producer: str) -> Clarification:
         """Returns a question of this producer as it is now.
@@ -444,12 +458,12 @@ class Questions:
         producer: str,
         token: str,
         not_joined: Collection[str] | None,
-        trouble: str | None,
+        trouble: BadField | None,
         *,
         may_be_repeated: bool,
     ) -> _Place:
         """Stores a question, or finds it if it was asked before. `not_joined`: tokens of same questions that are not to be
-        returned; None: do not look for the same question. `trouble`: why the person asked cannot answer, which rejects a
+        returned; None: do not look for the same question. `trouble`: why no one could answer, which rejects a
         new question. `may_be_repeated`: whether the same call may have stored it under its `token`.
         """
         now = self.clock.now()
@@ -475,7 +489,7 @@ class Questions:
             if before is not None:
                 return before, incoming
             if trouble is not None:
-                raise BadField("to", trouble)
+                raise trouble
             if waiting >= most:
                 raise TooManyOpen(most)
             _, stored = take(tx, incoming)

@@ -34,7 +34,7 @@ from pydantic import (
 )
 
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
-from core.clarification import HUMAN, agent_key
+from core.clarification import HUMAN, FourEyes, Requester, agent_key
 from core.hours import Hours
 from core.workflow import Speaker
 
@@ -87,6 +87,10 @@ channel_id = _matching(
 user_id = _matching(
     "[UW][A-Z0-9]+",
     '"{value}" is not a user ID; expected U… or W… (Slack shows it in the profile, "Copy member ID")',
+)
+person = _matching(
+    r"[UW][A-Z0-9]+|[^\s@]+@[^\s@]+",
+    '"{value}" is neither a user ID (U… or W…) nor an e-mail address',
 )
 user_group_id = _matching("S[A-Z0-9]+", '"{value}" is not a user group ID; expected S…')
 pagerduty_id = _matching(
@@ -491,6 +495,11 @@ class ProducerSettings(SettingsTable):
     that matches is refused.
     """
 
+    requested_by: Annotated[str, AfterValidator(person)] | None = None
+    """Whom its agents work for, by user ID or e-mail address; see `four_eyes` of routes. What a question says of this no
+    longer counts.
+    """
+
     @model_validator(mode="after")
     def _fits_together(self) -> ProducerSettings:
         if self.url is None and self.dialect not in {"auto", "push"}:
@@ -533,6 +542,24 @@ class ApprovalsSettings(SettingsTable):
         return max(self.by_risk.values())
 
 
+class FourEyesSettings(SettingsTable):
+    """When someone other than the person an agent works for has to accept."""
+
+    risk: Risk = "low"
+    """From this risk on."""
+    claimed: bool = False
+    """Whether a question may say itself whom its agent works for, where its producer has no `requested_by`."""
+
+    @property
+    def rule(self) -> tuple[Risk, FourEyes]:
+        return self.risk, "claimed" if self.claimed else "pinned"
+
+
+def _four_eyes(value: object) -> object:
+    """Turns true into a table, and false into none."""
+    return ({} if value else None) if isinstance(value, bool) else value
+
+
 def _of_every_risk(value: object) -> object:
     """Turns one number into the same for all risks."""
     return dict.fromkeys(RISKS, value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -561,6 +588,8 @@ class RouteSettings(SettingsTable):
     """
     risk_at_least: Risk | None = None
     """Raises the risk that agents claim."""
+    four_eyes: Annotated[FourEyesSettings | None, BeforeValidator(_four_eyes)] = None
+    """Whoever the agent works for (`requested_by` of its producer) does not count as an approver: `true`, or a table."""
     reason: Reason = "never"
     """Of which risk **Accept** wants a reason, of at least ten characters."""
     broadcast: Literal["all", "first"] = "all"
@@ -901,6 +930,11 @@ class Configuration(SettingsTable):
         """Returns how a role answers, ignoring case and spelling variants of its name; None if it is not configured."""
         key = agent_key(role)
         return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
+
+    def requester_of(self, producer: str | None) -> Requester | None:
+        """Returns whom a producer's agents work for, as configured."""
+        found = (each.requested_by for each in self.producers if each.name == producer)
+        return next((Requester(by=each, pinned=True) for each in found if each is not None), None)
 
     def route_for(self, agent_id: str, to: str = HUMAN, person: str = "") -> RouteSettings:
         """Returns where a question goes and who answers it: for a role that people answer for, those people.

@@ -41,7 +41,7 @@ from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
 from core import answers
-from core.approvals import check_seen
+from core.approvals import check_four_eyes, check_seen
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
@@ -167,8 +167,7 @@ class Answering:
         seen = self.index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
-        needed = seen.asked.needed
-        decider = await self.access.decider(person, several=needed > 1)
+        decider = await self.access.decider_of(person, seen)
         record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
         return Recorded(record)
 
@@ -304,6 +303,7 @@ class Answering:
         if press.verb == "answer":
             return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         check_seen(record, press.version)  # every page must show the same arguments
+        check_four_eyes(record, await self.access.decider_of(person, record))
         return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
 
     def _whole(self, record: Clarification, press: Press) -> View:

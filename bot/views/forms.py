@@ -72,6 +72,7 @@ from bot.views.wording import (
     people_words,
     plain_stakes,
     reply_words,
+    requester_words,
     risk_words,
     round_of,
     until_words,
@@ -432,6 +433,8 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
         yield f"{'Summary' if asked.confirmation else 'Details'}: {words(asked.summary_detailed)}"
     if shown.topic:
         yield f"Topic: {shown.topic}"
+    if said := requester_words(asked):
+        yield Section(Words(said, live=True))
     if asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
     if asked.expires_at:

@@ -546,8 +546,28 @@ def plain_stakes(wanted: Confirmation) -> tuple[str, str, str]:
     return action_words(wanted), consequence_words(wanted), risk
 
 
+def requester_words(asked: Aaep, named: Callable[[str], str] = inert.person) -> str:
+    """Returns who may not approve, and why, and whom the agent says it works for: live, escaped. Otherwise an empty text.
+    `named`: words a user id or an e-mail address.
+    """
+    requester, barred = asked.requested_by, asked.barred
+    claim = f"Asked for {named(requester.by)}, says the agent." if requester and not requester.pinned else ""
+    may_not = ""
+    if asked.lacks_requester:
+        may_not = "No one can approve this: someone other than the person the agent works for must, and who that is isn't configured."
+    elif barred is not None:
+        may_not = f"{named(barred.by)} can't approve this, because the agent works for them."
+    return " ".join(filter(None, (claim, may_not)))
+
+
 def people_words(asked: Aaep) -> str:
-    """Returns who approved and how many must, if several people must: live, escaped. Otherwise an empty text."""
+    """Returns whom the agent works for and who may not approve (`requester_words`), and, if several people must approve, who
+    did: live, escaped. Otherwise an empty text.
+    """
+    return " ".join(filter(None, (requester_words(asked), _approvals_words(asked))))
+
+
+def _approvals_words(asked: Aaep) -> str:
     if asked.needed == 1:
         return ""
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
@@ -583,7 +603,9 @@ def too_few_words(asked: Aaep) -> str:
     if asked.too_few is None or asked.too_few >= asked.needed:
         return ""
     may = {0: "no one", 1: "only 1 person"}.get(asked.too_few, f"only {asked.too_few} people")
-    return f"This needs {asked.needed} approvals, but {may} could answer when it was asked."
+    what = "1 approval" if asked.needed == 1 else f"{asked.needed} approvals"
+    besides = "" if asked.four_eyes is None else " by people other than the one the agent works for"
+    return f"This needs {what}{besides}, but {may} could answer when it was asked."
 
 
 def change_heading(asked: Aaep) -> str:

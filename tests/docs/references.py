@@ -272,10 +272,10 @@ def _offered(hint: Any) -> str:
 
 
 _COLUMN = 32  # of the comments
-_PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+)')
+_PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+|true|false)')
 _DEEPER = {
     "on_call": ("on_call.steps", "on_call.rotation", "on_call.pagerduty"),
-    "routes": ("routes.approvals",),
+    "routes": ("routes.approvals", "routes.four_eyes"),
 }
 
 

@@ -186,6 +186,22 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
     ]
 
 
+ONLY_ADE = f"""
+[[routes]]
+agent = "b"
+channel = "{AGENTS}"
+[[routes]]
+channel = "{AGENTS}"
+answerers = ["{ADE}"]
+four_eyes = true
+[[producers]]
+name = "a"
+requested_by = "{ADE}"
+[[producers]]
+name = "b"
+"""
+
+
 @pytest.mark.parametrize(
     ("toml", "expected"),
     [
@@ -197,6 +213,22 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         (
             f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{ADE}", "{ONCALL}"]\napprovals = {{high = 3}}',
             f"routes[0].approvals: only 2 may answer in {AGENTS}, but 3 people must approve",
+        ),
+        (
+            f'[[routes]]\nchannel = "{AGENTS}"\nfour_eyes = true\n[[producers]]\nname = "a"',
+            "routes[0].four_eyes: a may ask here without `requested_by`",
+        ),
+        (
+            f'[[routes]]\nchannel = "{AGENTS}"\nfour_eyes = true',
+            "routes[0].four_eyes: no producer that may ask here has `requested_by`",
+        ),
+        (
+            ONLY_ADE,
+            f"routes[1].four_eyes: only 0 may approve what is asked for {ADE} in {AGENTS}; 1 must",
+        ),
+        (
+            f'[[routes]]\nchannel = "{AGENTS}"\n[[producers]]\nname = "a"\nrequested_by = "{GONE}"',
+            f"producers[0].requested_by: {GONE} (Gone) is deactivated",
         ),
         (f'[[on_call]]\nname = "p"\nusers = ["{GONE}"]', f"on_call[0].users: {GONE} (Gone) is deactivated"),
         ('[[on_call]]\nname = "p"\nusers = ["U0OTHERBOT"]', "on_call[0].users: U0OTHERBOT (Other bot) is a bot"),

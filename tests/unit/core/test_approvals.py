@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core.aaep import Confirmation
-from core.approvals import RISKS, bounded, version_of
+from core.approvals import RISKS, accepted, bounded, version_of
 from core.clarification import (
     AlreadyAnswered,
     Answer,
@@ -28,10 +28,21 @@ from core.clarification import (
     Closed,
     Decider,
     Direct,
+    FourEyes,
+    Requester,
     answered,
     opened,
 )
-from core.errors import AnswerRejected, ClarifyError, ConsentRefused, CountsOnce, NotSeen, NotToldApart
+from core.errors import (
+    AnswerRejected,
+    ClarifyError,
+    ConsentRefused,
+    CountsOnce,
+    NoRequester,
+    NotSeen,
+    NotToldApart,
+    OwnRequest,
+)
 from core.ledger import FileLedger
 from core.questions import state_of
 from core.records import Seals
@@ -296,12 +307,14 @@ async def test_approval_is_not_resolved_with_words(tmp_path: Path) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize(("needed", "vouched"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("needed", "four_eyes", "vouched"), [(1, None, True), (2, None, False), (1, "pinned", False)]
+)
 async def test_consent_that_a_shell_sealed_is_one_persons_at_most(
-    tmp_path: Path, needed: int, vouched: bool
+    tmp_path: Path, needed: int, four_eyes: FourEyes | None, vouched: bool
 ) -> None:
     seals = Seals(tmp_path)
-    record = opened(42, 1, approval(needed), NOW, SLA)
+    record = opened(42, 1, replace(approval(needed), four_eyes=four_eyes), NOW, SLA)
     shell = Decider("user:os/ann@host", "shell", consent=True)
     assert (
         seals.verify_answer(seals.sealed(answered(record, Answer("accept", "Accept"), shell, NOW))) is vouched
@@ -323,3 +336,36 @@ async def test_person_counts_once_under_all_names(
         await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[second][1], NOW)
     assert (await ledger.find("CLR-42-001", 42)).is_open is is_same
     ledger.close()
+
+
+ANN, BEN = Requester(by="U0ANN", pinned=True), Requester(by="U0BEN")
+
+
+@pytest.mark.parametrize(
+    ("four_eyes", "requester", "surface", "is_requester", "error"),
+    [
+        (None, ANN, "slack", True, None),
+        ("pinned", ANN, "slack", False, None),
+        ("pinned", ANN, "slack", True, OwnRequest),
+        ("pinned", ANN, "slack", None, NotToldApart),
+        ("pinned", ANN, "shell", False, ConsentRefused),
+        ("pinned", BEN, "slack", False, NoRequester),
+        ("pinned", None, "slack", False, NoRequester),
+        ("claimed", BEN, "slack", False, None),
+        ("claimed", BEN, "slack", True, OwnRequest),
+        ("claimed", None, "slack", False, NoRequester),
+    ],
+)
+def test_who_may_accept_under_four_eyes(
+    four_eyes: FourEyes | None,
+    requester: Requester | None,
+    surface: str,
+    is_requester: bool | None,
+    error: type[Exception] | None,
+) -> None:
+    asked = replace(approval(1), four_eyes=four_eyes, requested_by=requester)
+    decider = Decider("user:x", surface, consent=True, is_requester=is_requester)
+    record = opened(42, 1, asked, NOW, SLA)
+    assert answered(record, Answer("reject", "Reject"), decider, NOW).status == "answered"
+    with pytest.raises(error) if error else nullcontext():
+        assert accepted(record, Answer("accept", "Accept"), decider, NOW).status == "answered"

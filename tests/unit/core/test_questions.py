@@ -30,6 +30,11 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("context", [7, "x" * 65_537], "a string of at most 65,536 characters."),
     ("agent", [7, "", " ", "x" * 257, "a\nb", "a\n", "a\x07", "a\x9b", "a\u2029"], NAME),
     ("session", [7, "", "x" * 257, "a\rb"], NAME),
+    (
+        "requested_by",
+        [7, "ann", "@ann", "C0CHANNEL"],
+        "an email address or a Slack user ID, such as U0FOLAKE.",
+    ),
     ("to", [7, "ann", "@ann", "C0CHANNEL"], "an email address or a Slack user ID, such as U0FOLAKE."),
     ("action", [7, "", " ", "x" * 16_385], LONG),
     ("consequence", [7, "", " ", "x" * 16_385], LONG),

@@ -56,6 +56,9 @@ TAMPERING: dict[str, Callable[[Raw], object]] = {
     "approvals": lambda raw: raw["aaep"].update(
         approvals=[{"decidedBy": "x", "at": "2026-05-24T14:22:00.000Z", "digest": ""}]
     ),
+    "four eyes": lambda raw: raw["aaep"].update(fourEyes="claimed"),
+    "whom the agent works for": lambda raw: raw["aaep"].update(requestedBy={"by": "U0BEN", "pinned": True}),
+    "the reason that was wanted": lambda raw: raw["aaep"].update(reasonWanted=True),
     "approvals needed": lambda raw: raw["aaep"].update(approvalsNeeded=2),
     "the question": lambda raw: raw["thread"][0].update(body="Water the plants?"),
     "the answer's words": lambda raw: raw["thread"][1].update(body="No"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackUnreachableError
+from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.people.access import LOOK_UPS, AccessControl, Person, Reason, in_time, may_answer
 from bot.people.directory import Installation, People, Profile
 from bot.routing import Audience
@@ -164,3 +164,54 @@ async def test_no_question_about_a_person_outlasts_their_deadline(tmp_path: Path
     }
     with pytest.raises(SlackUnreachableError, match="in time"):
         await asyncio.wait_for(asked[question](), 60)
+
+
+class Known(People):
+    """ADE, who has an address and an id across the organization, and others by the first letter of their id: N has no
+    address, G the same organization's id as ADE, R is hidden, and S is not told now.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(AsyncWebClient())
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        match user[1]:
+            case "R":
+                raise SlackRefusedError("users.info: user_not_found", code="user_not_found")
+            case "S":
+                raise SlackUnreachableError("users.info: TimeoutError")
+        email = None if user[1] == "N" else f"{user}@example.com"
+        return Profile(user, TEAM, global_id="W1" if user == ADE or user[1] == "G" else "", email=email)
+
+    async def by_email(self, email: str) -> Profile:
+        if email.startswith("slow@"):
+            raise SlackUnreachableError("users.lookupByEmail: TimeoutError")
+        if email.casefold() != f"{ADE}@example.com".casefold():
+            raise SlackRefusedError("users.lookupByEmail: users_not_found", code="users_not_found")
+        return await self.profile(ADE)
+
+
+@pytest.mark.parametrize(
+    ("user", "named", "same"),
+    [
+        (ADE, ADE, True),
+        (ADE, "W1", True),
+        ("UG1", ADE, True),
+        ("UX1", ADE, False),
+        ("UX1", "ux1@EXAMPLE.com", True),  # an address that Slack does not look up
+        ("UX1", f"{ADE}@example.com", False),
+        ("UG1", f"{ADE.lower()}@example.com", True),
+        ("UN1", f"{ADE}@example.com", False),
+        ("UN1", "nobody@example.com", None),
+        ("UX1", "nobody@example.com", False),
+        ("UX1", "slow@example.com", None),
+        ("UX1", "UR1", None),
+        ("US1", ADE, None),
+        ("US1", "US1", True),
+        ("UT1", "UT2", True),  # by [identities]
+    ],
+)
+async def test_who_goes_by_a_name(tmp_path: Path, user: str, named: str, same: bool | None) -> None:
+    made = settings(tmp_path).model_copy(update={"identities": {"UT1": "user:t", "UT2": "user:t"}})
+    access = AccessControl(people=Known(), settings=made, paged=lambda _: frozenset())
+    assert await access.goes_by(Person(TEAM, user), named) is same

@@ -127,6 +127,9 @@ class Accounts(Directory):
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         return Profile(user, TEAM, email=f"{user}@example.com")
 
+    async def by_email(self, email: str) -> Profile:
+        return await self.profile(email.partition("@")[0].upper())
+
 
 @pytest.mark.parametrize(
     ("identities", "only", "count"),
@@ -148,3 +151,22 @@ async def test_people_who_may_answer_are_counted_once(
     directory = Accounts({"U1", "U2"})
     assert await count_answerers(route, made, directory, Installation(TEAM), 5) == count
     assert await count_answerers(route, made, directory, Installation(TEAM), 1) == min(count, 1)
+
+
+@pytest.mark.parametrize(
+    ("identities", "besides", "count"),
+    [
+        ({}, "U1", 1),
+        ({}, "u2@EXAMPLE.com", 1),
+        ({}, "U9", 2),
+        ({"U1": "user:ade", "U9": "user:ade"}, "U9", 1),
+        ({"U1": "user:ade", "U2": "user:ade"}, "U1", 0),
+    ],
+)
+async def test_whoever_an_agent_works_for_does_not_count(
+    tmp_path: Path, identities: dict[str, str], besides: str, count: int
+) -> None:
+    made = of_one_route(tmp_path, ["members"]).model_copy(update={"identities": identities})
+    directory = Accounts({"U1", "U2"})
+    home = Installation(TEAM)
+    assert await count_answerers(made.routes[0], made, directory, home, 5, besides=besides) == count
