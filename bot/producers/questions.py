@@ -270,6 +270,8 @@ class Questions:
         """Returns why no one could answer a question, if that is known."""
         if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
             return BadField("to", why)
+        if asked.kind != "approval":
+            return None
         now = self.clock.now()
         ask = ask_of(asked, producer=producer, token=token, at=now, expires_at=now)
         return four_eyes_trouble(asked, self.bounded(ask))

@@ -209,8 +209,8 @@ class Course:
             and entry.page is not None
         ):
             self._pages.add(entry.page)
-            if self.steps and self.steps[-1].step == step:
-                self.steps[-1].pages.append(entry.page)
+            if (sent := next((sent for sent in reversed(self.steps) if sent.step == step), None)) is not None:
+                sent.pages.append(entry.page)
             return
         waits = self._quiet or self._resume
         due = self._due(step, at)

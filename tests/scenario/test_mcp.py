@@ -29,7 +29,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.processes import ROOT
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
 
 CLARIFY = ["-m", "bot.cli"]
 DOORS = [(door, version) for door in ("http", "stdio") for version in ("2025-06-18", "2026-07-28")]
@@ -140,10 +140,16 @@ async def test_call_that_was_not_answered_says_how_to_wait(
 async def test_approval_is_accepted_rejected_or_withdrawn(stage: World, url: str, door: str) -> None:
     async with called(door, "2026-07-28", url) as caller:
         asked = await caller.call(
-            "ask_approval", action="Send it", risk="high", arguments={"to": 1204}, wait=0
+            "ask_approval",
+            action="Send it",
+            risk="high",
+            arguments={"to": 1204},
+            requested_by="ann@example.com",
+            wait=0,
         )
         assert asked["kind"] == "approval"
         card = await stage.card("Send it")
+        assert "Asked for ann@example.com, says the agent." in said(card)
         await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
         rejected = await caller.call("wait_for_answer", id=asked["id"])
         assert rejected["answer"] == {"decision": "reject", "arguments": {"to": 1204}}

@@ -21,7 +21,7 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,9 +70,12 @@ async def test_many_tasks_wait_at_once(stage: World, url: str) -> None:
 
 async def test_approval_is_falsy_when_rejected(stage: World, url: str) -> None:
     asking = asyncio.create_task(
-        clarify.aio.approve("Send it", risk="high", irreversible=True, arguments={"to": 1204})
+        clarify.aio.approve(
+            "Send it", risk="high", irreversible=True, arguments={"to": 1204}, requested_by="ann@example.com"
+        )
     )
     card = await stage.card("Send it")
+    assert "Asked for ann@example.com, says the agent." in said(card)
     await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
     approval = await asking
     assert not approval
