@@ -308,6 +308,7 @@ async def a_day(stage: Night, bot: Any) -> None:
     nudges = "nudge:rollup"
     await stage.until(lambda: any(nudges in json.dumps(m.metadata) for m in posted(stage)), 20)
     await bot.messages.in_flight.settled()
+    await stage.until(lambda: bot.board.pages.next_look() is None, 20)  # the outcomes of pages are stored
 
 
 def posted(stage: Night) -> list[Message]:
