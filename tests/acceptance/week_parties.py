@@ -17,7 +17,7 @@ from bot.people.access import Person, Refusal
 from bot.people.directory import Installation, Profile
 from bot.routing import Audience
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
-from core.clarification import Decider
+from core.clarification import Clarification, Decider
 from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
@@ -332,6 +332,9 @@ class Gate:
         return Decider(
             f"user:slack/{person.team}/{person.user}", "slack", person.team, person.user, is_known=several
         )
+
+    async def decider_of(self, person: Person, record: Clarification) -> Decider:
+        return await self.decider(person, several=record.asked.needed > 1)
 
     async def full_member(self, user: str, deadline: float | None) -> bool:
         return self._outer.is_active(user)
