@@ -264,7 +264,8 @@ class Outbox(Generic[_K]):
             wait.add_done_callback(partial(self._retry_now, key))
 
     def _retry_now(self, key: _K, wait: asyncio.Future[None]) -> None:
-        if not wait.cancelled():
+        # It may end just as the retry begins.
+        if not wait.cancelled() and key in self._due:
             self._schedule(key, -inf)
             self._pump()
 

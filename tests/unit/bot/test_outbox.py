@@ -207,3 +207,23 @@ async def test_mail_of_other_kinds_is_retained(post: Post, store: Store, clock: 
         await each.add("1a")
     assert await store.write(lambda tx: retain(tx, "callback", {"callback:q"})) == 1
     assert await waiting(store) == {"callback:q": 1, "0123456789abcdef": 1}
+
+
+async def test_signal_that_comes_as_the_retry_begins_makes_no_second_attempt() -> None:
+    back = asyncio.get_running_loop().create_future()
+    # The timer of the retry fires in the same moment.
+    back.add_done_callback(lambda _: party.outbox._pump())  # noqa: SLF001 - no clock is as exact
+    clock = ManualClock()
+    party = Party(clock, RetryLater("x", after=7.0, sooner=lambda: back), at_once=2)
+    party.outbox.put("a")
+    await until(lambda: len(party.at) == 1 and "a" in party.outbox)
+    party.hang = asyncio.Event()
+    clock.jump(clock.now() + timedelta(seconds=8))
+    back.set_result(None)
+    await until(lambda: len(party.at) == 2)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(party.at) == 2
+    party.hang.set()
+    await party.all_tried()
+    await party.outbox.close()
