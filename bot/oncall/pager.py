@@ -122,6 +122,18 @@ class _Plan:
     shortfall: Shortfall
     on_call: tuple[str, ...] = ()
 
+    @property
+    def batch(self) -> Batch:
+        first, step = self.members[0]
+        items = tuple(Item(each.incident.id, step) for each, step in self.members)
+        return Batch(first.incident.group, step or 0, items, self.destinations, *self.shortfall)
+
+    @property
+    def parts(self) -> list[_Plan]:
+        """A plan for each incident that it is sent for; none if it is about one only."""
+        members = self.members if len(self.members) > 1 else ()
+        return [replace(self, members=(one,)) for one in members if one[1] is not None]
+
 
 @dataclass(kw_only=True, eq=False)
 class Pager:
@@ -229,14 +241,10 @@ class Pager:
             for step, holder, members in _batches(some)
             if (plan := await self._planned(members, step, holder)) is not None
         ]
-        sent = set[int]()
-        for plan in self._with_lists(plans):
-            # Drop what was claimed meanwhile.
-            members = tuple(
-                (each, step) for each, step in plan.members if step is None or self._is_live(each)
-            )
-            if any(step is not None for _, step in members):
-                sent |= await self._send_or_split(replace(plan, members=members))
+        plans = [
+            left for plan in self._with_lists(plans) if (left := self._without_claimed(plan)) is not None
+        ]
+        sent = await self._send(plans) if plans else set[int]()
         for group, some in ready.items():
             if any(not due.is_urgent for due in some) and sent & {due.each.incident.id for due in some}:
                 self._windows.passed(group, (due.each.incident.id for due in some), self.clock.now())
@@ -253,9 +261,15 @@ class Pager:
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
 
-    def _is_live(self, each: OpenIncident) -> bool:
-        want = self._ask(each)
-        return want is not None and want.state == "paging"
+    def _without_claimed(self, plan: _Plan) -> _Plan | None:
+        """What remains of a plan without what was claimed meanwhile; None: nothing."""
+
+        def is_live(each: OpenIncident) -> bool:
+            want = self._ask(each)
+            return want is not None and want.state == "paging"
+
+        members = tuple((each, step) for each, step in plan.members if step is None or is_live(each))
+        return replace(plan, members=members) if any(step is not None for _, step in members) else None
 
     def _asked_again(self, want: Wanted | None) -> datetime | None:
         return self.clock.now() + _POSTPONED if want is None else want.next_at
@@ -372,32 +386,31 @@ class Pager:
         }
         return step if places and places <= lists else None
 
-    async def _send_or_split(self, plan: _Plan) -> set[int]:
-        """Send one page, or one about each where that fails; durable when this returns. Returns what it is about."""
-        first, first_step = plan.members[0]
-        items = tuple(Item(each.incident.id, step) for each, step in plan.members)
+    async def _send(self, plans: Sequence[_Plan]) -> set[int]:
+        """Send pages; durable when this returns. All are stored together: what is logged as sent must not lack a part after a
+        kill. If that fails, each is sent alone, then one about each incident. Returns what they are about.
+        """
         try:
-            batch = Batch(first.incident.group, first_step or 0, items, plan.destinations, *plan.shortfall)
-            sendings = await self.pages.send(batch)
+            sendings = await self.pages.send(*(plan.batch for plan in plans))
         except StorageUnavailable:
             raise
         except Exception:  # noqa: BLE001 - as above
-            if len(plan.members) == 1:
-                self._postpone(first)
-                return set()
-            each_alone = [replace(plan, members=(one,)) for one in plan.members if one[1] is not None]
-            return set[int]().union(*[await self._send_or_split(one) for one in each_alone])
-        _log.warning(
-            "paging",
-            kind=first.incident.kind,
-            step=first_step,
-            incidents=[each.incident for each in items[:20]],
-            count=len(items),
-            targets=[each.target for each in batch.destinations],
-        )
+            parts = [[plan] for plan in plans] if len(plans) > 1 else [[part] for part in plans[0].parts]
+            if not parts:
+                self._postpone(plans[0].members[0][0])
+            return set[int]().union(*[await self._send(part) for part in parts])
+        for batch in (plan.batch for plan in plans):
+            _log.warning(
+                "paging",
+                kind=batch.group[0],
+                step=batch.step,
+                incidents=[each.incident for each in batch.items[:20]],
+                count=len(batch.items),
+                targets=[each.target for each in batch.destinations],
+            )
         for sending in sendings:
             self._go(sending)
-        return {each.incident for each in items if each.step is not None}
+        return {each.incident for plan in plans for each in plan.batch.items if each.step is not None}
 
     def _postpone(self, each: OpenIncident) -> None:
         _log.exception("cannot page for an incident", incident=each.incident.id)

@@ -7,7 +7,7 @@ fails, or is not posted after 15 s, that is logged once per page, and the policy
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -172,42 +172,32 @@ class Pages:
                 users, in_thread = _destination("slack", row).users, row["session_id"] is not None
                 each.note_page(row["page"], row["target"], users, in_thread=in_thread)
 
-    async def send(self, batch: Batch) -> tuple[Sending, ...]:
-        """Store a page with all its messages; durable when this returns. Without destinations, only log that it failed. A page
-        that reaches nobody has failed too.
+    async def send(self, *batches: Batch) -> tuple[Sending, ...]:
+        """Store pages with all their messages, all or none; durable when this returns. Without destinations, only log that a
+        page failed. A page that reaches nobody has failed too.
 
         In the channel of its card, a page goes into the card's thread. A handoff's card is the page while it is not posted.
         """
-        now, about = self.clock.now(), self._only(batch)
-        happenings = [
-            (incident, happening(now, step))
-            for incident, step in batch.items
-            if step is not None
-            for happening in _happened(batch)
+        now = self.clock.now()
+        made = [
+            (
+                batch,
+                self._only(batch),
+                [(each.incident, happened) for each, happened in _happenings(batch, now)],
+            )
+            for batch in batches
         ]
 
         def work(tx: Tx) -> tuple[Sending, ...]:
-            page = _insert_page(tx, batch, now) if batch.destinations else None
-            for incident, happening in happenings:
-                append(tx, incident, happening, page)
-            if page is None:
-                return ()
-            card = _card(tx, about) if about is not None else None
-            sendings = tuple(_sending(page, batch, each, card) for each in batch.destinations)
-            tx.many(
-                """insert into page_sendings (page, via, target, mentions, message)
-                   values (:page, :via, :target, :mentions, :message)""",
-                [_sending_row(each) for each in sendings],
-            )
-            put(tx, [_fresh(each, each.message) for each in sendings if each.message and each.is_own])
-            return sendings
+            return tuple(sending for each in made for sending in _store(tx, *each, now))
 
         sendings = await self.store.write(work)
-        for incident, happening in happenings:
-            if (each := self.incidents.open(incident)) is not None:
-                each.note(happening)
-                if each.incident.kind == "handoff":  # its card waited for this
-                    self.incidents.touch([each.incident])
+        for _, _, happenings in made:
+            for incident, happening in happenings:
+                if (each := self.incidents.open(incident)) is not None:
+                    each.note(happening)
+                    if each.incident.kind == "handoff":  # its card waited for this
+                        self.incidents.touch([each.incident])
         return sendings
 
     def _only(self, batch: Batch) -> Incident | None:
@@ -470,11 +460,36 @@ def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
     return page
 
 
-def _happened(batch: Batch) -> list[type[Paged | Failed]]:
+def _happenings(batch: Batch, now: datetime) -> Iterator[tuple[Item, Paged | Failed]]:
     """What is logged of each of its incidents once it is stored."""
-    if not batch.destinations:
-        return [Failed]
-    return [Paged, Failed] if batch.reaches_nobody else [Paged]
+    for item in batch.items:
+        if item.step is not None and batch.destinations:
+            yield item, Paged(now, item.step)
+        if item.step is not None and (batch.reaches_nobody or not batch.destinations):
+            yield item, Failed(now, item.step)
+
+
+def _store(
+    tx: Tx,
+    batch: Batch,
+    about: Incident | None,
+    happenings: Sequence[tuple[int, Paged | Failed]],
+    now: datetime,
+) -> tuple[Sending, ...]:
+    page = _insert_page(tx, batch, now) if batch.destinations else None
+    for incident, happening in happenings:
+        append(tx, incident, happening, page)
+    if page is None:
+        return ()
+    card = _card(tx, about) if about is not None else None
+    sendings = tuple(_sending(page, batch, each, card) for each in batch.destinations)
+    tx.many(
+        """insert into page_sendings (page, via, target, mentions, message)
+           values (:page, :via, :target, :mentions, :message)""",
+        [_sending_row(each) for each in sendings],
+    )
+    put(tx, [_fresh(each, each.message) for each in sendings if each.message and each.is_own])
+    return sendings
 
 
 def _destination(via: str, row: Row) -> Destination:

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from core.escalation import NewIncident
 from tests.kit.clocks import START
 from tests.kit.until import until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World
+from tests.unit.bot.oncall.stage import ADE, AGENTS, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World
 
 GROUP, HERE = ("errored", "platform"), Destination("slack", ONCALL)
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
@@ -103,6 +104,33 @@ async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None
     row = await world.store.read_one("select count(distinct incident) as n from page_items")
     assert row is not None
     assert row["n"] == 200
+
+
+async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:
+    """A kill between them would leave the step logged, and the direct messages without it."""
+    world.places.to["dm"] = (
+        Destination("slack", AGENTS, ("planner", "sess_4")),
+        Destination("slack", ONCALL),
+    )
+    commits: list[set[str]] = []
+    write = world.store.write
+
+    async def counting(work: Any) -> Any:
+        before = await world.store.read("select target from page_sendings order by page, target")
+        found = await write(work)
+        after = await world.store.read("select target from page_sendings order by page, target")
+        if new := {row["target"] for row in after[len(before) :]}:
+            commits.append(new)
+        return found
+
+    for issue in range(1, 4):
+        await world.escalated(issue, f"rpl_{issue}", session_id=f"sess_{issue}")
+        await world.quiet()
+    world.store.write = counting  # type: ignore[method-assign]
+    await world.escalated(4, "rpl_4", session_id="sess_4")
+    await world.quiet()
+    await world.pass_by(6)
+    assert {AGENTS, ONCALL} in commits
 
 
 async def test_alike_pages_wait_no_longer_than_a_quarter_of_the_time_left(world: World) -> None:
