@@ -12,6 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from bot.settings.load import parse_settings
 from tests.kit.processes import Process, Said, clarify, ended
@@ -85,6 +87,7 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     head, _, rest = text.partition("[slack]")
     # Of the ways to say whose turn it is, a policy has one.
     source = "[slack]" + re.sub(r"\n# (?!group|pick|rotation|ical_env|pagerduty|people = \{)", "\n", rest)
+    key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     others = {
         "PLANNER_TOKEN": "a",
         "PAGER_URL": "json://localhost",
@@ -92,6 +95,7 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "REVIEWER_TOKEN": "b",
         "GITHUB_TOKEN": "c",
         "HOOK_SECRET": "d",
+        "CLARIFY_SIGNING_KEY": key.decode(),
         "CLARIFY_DATABASE_URL": "postgresql://localhost/clarify",
         "CLARIFY_DATABASE_DIRECT": "postgresql://localhost/clarify",
     }
