@@ -6,7 +6,7 @@
 * Each person counts once. Two people are different if both their Slack ids and the names that agents get differ.
 * One reject decides, also if its person accepted before.
 * Where the route wants a reason, an accept without one does not count. A reject never needs one.
-* Where the route demands four eyes, whoever the agent works for may only reject, and only people in Slack accept.
+* Under four eyes, the person that the agent works for may only reject, and only people in Slack may accept.
 
 Pure.
 """

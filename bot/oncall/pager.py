@@ -115,7 +115,9 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A page to send: its incidents, each with the step that it is for it (None: it is only listed)."""
+    """A page to send. `members`: its incidents, each with the step of its policy that the page carries out (None: the page
+    only lists it). `on_call`: the people on call for them.
+    """
 
     members: tuple[tuple[OpenIncident, int | None], ...]
     destinations: tuple[Destination, ...]
@@ -262,7 +264,7 @@ class Pager:
             return None
 
     def _without_claimed(self, plan: _Plan) -> _Plan | None:
-        """What remains of a plan without what was claimed meanwhile; None: nothing."""
+        """Returns a plan without what was claimed meanwhile, or None if nothing is left."""
 
         def is_live(each: OpenIncident) -> bool:
             want = self._ask(each)
@@ -298,7 +300,7 @@ class Pager:
         return ready
 
     async def _planned(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> _Plan | None:
-        """Find out where one step about `members` leads; None: it is not due any more, or postponed."""
+        """Returns the page for one step about `members`, or None if the step is no longer due, or was postponed."""
         turn = await self.policies.turn(members[0].incident)  # all of them are of one policy
         to: list[Destination] = []
         reached: list[OpenIncident] = []
@@ -475,8 +477,8 @@ def _list(
 
 
 def _without(plan: _Plan, lists: AbstractSet[_Place], users: AbstractSet[str]) -> _Plan | None:
-    """What remains of a plan besides `lists`; None: nothing. Neither a repeat nor a flood is posted in the threads, too, if
-    everyone whom it would mention there is among the `users` who get a list.
+    """Returns a plan without the places that get `lists`, or None if nothing is left. Also leaves out the threads of repeats
+    and of floods if the `users` who get a list include everyone mentioned there.
     """
     is_known = len(plan.members) > 1 or all(
         any(isinstance(known, Paged) and known.step == step for known in each.history)

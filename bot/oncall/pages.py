@@ -64,7 +64,7 @@ class Destination:
 
 
 class Item(NamedTuple):
-    """An incident of a page, and the step of its policy that the page is for it; None: it is only listed."""
+    """An incident of a page. `step`: the step of its policy that the page carries out; None: the page only lists it."""
 
     incident: int
     step: int | None

@@ -214,8 +214,8 @@ class AccessControl:
         return False
 
     async def decider_of(self, person: Person, record: Clarification) -> Decider:
-        """Returns the decider of an answer to a question. If several people must approve, Slack must identify each; whoever the
-        agent works for is told apart if they may not approve, as far as Slack answers.
+        """Returns the decider of an answer to a question. If several people must approve, Slack must identify each. Under
+        four eyes, it says whether this is the person that the agent works for; None if Slack does not tell now.
         """
         decider = await self.decider(person, several=record.asked.needed > 1)
         barred = record.asked.barred

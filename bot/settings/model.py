@@ -598,9 +598,9 @@ class RouteSettings(SettingsTable):
     risk_at_least: Risk | None = None
     """Raises the risk that agents claim."""
     four_eyes: Annotated[FourEyesSettings | None, BeforeValidator(_four_eyes)] = None
-    """Whoever the agent works for (`requested_by` of its producer) does not count as an approver: `true`, or a table."""
+    """The person an agent works for (`requested_by` of its producer) can't approve what it asks: `true`, or a table."""
     reason: Reason = "never"
-    """Of which risk **Accept** wants a reason, of at least ten characters."""
+    """From which risk on **Accept** needs a reason, of at least ten characters."""
     broadcast: Literal["all", "first"] = "all"
     """Which open questions of a session the channel shows, besides its thread: all, or only the first; the others
     then show there once they escalate.
