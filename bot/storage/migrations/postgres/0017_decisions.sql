@@ -1,0 +1,28 @@
+-- The log of decisions: a chain of signed entries (`bot.decisions.log`), with the receipts that it names.
+create table decisions (
+    seq bigint primary key,       -- from 1, without gaps; the oldest may be cut off
+    entry text collate "C" not null,
+    jti text collate "C" unique,  -- of a decision, such as CLR-42-001/1
+    receipt text collate "C"      -- null: no decision, forgotten, or older than is kept
+);
+-- What search needs of each decision: gone when it is forgotten, or older than is kept.
+create table decision_texts (
+    seq bigint primary key,       -- of its entry
+    clarification text collate "C" not null,
+    at double precision not null, -- when it was decided
+    agent text collate "C" not null,
+    outcome text collate "C" not null,
+    decision text collate "C",
+    decided_by text collate "C",
+    deciders text collate "C" not null,
+    channel text collate "C",
+    ts text collate "C",
+    recipient text collate "C",
+    question text collate "C" not null,
+    answer text collate "C",
+    words text collate "C" not null
+);
+create index decision_texts_at on decision_texts (at);
+create index decision_texts_clarification on decision_texts (clarification);
+-- 1: every ledger, the archive too, was compared with the log.
+alter table receipts add column compared bigint not null default 0;
