@@ -665,7 +665,7 @@ class Seals:
         """Whether a record says what the receipts of its rounds say. True if it has none."""
         if self.receipts is None or self.is_verified(record):
             return True
-        return all(map(self.receipts.agrees, _signed_rounds(record)))
+        return all(map(self.receipts.agrees, signed_rounds(record)))
 
     def _matches_seals(self, record: Clarification) -> bool | None:
         decided = _latest_decision(record)
@@ -813,7 +813,7 @@ def _as_of(record: Clarification, place: int) -> Clarification:
     return record.model_copy(update={"aaep": then})
 
 
-def _signed_rounds(record: Clarification) -> Iterator[Clarification]:
+def signed_rounds(record: Clarification) -> Iterator[Clarification]:
     """Yields the record as of the end of each round that has a receipt."""
     asked = record.asked
     for place, past in enumerate(asked.earlier):

@@ -119,7 +119,10 @@ async def test_p11_record_rewritten_with_its_seal_is_found_out(stage: World, kin
     exported = [json.loads(line) for line in (await shell.run("export")).out.splitlines()]
     assert [each.get("tampered") for each in exported] == [True, True]
     if stage.database is None:
-        assert f"{NAME} was changed by another program after it was decided" in (await beside(stage, "check")).out
+        assert (
+            f"{NAME} was changed by another program after it was decided"
+            in (await beside(stage, "check")).out
+        )
     async with caller(stage) as http:
         await is_refused(http)
     assert (stage.record(), told(stage)) == (forged, 1)
