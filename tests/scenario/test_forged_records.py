@@ -17,6 +17,7 @@ from bot.signing import jwk_of
 from bot.storage import beside as storage
 from bot.storage.connection import connect
 from bot.workspace.seed import FALLBACK
+from core.receipts import TYP, claims_of
 from core.records import Seals, parse
 from tests.kit.lives import beside
 from tests.kit.world import World, config
@@ -81,12 +82,12 @@ def without_receipt(raw: Json) -> None:
 
 def with_another_key(raw: Json) -> None:
     accepted(raw)
-    claims = jwt.decode(raw["aaep"]["receipt"], options={"verify_signature": False})
-    claims["answer"]["decision"] = claims["deciders"][0]["decision"] = "accept"
+    issuer = jwt.decode(raw["aaep"]["receipt"], options={"verify_signature": False})["iss"]
+    record = parse(raw)
+    assert record is not None
     key = Ed25519PrivateKey.generate()
-    headers = {"typ": "clarify-decision+jwt", "kid": jwk_of(key.public_key())["kid"]}
-    raw["aaep"]["receipt"] = jwt.encode(claims, key, "EdDSA", headers=headers)
-    claims["arguments_sha256"] = "x"
+    headers = {"typ": TYP, "kid": jwk_of(key.public_key())["kid"]}
+    raw["aaep"]["receipt"] = jwt.encode(claims_of(record, issuer), key, "EdDSA", headers=headers)
 
 
 CHANGES: dict[str, Change] = {
