@@ -44,7 +44,7 @@ from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.settings.model import Settings
-from bot.signing import Signing, settled
+from bot.signing import Signing, prove, settled
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
@@ -270,6 +270,7 @@ class Bot:
             unread=self.unread,
             catch_up=self.catch_up,
             refresh=self._refresh,
+            prove=partial(prove, signing, ledger, store),
             passed=self.monitoring.trigger,
             counted=self._note_connections,
             replicas=self.replicas.others,

@@ -8,6 +8,7 @@ A key that cannot be read refuses no decision: the receipt follows as soon as th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -17,7 +18,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,19 +34,32 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from bot.errors import ConfigurationError
+from bot.errors import ConfigurationError, StorageUnavailable
 from bot.settings.model import Settings, ShellSettings
 from bot.storage import beside
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
+from bot.views.verify import Proof
 from core.clarification import Clarification
 from core.clock import Clock
 from core.files import read_regular
-from core.receipts import TYP, Claims, claims_of, decided_at, is_decided, jti_of, says_the_same
+from core.ledger import Ledger
+from core.receipts import (
+    TYP,
+    Checked,
+    Claims,
+    at_round,
+    claims_of,
+    decided_at,
+    is_decided,
+    jti_of,
+    says_the_same,
+)
 
 _log = structlog.get_logger("clarify.trust")
 KEY_FILE = "clarify-signing.pem"
 ALGORITHM = "EdDSA"
+PLACE = "select seq, receipt, (select max(seq) from decisions) as last from decisions where jti = :jti"
 KNOWN = "select kid, jwk, since from signing_keys order by since, kid"
 Jwk = dict[str, str]
 
@@ -278,21 +292,29 @@ class Signing:
         return decided_at(record) >= self.since and self.load()
 
     def agrees(self, record: Clarification) -> bool:
+        # A key that we do not know is of a storage that was lost: whoever checks the receipt has to know it.
+        return self.check(record).problem in {None, "missing", "key"}
+
+    def check(self, record: Clarification) -> Checked:
+        """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
         receipt = record.asked.receipt
         if receipt is None:
-            return True
+            return Checked("missing")
         try:
             header = jwt.get_unverified_header(receipt)
-            known = self.known.get(header["kid"])
-            if known is None:  # of a storage that was lost: whoever checks it has to know the key
-                return True
+            kid = str(header["kid"])
+            known = self.known.get(kid)
+            if known is None:
+                return Checked("key", kid)
             options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
             claims = jwt.decode(receipt, self._public_key(known.jwk), [ALGORITHM], options=options)  # type: ignore[arg-type]
         except (jwt.PyJWTError, KeyError, ValueError):
-            return False
-        if header.get("typ") != TYP or claims.get("jti") != jti_of(record):
-            return False
-        return says_the_same(claims, record)
+            return Checked("signature")
+        if header.get("typ") != TYP:
+            return Checked("signature")
+        if claims.get("jti") != jti_of(record):
+            return Checked("another", kid, claims)
+        return Checked(None if says_the_same(claims, record) else "record", kid, claims)
 
     def _public_key(self, jwk: Mapping[str, str]) -> Ed25519PublicKey:
         found = self._public.get(jwk["kid"])
@@ -324,3 +346,23 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
 async def settled(store: Store) -> None:
     """Records that no receipt is owed any more."""
     await store.run("update receipts set owed = 0")
+
+
+async def prove(
+    signing: Signing | None, ledger: Ledger, store: Store, record: Clarification, number: int
+) -> Proof:
+    """Checks the receipt of round `number` of a record: its signature, against the record, and against the log."""
+    ended = at_round(record, number)
+    if signing is None:
+        checked = Checked("missing" if ended.asked.receipt is None else "key")
+    else:
+        checked = await asyncio.to_thread(signing.check, ended)
+    if checked.problem is None and ended is record and await ledger.is_tampered(record):
+        checked = replace(checked, problem="record")
+    try:
+        row = await store.read_one(PLACE, jti=jti_of(ended))
+    except StorageUnavailable:
+        return Proof(checked, is_place_known=False)
+    if checked.problem is None and row is not None and row["receipt"] not in {None, ended.asked.receipt}:
+        checked = replace(checked, problem="log")
+    return Proof(checked, (row["seq"], row["last"]) if row is not None else None)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bot import app
 from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
+from bot.signing import prove
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build
 from bot.slack.socket import SlackSocket, Timing
@@ -129,6 +131,7 @@ class Bot:
             unread=self.unread,
             catch_up=self.catch_up,
             refresh=self.refreshed.append,
+            prove=partial(prove, None, base.ledger, store),
             passed=lambda: None,
             counted=whole._note_connections,
             replicas=lambda: 0,
