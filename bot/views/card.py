@@ -390,13 +390,14 @@ def closed_card(shown: Round, text: str) -> Card:
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
+    below = (full, *verify) if (verify and title) or (cut and not title) else ()
     return Card(
         heading=_heading(shown),
-        decided=(Section(Words(title, live=True), full),) if title else (),
+        decided=(Section(Words(title, live=True), None if below else full),) if title else (),
         question=sections(question, with_what, _risk(shown)),
         below=sections(answer, changes, reason),
         facts=facts,
-        buttons=verify if title else (full, *verify) if cut else (),
+        buttons=below,
     )
 
 

@@ -18,7 +18,7 @@ LIMIT = 20
 
 
 def open_cards(stage: World) -> list[Message]:
-    over = ([], ["View full"], ["View full", "Verify"])
+    over: tuple[list[str], ...] = ([], ["View full"], ["View full", "Verify"])
     return [card for card in stage.cards() if controls(card) not in over]
 
 
