@@ -8,7 +8,6 @@ A key that cannot be read refuses no decision: the receipt follows as soon as th
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -18,7 +17,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,21 +33,18 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from bot.errors import ConfigurationError, StorageUnavailable
+from bot.errors import ConfigurationError
 from bot.settings.model import Settings, ShellSettings
-from bot.storage import beside
+from bot.storage.outside import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
-from bot.views.verify import Proof
 from core.clarification import Clarification
 from core.clock import Clock
 from core.files import read_regular
-from core.ledger import Ledger
 from core.receipts import (
     TYP,
     Checked,
     Claims,
-    at_round,
     claims_of,
     decided_at,
     is_decided,
@@ -59,7 +55,6 @@ from core.receipts import (
 _log = structlog.get_logger("clarify.trust")
 KEY_FILE = "clarify-signing.pem"
 ALGORITHM = "EdDSA"
-PLACE = "select seq, receipt, (select max(seq) from decisions) as last from decisions where jti = :jti"
 KNOWN = "select kid, jwk, since from signing_keys order by since, kid"
 Jwk = dict[str, str]
 
@@ -280,11 +275,19 @@ class Signing:
             _log.exception("cannot make a receipt", id=record.id)
             return None
 
-    def signed(self, claims: Claims) -> str:
-        """Returns the claims as a signed receipt. Call `load` first."""
+    def signed(self, claims: Claims, typ: str = TYP) -> str:
+        """Returns the claims, signed: as a receipt or, with another `typ`, as an entry of the log. Call `load` first."""
         if self._key is None:
             raise ValueError("the key is not loaded")
-        return jwt.encode(claims, self._key, ALGORITHM, headers={"typ": TYP, "kid": self._kid})
+        return jwt.encode(claims, self._key, ALGORITHM, headers={"typ": typ, "kid": self._kid})
+
+    def is_ours(self, receipt: str, jti: str) -> bool:
+        """Whether a receipt has our signature, by a key that we know, and is of the round `jti`."""
+        try:
+            header, claims = self._opened(receipt)
+        except (jwt.PyJWTError, KeyError, ValueError):
+            return False
+        return header.get("typ") == TYP and claims.get("jti") == jti
 
     def owes(self, record: Clarification) -> bool:
         if record.asked.receipt is not None or not is_decided(record):
@@ -301,13 +304,10 @@ class Signing:
         if receipt is None:
             return Checked("missing")
         try:
-            header = jwt.get_unverified_header(receipt)
-            kid = str(header["kid"])
-            known = self.known.get(kid)
-            if known is None:
+            kid = str(jwt.get_unverified_header(receipt)["kid"])
+            if kid not in self.known:
                 return Checked("key", kid)
-            options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
-            claims = jwt.decode(receipt, self._public_key(known.jwk), [ALGORITHM], options=options)  # type: ignore[arg-type]
+            header, claims = self._opened(receipt)
         except (jwt.PyJWTError, KeyError, ValueError):
             return Checked("signature")
         if header.get("typ") != TYP:
@@ -315,6 +315,13 @@ class Signing:
         if claims.get("jti") != jti_of(record):
             return Checked("another", kid, claims)
         return Checked(None if says_the_same(claims, record) else "record", kid, claims)
+
+    def _opened(self, receipt: str) -> tuple[dict[str, Any], Claims]:
+        """Returns header and claims of a receipt with a good signature; raises PyJWTError, KeyError or ValueError."""
+        header = jwt.get_unverified_header(receipt)
+        key = self._public_key(self.known[header["kid"]].jwk)
+        options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
+        return header, jwt.decode(receipt, key, [ALGORITHM], options=options)  # type: ignore[arg-type]
 
     def _public_key(self, jwk: Mapping[str, str]) -> Ed25519PublicKey:
         found = self._public.get(jwk["kid"])
@@ -332,37 +339,10 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
     Raises:
         StorageUnavailable: it cannot be read, or no bot of this release has used it.
     """
-    if url is not None:
-        from bot.storage import tables  # noqa: PLC0415 - an extra: psycopg need not be there
-
-        with tables.snapshot(url) as there:
-            return [KnownKey.of(row) for row in there.tx.rows(KNOWN)]
-    if not storage.exists():
-        return []
-    with beside.read_only(storage, current=True) as tx:
-        return [KnownKey.of(row) for row in tx.rows(KNOWN)]
+    with reading(storage, url) as tx:
+        return [] if tx is None else [KnownKey.of(row) for row in tx.rows(KNOWN)]
 
 
 async def settled(store: Store) -> None:
     """Records that no receipt is owed any more."""
     await store.run("update receipts set owed = 0")
-
-
-async def prove(
-    signing: Signing | None, ledger: Ledger, store: Store, record: Clarification, number: int
-) -> Proof:
-    """Checks the receipt of round `number` of a record: its signature, against the record, and against the log."""
-    ended = at_round(record, number)
-    if signing is None:
-        checked = Checked("missing" if ended.asked.receipt is None else "key")
-    else:
-        checked = await asyncio.to_thread(signing.check, ended)
-    if checked.problem is None and ended is record and await ledger.is_tampered(record):
-        checked = replace(checked, problem="record")
-    try:
-        row = await store.read_one(PLACE, jti=jti_of(ended))
-    except StorageUnavailable:
-        return Proof(checked, is_place_known=False)
-    if checked.problem is None and row is not None and row["receipt"] not in {None, ended.asked.receipt}:
-        checked = replace(checked, problem="log")
-    return Proof(checked, (row["seq"], row["last"]) if row is not None else None)

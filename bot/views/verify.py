@@ -17,7 +17,7 @@ from bot.views import inert
 from bot.views.blockkit import Button, Code, Context, Part, Section, View, Words, button, sections
 from bot.views.codec import VERIFY_CALLBACK, Press
 from bot.views.wording import Round, capital, decided_words
-from core.clarification import ID, Clarification
+from core.clarification import Clarification
 from core.lists import Decided, DecidedBy, Outcome
 from core.receipts import Checked, Problem
 
@@ -70,14 +70,14 @@ def verify_button(shown: Round) -> tuple[Button, ...]:
 def verify_view(record: Clarification, number: int, proof: Proof) -> View:
     """Returns the window about the decision of round `number`."""
     return View(
-        tuple(_parts(record, proof)),
+        tuple(_parts(record, number, proof)),
         VERIFY_CALLBACK,
         Press("verify", record.id, number).pack(),
         title=VERIFY,
     )
 
 
-def _parts(record: Clarification, proof: Proof) -> Iterator[Part]:
+def _parts(record: Clarification, number: int, proof: Proof) -> Iterator[Part]:
     checked, claims = proof.checked, proof.checked.claims
     if checked.problem is None:
         yield Section(Words(GOOD, live=True))
@@ -91,13 +91,14 @@ def _parts(record: Clarification, proof: Proof) -> Iterator[Part]:
         )
     if checked.problem != "missing":
         yield from sections(_BY_ITSELF)
-        yield Code(command(record.id))
+        yield Code(command(record, number))
     yield Context((Words(PROVES),))
 
 
-def command(clarification: str) -> str:
-    """Returns the shell command that prints the receipt of a clarification's last decision, and verifies it."""
-    return f"clarify log --jwt {clarification} | clarify verify -" if ID.fullmatch(clarification) else ""
+def command(record: Clarification, number: int) -> str:
+    """Returns the shell command that prints the receipt of a round, and verifies it."""
+    name = record.id if number >= record.round else f"{record.id}/{number}"
+    return f"clarify log --jwt {name} | clarify verify -"
 
 
 def _rows(proof: Proof, claims: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,15 +13,17 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bot.signing import jwk_of
+from bot.signing import KEY_FILE, jwk_of, read_key
 from bot.workspace.rules import check_view
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
+from core.clarification import Clarification
+from core.receipts import claims_of
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
 from tests.scenario.other_parties import another_writes
 from tests.scenario.test_approvals import MAIL, ask, asking, look, press
-from tests.scenario.test_receipts import keys_of
+from tests.scenario.test_receipts import keys_of, run
 from tests.unit.bot.judges import labels, shown
 
 Json = dict[str, Any]
@@ -41,6 +43,14 @@ async def window(stage: World, card: Message, user: str = ADE, label: str = "Ver
     view = (await stage.modal(user)).payload
     assert check_view(view) == []
     return shown(view["blocks"])
+
+
+async def in_the_log(stage: World, card: Message) -> str:
+    """The same once the decision is in the log, which the bot appends after the fact."""
+    while "Not in the log yet" in (said := await window(stage, card, ONCALL)):
+        await stage.workspace.close_view(ONCALL)
+    await stage.workspace.close_view(ONCALL)
+    return said
 
 
 async def decided(stage: World, http: httpx.AsyncClient, label: str = "Accept") -> tuple[Json, Message]:
@@ -76,6 +86,10 @@ async def test_window_says_who_decided_which_arguments_when_and_by_which_key(
             COMMAND,
         ):
             assert part in said
+    assert "*Place in the log*\nEntry 1 of 1" in await in_the_log(stage, after)
+    printed = await run(stage, *COMMAND.split(" | ", maxsplit=1)[0].split()[1:])
+    assert printed.out.strip() == state["receipt"]
+    assert (await run(stage, "verify", printed.out.strip())).code == 0
     # Behind View full, for messages that are one line.
     await press(stage, FOLAKE, after, "View full")
     assert labels((await stage.modal(FOLAKE)).payload)[-1] == "Verify"
@@ -167,17 +181,27 @@ async def test_receipt_of_another_question_is_none_of_this_one(stage: World, htt
     assert f"belongs to another question or round: `{NAME}/1`" in said
 
 
-@pytest.mark.either_database
-async def test_receipt_that_the_log_does_not_have_is_told(stage: World, http: httpx.AsyncClient) -> None:
+async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
+    stage: World, http: httpx.AsyncClient
+) -> None:
     """Whoever has the key can sign another receipt, and change the record to say the same."""
-    _, card = await decided(stage, http)
-    stage.changed(
-        "insert into decisions (seq, entry, jti, receipt)"
-        " values (17, 'e', 'CLR-100001-001/1', 'another'), (230, 'e', null, null)"
-    )
-    said = await window(stage, card)
-    assert said.startswith("*Not verified.* The log has another receipt")
-    assert "Entry 17 of 230" in said
+    _, card = await decided(stage, http, "Reject")
+    await in_the_log(stage, card)
+    key = read_key((stage.folder / KEY_FILE).read_bytes())
+
+    def approved(record: Json) -> None:
+        asked = record["aaep"]
+        header = jwt.get_unverified_header(asked["receipt"])
+        asked |= {"response": "accept", "label": "Accept"}
+        claims = claims_of(Clarification.model_validate(record), "urn:clarify:x")
+        asked["receipt"] = jwt.encode(claims, key, "EdDSA", headers=header)
+
+    await another_writes(stage, approved)
+    assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
+    said = shown((await stage.modal(ADE)).payload["blocks"])
+    assert said.startswith("*Not verified.* The log has another receipt for this decision.")
+    assert "✅" not in said
+    assert "Entry 1 of 1" in said
 
 
 async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -> None:
@@ -195,6 +219,7 @@ async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -
         assert controls(old) == ["View full", "Verify"]
         said = await window(stage, old)
         assert said.startswith("✅ *Verified.*")
+        assert f"clarify log --jwt {NAME}/1 | clarify verify -" in said
         assert f"`{NAME}/1`" in said
         assert f"by <@{FOLAKE}>" in said
         await stage.workspace.close_view(ADE)

@@ -17,10 +17,10 @@ from typing import Any
 from slack_bolt.authorization import AuthorizeResult
 
 from bot import app
+from bot.decisions.proof import prove
 from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.signing import prove
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build
 from bot.slack.socket import SlackSocket, Timing
