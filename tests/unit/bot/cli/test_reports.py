@@ -234,7 +234,7 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     prompt.write(5, long_ago(5, 1, aaep=consent))
     record = asyncio.run(prompt.ledger.find("CLR-5-001", 5))
     at = datetime(2020, 1, 2, 3, 40, tzinfo=UTC)
-    sending = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
+    sending: dict[str, object] = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
     paged = Logged(at, "sent", "overdue", "platform", 0, None, None, None, (sending,))
     lines = trail(record, None, Beside({}, {record.id: [paged]}))
     assert [each["type"] for each in lines] == [
