@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bot.errors import ConfigurationError
 from bot.settings.model import Settings, ShellSettings
-from bot.storage import beside
+from bot.storage.outside import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
@@ -322,15 +322,8 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
     Raises:
         StorageUnavailable: it cannot be read, or no bot of this release has used it.
     """
-    if url is not None:
-        from bot.storage import tables  # noqa: PLC0415 - an extra: psycopg need not be there
-
-        with tables.snapshot(url) as there:
-            return [KnownKey.of(row) for row in there.tx.rows(KNOWN)]
-    if not storage.exists():
-        return []
-    with beside.read_only(storage, current=True) as tx:
-        return [KnownKey.of(row) for row in tx.rows(KNOWN)]
+    with reading(storage, url) as tx:
+        return [] if tx is None else [KnownKey.of(row) for row in tx.rows(KNOWN)]
 
 
 async def settled(store: Store) -> None:

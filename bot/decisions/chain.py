@@ -35,7 +35,7 @@ def digest_of(token: str) -> str:
     return digest(token.encode())
 
 
-def following(head: Head, kind: Kind, at: datetime, **claims: object) -> Claims:
+def following(head: Head, kind: Kind, at: datetime, claims: Mapping[str, object]) -> Claims:
     """Returns the claims of the entry that follows `head`."""
     return {"seq": head.seq + 1, "prev": head.sha256, "kind": kind, "iat": int(at.timestamp()), **claims}
 

@@ -32,6 +32,7 @@ from core.ledger import Ledger
 from core.records import Subject, parse
 
 _log = structlog.get_logger("clarify.trust")
+Columns = dict[str, Any]
 _BATCH = 64
 _RETRY = 5.0  # seconds between attempts to read the signing key or the ledgers
 _MOST_QUEUED = 1000
@@ -136,7 +137,7 @@ class DecisionLog:
             if is_untold:
                 named = (*self._recent, *(each.jti for each in some))
                 gone = [jti for jti in named if not await self._is_kept(jti)]
-            good = await asyncio.to_thread(self._genuine, [each for each in some if each.jti not in gone])
+            good = await asyncio.to_thread(self._good, [each for each in some if each.jti not in gone])
             store = partial(self._store, good, gone, is_untold=is_untold)
             if await until_stored(store, self.clock, _log, "entries in the log of decisions delayed"):
                 self._grew.set()
@@ -145,9 +146,18 @@ class DecisionLog:
             while len(self._recent) > _BATCH:
                 self._recent.popitem(last=False)
 
-    def _genuine(self, some: Sequence[Ended]) -> list[Ended]:
-        """Returns those that we signed: another program may have put something else into a ledger. Blocking."""
-        return [each for each in some if self.signing.is_ours(each.receipt, each.jti)]
+    def _good(self, some: Sequence[Ended]) -> list[tuple[Ended, Columns]]:
+        """Returns those that we signed, with their texts: another program may have put something else into a ledger.
+        Blocking.
+        """
+        found: list[tuple[Ended, Columns]] = []
+        for each in some:
+            try:
+                if self.signing.is_ours(each.receipt, each.jti):
+                    found.append((each, texts_of(each)))
+            except Exception:  # noqa: BLE001 - one odd record must not keep the others out of the log
+                _log.exception("cannot log a decision", id=each.record.id)
+        return found
 
     async def _is_kept(self, jti: str) -> bool:
         """Whether a record still carries a receipt; False: it was forgotten."""
@@ -164,7 +174,9 @@ class DecisionLog:
                 _log.warning("looking later whether a decision was forgotten", reason=str(error))
                 await self.clock.sleep(_RETRY)
 
-    async def _store(self, some: Sequence[Ended], gone: Sequence[str], *, is_untold: bool) -> bool:
+    async def _store(
+        self, some: Sequence[tuple[Ended, Columns]], gone: Sequence[str], *, is_untold: bool
+    ) -> bool:
         """Appends entries for rounds that ended, and, if some may be untold, for receipts that are gone. Idempotent.
         Returns whether the log grew.
         """
@@ -172,17 +184,35 @@ class DecisionLog:
 
         def work(tx: Tx) -> bool:
             grew = False
-            for each in some:
-                grew |= _put_decision(tx, self.signing, self.audiences, now, each)
+            for each, texts in some:
+                grew |= self._put(tx, now, each, texts)
             if gone:
                 rows = tx.rows("select seq from decisions where jti in :gone", gone=gone)
                 _forget(tx, [row["seq"] for row in rows])
             while is_untold and (jtis := _tell_gone(tx)):
-                put(tx, self.signing, now, "forgotten", jtis=jtis, at=int(now.timestamp()))
+                put(tx, self.signing, now, "forgotten", {"jtis": jtis, "at": int(now.timestamp())})
                 grew = True
             return grew
 
         return await self.store.write_soon(work)
+
+    def _put(self, tx: Tx, now: datetime, ended: Ended, texts: Columns) -> bool:
+        """Appends the entry of a round that ended, unless it is there. Returns whether it was appended."""
+        if tx.one("select 1 as there from decisions where jti = :jti", jti=ended.jti) is not None:
+            return False
+        claims = {"jti": ended.jti, "sha256": digest_of(ended.receipt)}
+        put(tx, self.signing, now, "decision", claims, receipt=ended.receipt)
+        card = tx.one(
+            "select channel, ts, target from messages where clarification = :id and kind = 'card' and round = :round"
+            " and ts is not null",
+            id=ended.record.id,
+            round=ended.round,
+        )
+        columns = {"seq": head_of(tx).seq, **texts, **_place(ended.record, self.audiences, card)}
+        names = ", ".join(columns)
+        values = ", ".join(f":{name}" for name in columns)
+        tx.run(f"insert into decision_texts ({names}) values ({values})", **columns)  # noqa: S608 - our own names
+        return True
 
     async def _compare(self) -> None:
         """Appends what the ledgers show and the log lacks. Reads the archive only if that was never done."""
@@ -243,7 +273,7 @@ class DecisionLog:
             if last is None or last["kind"] == "checkpoint":
                 return None
             head = Head(last["seq"], digest_of(last["entry"]))
-            entry = put(tx, self.signing, now, "checkpoint", head=head.seq, sha256=head.sha256)
+            entry = put(tx, self.signing, now, "checkpoint", {"head": head.seq, "sha256": head.sha256})
             return self.announce(tx, entry)
 
         announced = await self.store.write(work)
@@ -254,11 +284,17 @@ class DecisionLog:
 
 
 def put(
-    tx: Tx, signing: Signing, now: datetime, kind: Kind, *, receipt: str | None = None, **claims: object
+    tx: Tx,
+    signing: Signing,
+    now: datetime,
+    kind: Kind,
+    claims: Mapping[str, object],
+    *,
+    receipt: str | None = None,
 ) -> str:
     """Appends an entry within a transaction, signed with the current key, and returns it. `receipt`: of a decision."""
     head = head_of(tx)
-    entry = signing.signed(following(head, kind, now, **claims), TYP)
+    entry = signing.signed(following(head, kind, now, claims), TYP)
     tx.run(
         "insert into decisions (seq, kind, at, entry, jti, receipt) values (:seq, :kind, :at, :entry, :jti, :receipt)",
         seq=head.seq + 1,
@@ -277,30 +313,7 @@ def head_of(tx: Tx) -> Head:
     return Head() if last is None else Head(last["seq"], digest_of(last["entry"]))
 
 
-def _put_decision(tx: Tx, signing: Signing, audiences: Audiences, now: datetime, ended: Ended) -> bool:
-    """Appends the entry of a round that ended, unless it is there. Returns whether it was appended."""
-    if tx.one("select 1 as there from decisions where jti = :jti", jti=ended.jti) is not None:
-        return False
-    sha256 = digest_of(ended.receipt)
-    put(tx, signing, now, "decision", jti=ended.jti, sha256=sha256, receipt=ended.receipt)
-    card = tx.one(
-        "select channel, ts, target from messages where clarification = :id and kind = 'card' and round = :round"
-        " and ts is not null",
-        id=ended.record.id,
-        round=ended.round,
-    )
-    tx.run(
-        "insert into decision_texts (seq, clarification, at, agent, outcome, decision, decided_by, deciders, channel, ts,"
-        " recipient, question, answer, words) values (:seq, :clarification, :at, :agent, :outcome, :decision, :decided_by,"
-        " :deciders, :channel, :ts, :recipient, :question, :answer, :words)",
-        seq=head_of(tx).seq,
-        **texts_of(ended),
-        **_place(ended.record, audiences, card),
-    )
-    return True
-
-
-def _place(record: Clarification, audiences: Audiences, card: Row | None) -> dict[str, str | None]:
+def _place(record: Clarification, audiences: Audiences, card: Row | None) -> Columns:
     """Returns where the card is, or would be. What only agents saw has none."""
     if card is not None:
         channel, ts, target = card["channel"], card["ts"], card["target"]
@@ -311,7 +324,7 @@ def _place(record: Clarification, audiences: Audiences, card: Row | None) -> dic
     return {"channel": channel, "ts": ts, "recipient": target if target[:1] in "UW" else None}
 
 
-def texts_of(ended: Ended) -> dict[str, Any]:
+def texts_of(ended: Ended) -> Columns:
     """Returns what search needs of a decision, as columns."""
     claims, record = claims_in(ended.receipt), ended.record
     asked = claims.get("asked") or {}
@@ -393,6 +406,27 @@ def _forget(tx: Tx, seqs: Sequence[int]) -> int:
     )
 
 
+def rows_of(tx: Tx) -> Iterator[Row]:
+    """Yields all entries in order: `seq`, `kind`, `entry`, `jti`, `receipt`."""
+    after = 0
+    while rows := tx.rows(
+        "select seq, kind, entry, jti, receipt from decisions where seq > :after order by seq limit :most",
+        after=after,
+        most=_MOST_QUEUED,
+    ):
+        yield from rows
+        after = rows[-1]["seq"]
+
+
+def find(tx: Tx, name: str) -> Row | None:
+    """Returns the entry of a round (`CLR-42-001/1`), or of a question's last one."""
+    return tx.one("select seq, jti, receipt from decisions where jti = :name", name=name) or tx.one(
+        "select seq, jti, receipt from decisions where jti >= :first and jti < :after order by seq desc limit 1",
+        first=f"{name}/",
+        after=f"{name}0",  # "0" follows "/"
+    )
+
+
 async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta) -> bool:
     """Deletes receipts and texts of what was decided longer than `keep` ago, and cuts off the oldest entries once they are
     twice as old. Returns whether any went.
@@ -415,7 +449,7 @@ async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta)
             highest=head_of(tx).seq,
         )
         if last is not None:
-            put(tx, signing, now, "cut", upto=last["seq"], sha256=digest_of(last["entry"]))
+            put(tx, signing, now, "cut", {"upto": last["seq"], "sha256": digest_of(last["entry"])})
             tx.run("delete from decisions where seq <= :upto", upto=last["seq"])
 
     went = 0
