@@ -70,7 +70,7 @@ async def test_window_says_who_decided_which_arguments_when_and_by_which_key(
     await stage.now_says(card, "One more person must approve")
     await press(stage, ADE, card, "Accept")
     state = await look(http, asked, wait=30)
-    after = await stage.now_says(card, "Approved by")
+    after = await stage.now_says(card, f"Approved by <@{FOLAKE}> and <@{ADE}>")
     assert controls(after) == ["View full", "Verify"]
     (key,) = (await keys_of(http))["keys"]
     claims = jwt.decode(state["receipt"], options={"verify_signature": False})
@@ -202,6 +202,15 @@ async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
     assert said.startswith("*Not verified.* The log has another receipt for this decision.")
     assert "✅" not in said
     assert "Entry 1 of 1" in said
+
+
+async def test_card_that_the_bot_forgot_about_can_still_be_verified(
+    stage: World, http: httpx.AsyncClient
+) -> None:
+    _, card = await decided(stage, http)
+    await stage.now_says(card, "the agent has resumed")
+    assert stage.changed("delete from messages") > 0
+    assert "✅ *Verified.*" in await window(stage, card)
 
 
 async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -> None:
