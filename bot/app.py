@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
@@ -27,9 +27,11 @@ import structlog
 
 from bot import home
 from bot.base import build as build_base
+from bot.decisions.chain import claims_in
+from bot.decisions.log import DecisionLog
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
-from bot.delivery.messages import Messages
+from bot.delivery.messages import Messages, put
 from bot.errors import ClarifyBotError, LeaseLost, StorageUnavailable
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -50,6 +52,7 @@ from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import ask
 from bot.storage.store import Store, until_stored
+from bot.storage.tx import Tx
 from bot.views.card import shows_whole
 from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
@@ -324,6 +327,20 @@ class Bot:
             if settings.webhooks
             else None
         )
+        self.log = (
+            DecisionLog(
+                ledger=ledger,
+                store=store,
+                signing=signing,
+                audiences=base.audiences,
+                clock=clock,
+                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
+                announce=self._announce,
+            )
+            if signing is not None
+            else None
+        )
+        keep = settings.trust.keep or settings.storage.keep
         self.upkeep = Upkeep(
             ledger=ledger,
             store=store,
@@ -332,8 +349,12 @@ class Bot:
             archive_after=settings.ledger.archive_after,
             keep=settings.storage.keep,
             sweeps=[home.SWEEP],
+            logged=self.log.caught_up if self.log is not None else None,
+            forget_decisions=partial(self.log.forget, keep)
+            if self.log is not None and keep is not None
+            else None,
         )
-        self._outside = tuple(each for each in (self.github, self.webhooks) if each is not None)
+        self._outside = tuple(each for each in (self.github, self.webhooks, self.log) if each is not None)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -529,6 +550,8 @@ class Bot:
             yield "GitHub", self.github.run()
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
+        if self.log is not None:
+            yield "log of decisions", self.log.run()
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -742,7 +765,7 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub and webhooks of a settled clarification that another bot may have changed.
+        """Tells GitHub, webhooks and the log of a settled clarification that another bot may have changed.
 
         Raises:
             StorageUnavailable: its ledger cannot be read now.
@@ -767,6 +790,24 @@ class Bot:
         if self.store.leads:
             await self.home.restore_answers()
             self.shown.erasing.refresh()
+            if self.log is not None:
+                self.log.forgotten()
+
+    def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:
+        """Stores that a checkpoint is to be posted and sent to webhooks. Call the result once that is stored."""
+        checkpoint, now = self.base.settings.trust.checkpoint, self.base.clock.now()
+        message = self.told.notices.checkpoint(entry, checkpoint.channel if checkpoint else None)
+        put(tx, [message])
+        claims = claims_in(entry)
+        data = {"entry": entry, "head": claims["head"], "sha256": claims["sha256"]}
+        send = self.webhooks.add(tx, "decisions-checkpoint", data, now) if self.webhooks is not None else None
+
+        def announced() -> None:
+            self.slack.app.later.run(self.shown.delivery.send_stored(message.key), "post a checkpoint")
+            if send is not None:
+                send()
+
+        return announced
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""

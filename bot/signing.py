@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bot.errors import ConfigurationError
 from bot.settings.model import Settings, ShellSettings
-from bot.storage import beside
+from bot.storage.outside import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
@@ -266,11 +266,19 @@ class Signing:
             _log.exception("cannot make a receipt", id=record.id)
             return None
 
-    def signed(self, claims: Claims) -> str:
-        """Returns the claims as a signed receipt. Call `load` first."""
+    def signed(self, claims: Claims, typ: str = TYP) -> str:
+        """Returns the claims, signed: as a receipt or, with another `typ`, as an entry of the log. Call `load` first."""
         if self._key is None:
             raise ValueError("the key is not loaded")
-        return jwt.encode(claims, self._key, ALGORITHM, headers={"typ": TYP, "kid": self._kid})
+        return jwt.encode(claims, self._key, ALGORITHM, headers={"typ": typ, "kid": self._kid})
+
+    def is_ours(self, receipt: str, jti: str) -> bool:
+        """Whether a receipt has our signature, by a key that we know, and is of the round `jti`."""
+        try:
+            header, claims = self._opened(receipt)
+        except (jwt.PyJWTError, KeyError, ValueError):
+            return False
+        return header.get("typ") == TYP and claims.get("jti") == jti
 
     def owes(self, record: Clarification) -> bool:
         if record.asked.receipt is not None or not is_decided(record):
@@ -282,17 +290,21 @@ class Signing:
         if receipt is None:
             return True
         try:
-            header = jwt.get_unverified_header(receipt)
-            known = self.known.get(header["kid"])
-            if known is None:  # of a storage that was lost: whoever checks it has to know the key
-                return True
-            options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
-            claims = jwt.decode(receipt, self._public_key(known.jwk), [ALGORITHM], options=options)  # type: ignore[arg-type]
+            if jwt.get_unverified_header(receipt)["kid"] not in self.known:
+                return True  # of a storage that was lost: whoever checks it has to know the key
+            header, claims = self._opened(receipt)
         except (jwt.PyJWTError, KeyError, ValueError):
             return False
         if header.get("typ") != TYP or claims.get("jti") != jti_of(record):
             return False
         return says_the_same(claims, record)
+
+    def _opened(self, receipt: str) -> tuple[dict[str, Any], Claims]:
+        """Returns header and claims of a receipt with a good signature; raises PyJWTError, KeyError or ValueError."""
+        header = jwt.get_unverified_header(receipt)
+        key = self._public_key(self.known[header["kid"]].jwk)
+        options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
+        return header, jwt.decode(receipt, key, [ALGORITHM], options=options)  # type: ignore[arg-type]
 
     def _public_key(self, jwk: Mapping[str, str]) -> Ed25519PublicKey:
         found = self._public.get(jwk["kid"])
@@ -310,15 +322,8 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
     Raises:
         StorageUnavailable: it cannot be read, or no bot of this release has used it.
     """
-    if url is not None:
-        from bot.storage import tables  # noqa: PLC0415 - an extra: psycopg need not be there
-
-        with tables.snapshot(url) as there:
-            return [KnownKey.of(row) for row in there.tx.rows(KNOWN)]
-    if not storage.exists():
-        return []
-    with beside.read_only(storage, current=True) as tx:
-        return [KnownKey.of(row) for row in tx.rows(KNOWN)]
+    with reading(storage, url) as tx:
+        return [] if tx is None else [KnownKey.of(row) for row in tx.rows(KNOWN)]
 
 
 async def settled(store: Store) -> None:

@@ -68,8 +68,8 @@ class Endpoint:
         found = urlsplit(self.url)
         return f"{found.hostname}:{found.port}" if found.port else found.hostname or "?"
 
-    def wants(self, event: LifecycleEvent) -> bool:
-        return not self.events or event.name in self.events
+    def wants(self, event: str) -> bool:
+        return not self.events or event in self.events
 
     def signature(self, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
         """Returns the headers of one attempt: HMAC-SHA256 over id, time (seconds since 1970) and body."""
@@ -135,6 +135,20 @@ class Webhooks:
             self._changed.add(record.id)
         self._snapshots.append(_Snapshot(record, self.clock.now()))
         self._wake.set()
+
+    def add(self, tx: Tx, event: str, data: Mapping[str, object], now: datetime) -> Callable[[], None]:
+        """Queues an event that is not about a clarification, within a transaction. Call the result once that is stored."""
+        message = f"msg_{uuid.uuid4().hex}"
+        body = json_body({"id": message, "type": event, "timestamp": iso(now), "data": data})
+        wanted = [each for each in self._senders if each.endpoint.wants(event)]
+        for each in wanted:
+            each.mail.add(tx, [Owed(message, event, event, body)], now)
+
+        def send() -> None:
+            for each in wanted:
+                each.outbox.put(event)
+
+        return send
 
     async def restore(self) -> None:
         """Queues stored messages and the comparison of all ledgers. On the first start, older events are not sent.
@@ -212,7 +226,7 @@ class Webhooks:
                     message = f"msg_{uuid.uuid4().hex}"  # lets receivers deduplicate
                     owed = Owed(message, event.clarification_id, event.name, _body(message, event))
                     for each in self._senders:
-                        if each.endpoint.wants(event):
+                        if each.endpoint.wants(event.name):
                             each.mail.add(tx, [owed], snapshot.at)
                             queued.append((each, owed.clarification))
             return queued

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from bot.errors import ClarifyBotError
-from core.errors import ClarifyError
+from core.errors import BadInput, ClarifyError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -239,11 +240,63 @@ def keys(
 
 
 @app.command(rich_help_panel=_KEPT)
+def log(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
+    ] = None,
+    *,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only what was decided before: 2026-04-01, or 30d ago.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only what this agent asked.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID.")
+    ] = None,
+    jwt: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Print only the receipt of this question's last decision."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print the log of decisions as JSON Lines: signed entries, each with the receipt that it is about."""
+    from bot.cli import running, trust
+
+    with running.trouble_told(json=False) as out:
+        if jwt is not None:
+            trust.print_receipt(out, jwt, config)
+            return
+        now = datetime.now(UTC)
+        start, end = trust.moment_of(since, "--since", now), trust.moment_of(until, "--until", now)
+        trust.print_log(out, trust.Filter(name, start, end, agent, by), config)
+
+
+@app.command(rich_help_panel=_KEPT)
 def verify(
     receipt: Annotated[
-        str, typer.Argument(help="A file with the receipt, `-` for standard input, or the receipt itself.")
-    ],
+        str | None,
+        typer.Argument(help="A file with the receipt, `-` for standard input, or the receipt itself."),
+    ] = None,
     *,
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Verify a whole log, as `clarify log` prints it, instead."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENTRY", help="With --log: a checkpoint, or a file with it, that the log must contain."
+        ),
+    ] = None,
+    accept_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KID", help="With --log: a key that may follow though the one before did not announce it."
+        ),
+    ] = None,
     jwks: Annotated[
         str | None,
         typer.Option(
@@ -266,10 +319,18 @@ def verify(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Verify the receipt of a decision. Exit code 0: it is genuine; 1: it is not, or not what you asked for."""
+    """Verify the receipt of a decision, or the log. Exit code 0: it is genuine; 1: it is not, or not what you asked for."""
     from bot.cli import running, trust
 
     with running.trouble_told(json=json) as out:
+        if (receipt is None) == (log is None):
+            raise BadInput("Give either a receipt or --log FILE.")
+        if log is not None:
+            raise typer.Exit(
+                trust.verify_log(out, log, jwks, trust.Against(checkpoint, accept_key or ()), config)
+            )
+        if receipt is None or checkpoint is not None or accept_key:
+            raise BadInput("--checkpoint and --accept-key are for --log.")
         wanted = trust.Wanted(arguments, approved, audience, issuer, max_age)
         raise typer.Exit(trust.verify(out, receipt, jwks, wanted, config))
 

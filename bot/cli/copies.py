@@ -120,7 +120,11 @@ async def _tell_forgotten(
         "session": found.session[1] if found.session else None,
         "slack": {state: len(places) for state, places in new.items()},
         "notDeleted": [{"channel": channel, "ts": ts} for channel, ts in new.get("failed", [])],
-        "outside": {"pagers": traces.pagers, "github": list(traces.comments)},
+        "outside": {
+            "pagers": traces.pagers,
+            "github": list(traces.comments),
+            "receipts": traces.receipts,
+        },
         "unreadable": left,
     }
     shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'the events of the session'}.")
@@ -133,10 +137,14 @@ async def _tell_forgotten(
 
 
 async def _erased(shell: Shell, kept: Kept) -> Mapping[str, _Places]:
-    """Returns the state of the messages in Slack, once a running bot has deleted them, or after a while."""
+    """Returns the state of the messages in Slack, once a running bot has deleted them and noted in the log of decisions what
+    is gone, or after a while.
+    """
     after = await asyncio.to_thread(forgetting.erasures, kept)
     end = monotonic() + _PATIENCE
-    while after.get("wanted") and shell.has_bot and monotonic() < end:
+    while shell.has_bot and monotonic() < end:
+        if not after.get("wanted") and await asyncio.to_thread(forgetting.is_logged, kept):
+            break
         await asyncio.sleep(_LOOK_EVERY)
         after = await asyncio.to_thread(forgetting.erasures, kept)
     return after
@@ -167,6 +175,10 @@ def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]
         )
     if traces.comments:
         lines.append(f"GitHub: comments remain on {', '.join(traces.comments)}.")
+    if traces.receipts:
+        lines.append(
+            f"{_count(traces.receipts, 'receipt')} deleted. Agents and webhooks may have copies, which are theirs to delete."
+        )
     if unreadable:
         lines.append(f"These files are unreadable and may contain some of it: {', '.join(unreadable)}.")
     lines.append("What people wrote in threads is theirs to delete. Existing backups are not changed.")

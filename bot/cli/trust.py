@@ -1,30 +1,35 @@
-"""`clarify keys` and `clarify verify`: the public keys of receipts, and whether a receipt is genuine."""
+"""`clarify keys`, `log` and `verify`: the public keys of receipts, the log of decisions, and whether both are genuine."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 import clarify
 from bot.cli.output import Cell, Column, Output, Table
 from bot.cli.records import exact
 from bot.cli.waiting import seconds_of
+from bot.decisions import chain, log
+from bot.decisions.chain import claims_in
 from bot.errors import StorageError
 from bot.http import NETWORK, HttpClient, words
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, jwk_of, stored_keys
+from bot.storage.outside import reading
+from bot.storage.tx import Tx
 from bot.views import inert
-from core.clock import iso
-from core.errors import BadInput
+from core.clock import iso, span_of
+from core.errors import BadInput, NotFound
 from core.files import reason
 
 _PATIENCE = 10.0  # seconds for the keys of a URL
@@ -97,6 +102,162 @@ def verify(out: Output, receipt: str, jwks: str | None, wanted: Wanted, config: 
         {"verified": True, "kid": found.kid, "claims": dict(found.claims)}, _line(found.claims, found.kid)
     )
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which decisions of the log to print: those made from `since` on and before `until`, of an `agent`, decided `by`
+    someone (name or Slack ID), of one question or round (`name`).
+    """
+
+    name: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    agent: str | None = None
+    by: str | None = None
+
+    @property
+    def is_all(self) -> bool:
+        return self == Filter()
+
+    def takes(self, claims: Mapping[str, Any]) -> bool:
+        """Whether the claims of a receipt fit."""
+        jti, at = str(claims.get("jti")), datetime.fromtimestamp(claims.get("iat", 0), UTC)
+        deciders = [each for each in claims.get("deciders") or () if isinstance(each, dict)]
+        names = {str(each.get(field)).casefold() for each in deciders for field in ("by", "user")}
+        return (
+            (self.name is None or self.name in {jti, jti.rpartition("/")[0]})
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+            and (self.agent is None or self.agent.casefold() == str(claims.get("sub")).casefold())
+            and (self.by is None or self.by.removeprefix("@").casefold() in names)
+        )
+
+
+def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
+    """Print the log of decisions, a line of JSON for each entry; with a filter, only the decisions that fit.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    with _storage(load_shell_settings(config, read_environment())) as tx:
+        for row in log.rows_of(tx) if tx is not None else ():
+            receipt = row["receipt"]
+            claims = claims_in(receipt if receipt is not None else row["entry"])
+            if wanted.is_all or (receipt is not None and wanted.takes(claims)):
+                is_gone = row["kind"] == "decision" and receipt is None
+                out.json_line(
+                    {
+                        "seq": row["seq"],
+                        "entry": row["entry"],
+                        "receipt": receipt,
+                        "claims": None if is_gone else claims,
+                    }
+                )
+        if tx is not None and not log.is_told(tx):
+            out.note("clarify: some receipts were forgotten; the bot notes that in the log when it runs")
+
+
+def print_receipt(out: Output, name: str, config: Path | None) -> None:
+    """Print the receipt of a question's last round, or of the round that `name` ends with.
+
+    Raises:
+        NotFound: the log has no such decision.
+        BadInput: its receipt is gone.
+        StorageUnavailable: the log cannot be read.
+    """
+    with _storage(load_shell_settings(config, read_environment())) as tx:
+        found = log.find(tx, name) if tx is not None else None
+    if found is None:
+        raise NotFound(f"{name} in the log of decisions")
+    if found["receipt"] is None:
+        raise BadInput(
+            f"The receipt of {found['jti']} was deleted. The log keeps its digest (entry {found['seq']})."
+        )
+    out.line(found["receipt"])
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What a whole log is verified against: a `checkpoint` or a file with it, and keys that are `accepted` though the one before
+    did not announce them.
+    """
+
+    checkpoint: str | None = None
+    accepted: Sequence[str] = ()
+
+
+def verify_log(out: Output, path: str, jwks: str | None, against: Against, config: Path | None) -> int:
+    """Print how long a log is and by which key it is signed, or where it is broken; return the exit code.
+
+    Raises:
+        BadInput: a file or the keys cannot be read.
+    """
+    keys = _keys(jwks) if jwks is not None else {"keys": _configured(config, out)}
+    try:
+        found = chain.verify(
+            _lines(path),
+            keys,
+            checkpoint=None if against.checkpoint is None else _receipt(against.checkpoint),
+            accepted=against.accepted,
+        )
+    except chain.BrokenLog as error:
+        out.failed("NOT_VERIFIED", f"Not verified: {error}")
+        return 1
+    gone = f", {found.gone} of them forgotten" if found.gone else ""
+    out.show(
+        {
+            "verified": True,
+            "first": found.first,
+            "head": found.head.seq,
+            "sha256": found.head.sha256,
+            "decisions": found.decisions,
+            "forgotten": found.gone,
+            "kid": found.kid,
+        },
+        f"Verified: entries {found.first} to {found.head.seq}, {found.decisions} decisions{gone} · key {found.kid}",
+    )
+    return 0
+
+
+def _lines(path: str) -> Iterator[Mapping[str, Any]]:
+    with nullcontext(sys.stdin) if path == "-" else _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                found = None
+            if not isinstance(found, dict):
+                raise BadInput(
+                    f"--log: line {number} of {path} is not an object of JSON, as `clarify log` prints it."
+                )
+            yield found
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        return Path(path).open(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--log: {path}: {reason(error)}") from None
+
+
+def moment_of(text: str | None, option: str, now: datetime) -> datetime | None:
+    """Returns the moment that a date (`2026-03-01`, midnight UTC), a time or a span before now (`30d`) means.
+
+    Raises:
+        BadInput: it is none of these.
+    """
+    if text is None:
+        return None
+    try:
+        if (span := span_of(text)) is not None:
+            return now - span
+        at = datetime.fromisoformat(text)
+    except (OverflowError, ValueError):
+        raise BadInput(
+            f"{option}: {text[:40]!r}: expected a date such as 2026-03-01, or a time span such as 30d."
+        ) from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _line(claims: Mapping[str, Any], kid: str) -> str:
@@ -203,6 +364,21 @@ def _configured(config: Path | None, out: Output) -> list[dict[str, str]]:
         if not keys:
             raise BadInput(f"The signing key {place} {error}. Give the keys with --jwks.") from None
     return keys
+
+
+@contextmanager
+def _storage(settings: ShellSettings) -> Iterator[Tx | None]:
+    """Yields the storage to read, or None if there is none yet.
+
+    Raises:
+        BadInput: its address is not set. StorageUnavailable: it cannot be read.
+    """
+    variable, secrets = settings.storage.url_env, settings.by_variable
+    if variable is not None and variable not in secrets:
+        raise BadInput(f"storage.url_env: {variable} is not set in the environment.")
+    url = None if variable is None else secrets[variable].get_secret_value()
+    with reading(settings.storage.path, url) as tx:
+        yield tx
 
 
 def _stored(settings: ShellSettings, out: Output) -> list[KnownKey]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from bot.decisions.chain import claims_in
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, MessageRow, Messages
 from bot.errors import StorageUnavailable
@@ -27,6 +28,7 @@ from bot.views.locale import hinted
 from bot.views.notices import (
     ToolLine,
     agent_of,
+    checkpoint_notice,
     consent_notice,
     deleted_notice,
     error_notice,
@@ -182,6 +184,17 @@ class Notices:
                 body=content(self.renderer, key_notice(trouble), needed=True),
                 wanted="notice",
             )
+        )
+
+    def checkpoint(self, entry: str, channel: str | None) -> Fresh:
+        """Returns the message with a checkpoint of the log of decisions, for the fallback channel if there is no `channel`."""
+        claims = claims_in(entry)
+        return Fresh(
+            key=f"notice:checkpoint:{claims['seq']}",
+            kind="notice",
+            target=channel or self.settings.slack.fallback_channel or self.settings.route_for("").channel,
+            body=content(self.renderer, checkpoint_notice(entry, claims["head"]), needed=True),
+            wanted="notice",
         )
 
     async def consent_refused(self, record: Clarification, by: str) -> None:

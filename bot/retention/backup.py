@@ -21,6 +21,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from bot.decisions import log
 from bot.errors import BackupError
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push
@@ -251,3 +252,4 @@ def leave_out(tx: Tx, now: datetime) -> None:
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT, now)
     push.begin_anew(tx, now.isoformat())
+    log.compare_again(tx)

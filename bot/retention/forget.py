@@ -7,12 +7,13 @@ skipped: close them first. Blocking.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bot import github, outbox
+from bot.decisions import log
 from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
@@ -61,7 +62,7 @@ class Found:
 class Traces:
     """What could not be removed. `in_flight`: messages being posted right now; nothing was changed, so try again.
     `waiting`: events not processed yet. `pagers`: pages sent outside Slack. `untaken`: incidents that are still
-    unclaimed, now without their text. `comments`: on GitHub.
+    unclaimed, now without their text. `comments`: on GitHub. `receipts`: deleted here, but agents and webhooks may have copies.
     """
 
     in_flight: int = 0
@@ -69,6 +70,7 @@ class Traces:
     pagers: int = 0
     untaken: int = 0
     comments: tuple[str, ...] = ()
+    receipts: int = 0
 
     def is_all(self, *, abandoned: bool) -> bool:
         """Returns whether everything possible was done."""
@@ -151,13 +153,19 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     questions.forget(tx, subject)
     replies.forget(tx, subject.clarifications)
     outbox.forget(tx, subject.clarifications)
-    return traces
+    return replace(traces, receipts=log.forget(tx, subject))
 
 
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
     """Returns what is to be erased from Slack, what was, and what could not be, by state."""
     with kept.read_only() as tx:
         return {} if tx is None else erasing.by_state(tx)
+
+
+def is_logged(kept: Kept) -> bool:
+    """Returns whether the log of decisions says which receipts were forgotten: a running bot appends that."""
+    with kept.read_only() as tx:
+        return tx is None or log.is_told(tx)
 
 
 def unreadable(kept: Kept, found: Found) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -17,7 +18,7 @@ from bot.producers import inbox, push, questions
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
-from core.clock import Clock
+from core.clock import Clock, within
 from core.errors import ClarifyError, LedgersAway
 from core.index import session_of
 from core.ledger import Ledger
@@ -26,6 +27,7 @@ from core.records import Subject, is_over
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
 _BATCH = 200  # rows per transaction
+_PATIENCE = 600.0  # seconds
 # In this order, because rows protect the rows that they belong to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
@@ -47,7 +49,8 @@ _SWEEPS = (
 @dataclass(kw_only=True, eq=False)
 class Upkeep:
     """Runs the daily clean-up. `index`: what still needs something, filled before `run`. `keep`: how long the storage
-    keeps finished things; None means forever. `sweeps`: rows of other packages to delete.
+    keeps finished things; None means forever. `sweeps`: rows of other packages to delete. `logged` returns once all decisions
+    are in the log: ledgers are archived only then. `forget_decisions` deletes what the log need not keep any more.
     """
 
     ledger: Ledger
@@ -57,6 +60,8 @@ class Upkeep:
     archive_after: timedelta
     keep: timedelta | None
     sweeps: Sequence[Sweep] = ()
+    logged: Callable[[], Coroutine[Any, Any, None]] | None = None
+    forget_decisions: Callable[[], Awaitable[None]] | None = None
 
     async def run(self) -> None:
         """Cleans up now and then daily, until cancelled."""
@@ -66,9 +71,14 @@ class Upkeep:
 
     async def tidy(self) -> None:
         """Cleans up once. Failures are logged and retried the next day."""
-        await self._archive()
+        if self.logged is None or await within(self.clock, _PATIENCE, self.logged()):
+            await self._archive()
+        else:
+            _log.warning("archiving later: decisions are not in the log yet")
         if self.keep is not None:
             await self._sweep(self.keep)
+        if self.forget_decisions is not None:
+            await self.forget_decisions()
 
     async def _archive(self) -> None:
         now, moved = self.clock.now(), 0

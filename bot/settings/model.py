@@ -471,6 +471,15 @@ class ShellTable(SettingsTable):
     """Whether `clarify answer` may accept approvals. Then every program that runs as you can."""
 
 
+class CheckpointSettings(SettingsTable):
+    """Where the bot notes the head of the log of decisions. Webhooks get it, too."""
+
+    channel: ChannelId
+    """Where it is posted."""
+    every: LongerThanNothing = timedelta(hours=24)
+    """How often, unless nothing was decided since."""
+
+
 class TrustSettings(SettingsTable):
     """How decisions are signed, so that anyone can verify them."""
 
@@ -478,6 +487,10 @@ class TrustSettings(SettingsTable):
     """Environment variable with the Ed25519 key that signs receipts: PKCS#8 PEM, or its base64. Without it, the bot makes `clarify-signing.pem` beside this file. Replicas need it."""
     issuer: Annotated[str, Field(pattern=r"^[!-~]{1,256}$")] | None = None
     """Who signs, in receipts (`iss`). Default: `urn:clarify:` and the installation's id."""
+    checkpoint: CheckpointSettings | None = None
+    """Notes the head of the log regularly, so that a cut or rewritten history can be noticed: `{channel = "C…", every = "24h"}`."""
+    keep: Duration | None = None
+    """How long the log keeps receipts and texts; their digests stay. Default: `keep` of `[storage]`."""
 
 
 class ProducerSettings(SettingsTable):
@@ -795,6 +808,7 @@ Event = Literal[
     "clarification-stale",
     "clarification-resolved",
     "clarification-escalated",
+    "decisions-checkpoint",
 ]
 
 
@@ -806,7 +820,7 @@ class WebhookSettings(SettingsTable):
     secret_env: EnvironmentName
     """The variable with the secret that signs them: `whsec_…` or any text."""
     events: tuple[Event, ...] = ()
-    """Which events; without this key, all five."""
+    """Which events; without this key, all."""
 
 
 class ResponderSettings(SettingsTable):

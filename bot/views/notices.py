@@ -234,6 +234,15 @@ def key_notice(trouble: str) -> Draft:
     return _notice("Receipts cannot be signed", [inert.plain(f"The signing key {trouble}."), told])
 
 
+def checkpoint_notice(entry: str, head: int) -> Draft:
+    """Shows a checkpoint of the log of decisions."""
+    use = (
+        "Keep a copy where the bot cannot change it. With it, clarify verify --log --checkpoint shows whether anything before "
+        "it was changed or cut off since."
+    )
+    return _notice(f"Checkpoint of the log of decisions: entry {head}", [entry, use])
+
+
 def _named(ids: Sequence[str]) -> str:
     """`CLR-7-001 was`; `CLR-7-001, CLR-7-002 and 3 more were`."""
     first = ", ".join(inert.clip(each, ID_LIMIT) for each in ids[:_FIRST_IDS])

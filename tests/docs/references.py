@@ -275,6 +275,7 @@ _COLUMN = 32  # of the comments
 _PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+|true|false)')
 _DEEPER = {
     "on_call": ("on_call.steps", "on_call.rotation", "on_call.pagerduty"),
+    "trust": ("trust.checkpoint",),
     "routes": ("routes.approvals", "routes.four_eyes"),
 }
 

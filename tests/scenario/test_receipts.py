@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import re
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -253,31 +249,6 @@ async def test_arguments_that_readers_read_differently_are_refused(
     answer = await http.post("/questions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert said in answer.json()["message"]
-
-
-async def test_docs_verify_a_decision_with_pyjwt(
-    stage: World, http: httpx.AsyncClient, tmp_path: Path
-) -> None:
-    """The snippet of docs/security/verify.md that knows nothing of clarify-bot."""
-    page = (Path(__file__).parents[2] / "docs/security/verify.md").read_text()
-    (snippet,) = [
-        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import jwt" in each
-    ]
-    state = await approved(stage, http)
-    (tmp_path / "receipt").write_text(state["receipt"])
-    (tmp_path / "jwks.json").write_text(json.dumps(await keys_of(http)))
-
-    async def verified(arguments: Json) -> tuple[int | None, str]:
-        (tmp_path / "args.json").write_text(json.dumps(arguments))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", snippet), cwd=tmp_path, stdout=PIPE, stderr=PIPE
-        )
-        out, err = await process.communicate()
-        return process.returncode, (out or err).decode().splitlines()[-1]
-
-    assert await verified(MAIL["arguments"]) == (0, f"{NAME}/1 approved by {named(ADE)}")
-    changed = MAIL["arguments"] | {"count": 1205}
-    assert await verified(changed) == (1, "not an approval of these arguments")
 
 
 # RFC 8037, appendix A.1, as PKCS#8; and a key of another kind.

@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -283,83 +282,7 @@ def test_key_comes_as_pem_or_as_its_base64_and_must_be_ed25519() -> None:
         read_key("not a key!")
 
 
-# -- cheats ------------------------------------------------------------------------------------------------------------
-
-
-def part(content: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
-
-
-def cheats(signing: Signing, other: Signing) -> dict[str, tuple[str, str]]:
-    """By name: a receipt that is none, and what is said of it."""
-    done = accepted(to_approve(), ACCEPT, known(ADE), NOW)
-    real = receipt_of(signing, done)
-    header, body, signature = real.split(".")
-    claims = claims_of(done, "urn:clarify:here")
-    mine = {"typ": "clarify-decision+jwt", "alg": "EdDSA", "kid": signing.kid}
-    public = signing.jwks["keys"][0]["x"]
-
-    def changed(**more: Any) -> str:
-        return f"{header}.{part(claims | more)}.{signature}"
-
-    deciders = [claims["deciders"][0] | {"by": BEA.decided_by}]
-    key = signing.place.read()
-    return {
-        "changed answer": (changed(answer={"decision": "reject"}), "signature does not match"),
-        "swapped approver": (
-            changed(decided_by=BEA.decided_by, deciders=deciders),
-            "signature does not match",
-        ),
-        "alg none": (f"{part(mine | {'alg': 'none'})}.{body}.", "signed with 'none'"),
-        "alg none, small": (f"{part(mine | {'alg': 'None'})}.{body}.{signature}", "signed with 'None'"),
-        "HS256 with the public key": (
-            jwt.encode(claims, public, "HS256", headers=mine | {"alg": "HS256"}),
-            "signed with 'HS256'",
-        ),
-        "wrong kid": (f"{part(mine | {'kid': 'x'})}.{body}.{signature}", "not among the keys"),
-        "another installation's": (receipt_of(other, done), "not among the keys"),
-        "another's key under our kid": (
-            jwt.encode(claims, other.place.read(), "EdDSA", headers=mine),
-            "signature does not match",
-        ),
-        "another type": (
-            jwt.encode(claims, key, "EdDSA", headers=mine | {"typ": "clarify-log+jwt"}),
-            "type is 'clarify-log+jwt'",
-        ),
-        "no type": (jwt.encode(claims, key, "EdDSA", headers={"kid": str(signing.kid)}), "type is 'JWT'"),
-        "critical extension": (
-            jwt.encode(claims, key, "EdDSA", headers=mine | {"crit": ["b64"], "b64": True}),
-            "critical",
-        ),
-        "no JWT": ("clarify", "not a JWT"),
-    }
-
-
-@pytest.mark.parametrize(
-    "cheat",
-    [
-        "changed answer",
-        "swapped approver",
-        "alg none",
-        "alg none, small",
-        "HS256 with the public key",
-        "wrong kid",
-        "another installation's",
-        "another's key under our kid",
-        "another type",
-        "no type",
-        "critical extension",
-        "no JWT",
-    ],
-)
-def test_cheat_is_found(signing: Signing, tmp_path: Path, cheat: str) -> None:
-    other = Signing(KeyPlace(tmp_path / "other.pem"), "urn:clarify:there", NOW)
-    assert other.load(create=True)
-    receipt, said = cheats(signing, other)[cheat]
-    found = clarify.verify(receipt, keys=signing.jwks)
-    assert not found
-    assert said in str(found.problem)
-    assert found.claims == {}
+# -- verifying: cheats are in tests/docs/test_verifying.py -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

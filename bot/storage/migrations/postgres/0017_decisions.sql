@@ -1,10 +1,15 @@
 -- The log of decisions: a chain of signed entries (`bot.decisions.log`), with the receipts that it names.
 create table decisions (
-    seq bigint primary key,       -- from 1, without gaps; the oldest may be cut off
+    seq bigint primary key,  -- from 1, without gaps; the oldest may be cut off
+    kind text collate "C" not null,      -- decision, forgotten, key, cut, checkpoint
+    at double precision not null,       -- when it was appended
     entry text collate "C" not null,
-    jti text collate "C" unique,  -- of a decision, such as CLR-42-001/1
-    receipt text collate "C"      -- null: no decision, forgotten, or older than is kept
+    jti text collate "C" unique,         -- of a decision, such as CLR-42-001/1
+    receipt text collate "C",            -- null: no decision, forgotten, or older than is kept
+    gone bigint not null default 0  -- the receipt is: 1, and no entry says so yet; 2, an entry says so
 );
+create index decisions_gone on decisions (seq) where gone = 1;
+create index decisions_kinds on decisions (kind, seq) where kind <> 'decision';
 -- What search needs of each decision: gone when it is forgotten, or older than is kept.
 create table decision_texts (
     seq bigint primary key,       -- of its entry

@@ -1,0 +1,480 @@
+"""The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again.
+
+The bot that leads appends entries after the fact; nothing waits for them. The start, and a new leader, compare the live
+ledgers with the log and append what is missing; the archive, too, if that was never done (a new, upgraded or restored
+storage).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import structlog
+
+from bot.decisions.chain import TYP, Head, Kind, claims_in, digest_of, following
+from bot.errors import StorageUnavailable
+from bot.routing import Audiences
+from bot.signing import Signing
+from bot.storage.store import Store, until_stored
+from bot.storage.tx import Row, Tx, batches
+from core.clarification import Clarification, parse_id
+from core.clock import Clock
+from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, NotFound
+from core.ledger import Ledger
+from core.records import Subject, parse
+
+_log = structlog.get_logger("clarify.trust")
+Columns = dict[str, Any]
+_BATCH = 64
+_RETRY = 5.0  # seconds between attempts to read the signing key or the ledgers
+_MOST_QUEUED = 1000
+_MOST_NAMED = 500  # receipts in one entry that says that they are gone
+_LONGEST = 16_384  # characters of a text that search looks through
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A round that ended: its receipt, and the record that carries it."""
+
+    record: Clarification
+    round: int
+    receipt: str
+
+    @property
+    def jti(self) -> str:
+        return f"{self.record.id}/{self.round}"
+
+
+def ended_in(record: Clarification) -> Iterator[Ended]:
+    """Yields the rounds of a record that have a receipt, oldest first."""
+    for number, past in enumerate(record.asked.earlier, 1):
+        if isinstance(receipt := past.get("receipt"), str):
+            yield Ended(record, number, receipt)
+    if (receipt := record.asked.receipt) is not None:
+        yield Ended(record, record.round, receipt)
+
+
+@dataclass(kw_only=True, eq=False)
+class DecisionLog:
+    """Appends what was decided. `record_changed` and `forgotten` may be called before `run`.
+
+    `checkpoint_every`: how often an entry notes the head of the log; None: never. `announce` stores, in the transaction that
+    appends a checkpoint, that it is to be sent, and returns what to call once it is stored.
+    """
+
+    ledger: Ledger
+    store: Store
+    signing: Signing
+    audiences: Audiences
+    clock: Clock
+    checkpoint_every: timedelta | None = None
+    announce: Callable[[Tx, str], Callable[[], None]] = lambda _tx, _entry: lambda: None
+
+    def __post_init__(self) -> None:
+        self._ended: deque[Ended] = deque()
+        self._recent: OrderedDict[str, None] = OrderedDict()  # the receipts appended last
+        self._may_be_untold = True  # receipts may be gone that no entry names
+        self._wake, self._idle, self._grew = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._is_compared = asyncio.Event()
+
+    async def caught_up(self) -> None:
+        """Returns once all that was decided until now is in the log."""
+        await self._is_compared.wait()
+        await self._idle.wait()
+
+    def record_changed(self, record: Clarification) -> None:
+        """Notes what was decided; `run` appends it."""
+        if record.asked.receipt is not None:
+            self._queue(each for each in ended_in(record) if each.jti not in self._recent)
+
+    def forgotten(self) -> None:
+        """Notes that another process may have forgotten decisions; `run` appends an entry that says so."""
+        self._may_be_untold = True
+        self._queue(())
+
+    def _queue(self, some: Iterable[Ended]) -> None:
+        self._ended.extend(some)
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Appends, and compares the ledgers once with the log, until cancelled."""
+        while not await asyncio.to_thread(self.signing.load):
+            await self.clock.sleep(_RETRY)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._append(), name="log: append")
+            group.create_task(self._compare(), name="log: what is missing")
+            if self.checkpoint_every is not None:
+                group.create_task(self._note_checkpoints(self.checkpoint_every), name="log: checkpoints")
+
+    async def forget(self, keep: timedelta) -> None:
+        """Deletes what was decided longer than `keep` ago, except digests. A failure is logged; call it again tomorrow."""
+        if self.signing.kid is None:
+            return
+        try:
+            if await expire(self.store, self.signing, self.clock.now(), keep):
+                self.forgotten()
+        except StorageUnavailable as error:
+            _log.warning("cannot delete old decisions", reason=str(error))
+
+    async def _append(self) -> None:
+        while True:
+            self._wake.clear()
+            if not self._ended and not self._may_be_untold:
+                self._idle.set()
+                await self._wake.wait()
+            some = [self._ended.popleft() for _ in range(min(_BATCH, len(self._ended)))]
+            is_untold, self._may_be_untold = self._may_be_untold, False
+            gone: list[str] = []
+            if is_untold:
+                named = (*self._recent, *(each.jti for each in some))
+                gone = [jti for jti in named if not await self._is_kept(jti)]
+            good = await asyncio.to_thread(self._good, [each for each in some if each.jti not in gone])
+            store = partial(self._store, good, gone, is_untold=is_untold)
+            if await until_stored(store, self.clock, _log, "entries in the log of decisions delayed"):
+                self._grew.set()
+            for each in some:
+                self._recent[each.jti] = None
+            while len(self._recent) > _BATCH:
+                self._recent.popitem(last=False)
+
+    def _good(self, some: Sequence[Ended]) -> list[tuple[Ended, Columns]]:
+        """Returns those that we signed, with their texts: another program may have put something else into a ledger.
+        Blocking.
+        """
+        found: list[tuple[Ended, Columns]] = []
+        for each in some:
+            try:
+                if self.signing.is_ours(each.receipt, each.jti):
+                    found.append((each, texts_of(each)))
+            except Exception:  # noqa: BLE001 - one odd record must not keep the others out of the log
+                _log.exception("cannot log a decision", id=each.record.id)
+        return found
+
+    async def _is_kept(self, jti: str) -> bool:
+        """Whether a record still carries a receipt; False: it was forgotten."""
+        name = jti.rpartition("/")[0]
+        while True:
+            try:
+                record = await self.ledger.find(name, parse_id(name)[0])
+                return any(each.jti == jti for each in ended_in(record))
+            except NotFound:
+                return False
+            except LedgerUnreadable:
+                return True
+            except ClarifyError as error:
+                _log.warning("looking later whether a decision was forgotten", reason=str(error))
+                await self.clock.sleep(_RETRY)
+
+    async def _store(
+        self, some: Sequence[tuple[Ended, Columns]], gone: Sequence[str], *, is_untold: bool
+    ) -> bool:
+        """Appends entries for rounds that ended, and, if some may be untold, for receipts that are gone. Idempotent.
+        Returns whether the log grew.
+        """
+        now = self.clock.now()
+
+        def work(tx: Tx) -> bool:
+            grew = False
+            for each, texts in some:
+                grew |= self._put(tx, now, each, texts)
+            if gone:
+                rows = tx.rows("select seq from decisions where jti in :gone", gone=gone)
+                _forget(tx, [row["seq"] for row in rows])
+            while is_untold and (jtis := _tell_gone(tx)):
+                put(tx, self.signing, now, "forgotten", {"jtis": jtis, "at": int(now.timestamp())})
+                grew = True
+            return grew
+
+        return await self.store.write_soon(work)
+
+    def _put(self, tx: Tx, now: datetime, ended: Ended, texts: Columns) -> bool:
+        """Appends the entry of a round that ended, unless it is there. Returns whether it was appended."""
+        if tx.one("select 1 as there from decisions where jti = :jti", jti=ended.jti) is not None:
+            return False
+        claims = {"jti": ended.jti, "sha256": digest_of(ended.receipt)}
+        put(tx, self.signing, now, "decision", claims, receipt=ended.receipt)
+        card = tx.one(
+            "select channel, ts, target from messages where clarification = :id and kind = 'card' and round = :round"
+            " and ts is not null",
+            id=ended.record.id,
+            round=ended.round,
+        )
+        columns = {"seq": head_of(tx).seq, **texts, **_place(ended.record, self.audiences, card)}
+        names = ", ".join(columns)
+        values = ", ".join(f":{name}" for name in columns)
+        tx.run(f"insert into decision_texts ({names}) values ({values})", **columns)  # noqa: S608 - our own names
+        return True
+
+    async def _compare(self) -> None:
+        """Appends what the ledgers show and the log lacks. Reads the archive only if that was never done."""
+        read = partial(self.store.read_one, "select compared from receipts")
+        row = await until_stored(read, self.clock, _log, "reading the log later")
+        archived = row is None or not row["compared"]
+        while not await self._compared(archived=archived):
+            await self.clock.sleep(_RETRY)
+        await self._idle.wait()
+        if archived:
+            done = partial(self.store.run, "update receipts set compared = 1")
+            await until_stored(done, self.clock, _log, "noting later that the log is complete")
+        self._is_compared.set()
+
+    async def _compared(self, *, archived: bool) -> bool:
+        """Compares the ledgers with the log. Returns False if they cannot be read now."""
+        try:
+            async with aclosing(self.ledger.every(archived=archived)) as every:
+                async for contents in every:
+                    items = [item for _, part in contents.parts for item in part if _has_receipt(item)]
+                    if items and not await self._are_known([jti for item in items for jti in _jtis(item)]):
+                        self._queue(await asyncio.to_thread(_all_ended_in, items))
+                    if len(self._ended) > _MOST_QUEUED:
+                        await self._idle.wait()
+        except LedgersAway as error:
+            _log.warning("comparing the ledgers with the log later", reason=str(error))
+            return False
+        return True
+
+    async def _are_known(self, jtis: Sequence[str]) -> bool:
+        known = set[str]()
+        for some in batches(jtis):
+            find = partial(self.store.read, "select jti from decisions where jti in :some", some=some)
+            rows = await until_stored(find, self.clock, _log, "reading the log later")
+            known.update(row["jti"] for row in rows)
+        return known.issuperset(jtis)
+
+    async def _note_checkpoints(self, every: timedelta) -> None:
+        while True:
+            self._grew.clear()
+            last = partial(
+                self.store.read_one,
+                "select seq, at from decisions where kind = 'checkpoint' order by seq desc limit 1",
+            )
+            row = await until_stored(last, self.clock, _log, "reading the log later")
+            if row is not None:
+                due = datetime.fromtimestamp(row["at"], UTC) + every
+                await self.clock.sleep(max(0.0, (due - self.clock.now()).total_seconds()))
+            if not await until_stored(self._checkpoint, self.clock, _log, "checkpoint delayed"):
+                await self._grew.wait()  # nothing was decided since
+
+    async def _checkpoint(self) -> bool:
+        """Appends a checkpoint, and has it sent. Returns False if the log holds nothing new."""
+        now = self.clock.now()
+
+        def work(tx: Tx) -> Callable[[], None] | None:
+            last = tx.one("select seq, kind, entry from decisions order by seq desc limit 1")
+            if last is None or last["kind"] == "checkpoint":
+                return None
+            head = Head(last["seq"], digest_of(last["entry"]))
+            entry = put(tx, self.signing, now, "checkpoint", {"head": head.seq, "sha256": head.sha256})
+            return self.announce(tx, entry)
+
+        announced = await self.store.write(work)
+        if announced is None:
+            return False
+        announced()
+        return True
+
+
+def put(
+    tx: Tx,
+    signing: Signing,
+    now: datetime,
+    kind: Kind,
+    claims: Mapping[str, object],
+    *,
+    receipt: str | None = None,
+) -> str:
+    """Appends an entry within a transaction, signed with the current key, and returns it. `receipt`: of a decision."""
+    head = head_of(tx)
+    entry = signing.signed(following(head, kind, now, claims), TYP)
+    tx.run(
+        "insert into decisions (seq, kind, at, entry, jti, receipt) values (:seq, :kind, :at, :entry, :jti, :receipt)",
+        seq=head.seq + 1,
+        kind=kind,
+        at=now.timestamp(),
+        entry=entry,
+        jti=claims.get("jti"),
+        receipt=receipt,
+    )
+    return entry
+
+
+def head_of(tx: Tx) -> Head:
+    """Returns the last entry's number and digest."""
+    last = tx.one("select seq, entry from decisions order by seq desc limit 1")
+    return Head() if last is None else Head(last["seq"], digest_of(last["entry"]))
+
+
+def _place(record: Clarification, audiences: Audiences, card: Row | None) -> Columns:
+    """Returns where the card is, or would be. What only agents saw has none."""
+    if card is not None:
+        channel, ts, target = card["channel"], card["ts"], card["target"]
+    else:
+        channel, ts, target = None, None, audiences.route(record).channel.removeprefix("@")
+        if target[:1] in "CG" and record.producer is not None:
+            channel = target
+    return {"channel": channel, "ts": ts, "recipient": target if target[:1] in "UW" else None}
+
+
+def texts_of(ended: Ended) -> Columns:
+    """Returns what search needs of a decision, as columns."""
+    claims, record = claims_in(ended.receipt), ended.record
+    asked = claims.get("asked") or {}
+    said = {entry.type: entry.body for entry in record.thread if entry.round == ended.round}
+    question = _whole(asked.get("action", asked.get("question")), said.get("question", ""))
+    answer, decision = claims.get("answer"), None
+    if asked.get("kind") == "approval" and isinstance(answer, dict):
+        decision, answer = answer.get("decision"), answer.get("arguments")
+    answer = _whole(
+        claims["other"] if answer in (None, []) and "other" in claims else answer, said.get("answer", "")
+    )
+    comment = _whole(claims.get("comment"), "")
+    deciders = [
+        str(each.get(name))
+        for each in claims.get("deciders") or ()
+        for name in ("by", "user")
+        if name in each
+    ]
+    words = "\n".join(each for each in (question, answer, comment, record.agent, record.id) if each)
+    return {
+        "clarification": record.id,
+        "at": float(claims.get("iat", 0)),
+        "agent": record.agent,
+        "outcome": claims.get("outcome"),
+        "decision": decision,
+        "decided_by": claims.get("decided_by"),
+        "deciders": f" {' '.join(deciders)} ".casefold(),
+        "question": question,
+        "answer": answer or None,
+        "words": words[:_LONGEST].casefold(),
+    }
+
+
+def _whole(value: Any, otherwise: str) -> str:
+    """Returns a value of a receipt as text; `otherwise` where the receipt holds its digest."""
+    if isinstance(value, dict) and value.keys() == {"sha256", "bytes"}:
+        return otherwise
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value != {} else ""
+
+
+def _tell_gone(tx: Tx) -> list[str]:
+    """Returns receipts that are gone, of which no entry says so yet, and marks them as told."""
+    rows = tx.rows("select seq, jti from decisions where gone = 1 order by seq limit :most", most=_MOST_NAMED)
+    if rows:
+        tx.run("update decisions set gone = 2 where seq in :seqs", seqs=[row["seq"] for row in rows])
+    return [row["jti"] for row in rows]
+
+
+def compare_again(tx: Tx) -> None:
+    """Has the next start compare all ledgers with the log, the archive too: they were restored."""
+    tx.run("update receipts set compared = 0")
+
+
+def is_told(tx: Tx) -> bool:
+    """Whether the log says of all receipts that are gone that they are."""
+    return tx.one("select 1 as there from decisions where gone = 1 limit 1") is None
+
+
+def forget(tx: Tx, subject: Subject) -> int:
+    """Deletes receipts and texts; the entries stay. The bot appends one that says so. Returns how many receipts."""
+    rows = tx.rows(
+        "select seq from decision_texts where clarification in :ids", ids=sorted(subject.clarifications)
+    )
+    return _forget(tx, [row["seq"] for row in rows])
+
+
+def _forget(tx: Tx, seqs: Sequence[int]) -> int:
+    if not seqs:
+        return 0
+    tx.run("delete from decision_texts where seq in :seqs", seqs=seqs)
+    return tx.run(
+        "update decisions set receipt = null, gone = 1 where seq in :seqs and receipt is not null", seqs=seqs
+    )
+
+
+def rows_of(tx: Tx) -> Iterator[Row]:
+    """Yields all entries in order: `seq`, `kind`, `entry`, `jti`, `receipt`."""
+    after = 0
+    while rows := tx.rows(
+        "select seq, kind, entry, jti, receipt from decisions where seq > :after order by seq limit :most",
+        after=after,
+        most=_MOST_QUEUED,
+    ):
+        yield from rows
+        after = rows[-1]["seq"]
+
+
+def find(tx: Tx, name: str) -> Row | None:
+    """Returns the entry of a round (`CLR-42-001/1`), or of a question's last one."""
+    return tx.one("select seq, jti, receipt from decisions where jti = :name", name=name) or tx.one(
+        "select seq, jti, receipt from decisions where jti >= :first and jti < :after order by seq desc limit 1",
+        first=f"{name}/",
+        after=f"{name}0",  # "0" follows "/"
+    )
+
+
+async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta) -> bool:
+    """Deletes receipts and texts of what was decided longer than `keep` ago, and cuts off the oldest entries once they are
+    twice as old. Returns whether any went.
+
+    Raises:
+        StorageUnavailable: some may be deleted already.
+    """
+
+    def work(tx: Tx) -> int:
+        old = "select seq from decision_texts where at < :horizon order by seq limit :most"
+        rows = tx.rows(old, horizon=(now - keep).timestamp(), most=_MOST_NAMED)
+        return _forget(tx, [row["seq"] for row in rows])
+
+    def cut(tx: Tx) -> None:
+        last = tx.one(
+            "select seq, entry from decisions where at < :horizon and gone <> 1 and seq <"
+            " (select coalesce(min(seq), :highest) from decisions where receipt is not null or gone = 1)"
+            " order by seq desc limit 1",
+            horizon=(now - 2 * keep).timestamp(),
+            highest=head_of(tx).seq,
+        )
+        if last is not None:
+            put(tx, signing, now, "cut", {"upto": last["seq"], "sha256": digest_of(last["entry"])})
+            tx.run("delete from decisions where seq <= :upto", upto=last["seq"])
+
+    went = 0
+    while some := await store.write(work):
+        went += some
+    await store.write(cut)
+    return went > 0
+
+
+def _has_receipt(item: Any) -> bool:
+    asked = item.get("aaep") if isinstance(item, dict) else None
+    return isinstance(asked, dict) and any(True for _ in _jtis(item))
+
+
+def _jtis(item: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the names of the receipts in a record as it is written."""
+    asked, name = item["aaep"], item.get("id")
+    earlier = asked.get("earlier")
+    for number, past in enumerate(earlier if isinstance(earlier, list) else (), 1):
+        if isinstance(past, dict) and past.get("receipt") is not None:
+            yield f"{name}/{number}"
+    if asked.get("receipt") is not None:
+        yield f"{name}/{item.get('round', 1)}"
+
+
+def _all_ended_in(items: Sequence[Mapping[str, Any]]) -> list[Ended]:
+    records = [record for item in items if (record := parse(item)) is not None]
+    return [each for record in records for each in ended_in(record)]

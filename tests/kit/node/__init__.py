@@ -1,0 +1,48 @@
+"""Node with the packages of package-lock.json, for the Node snippets of docs/. `python -m tests.kit.node` installs them.
+
+Where the machine's Node is too old for them, npm brings a newer one. Where there is no npm, tests that need it are skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+HOW_TO = "no npm: install the packages nodejs and npm"
+_OLDEST, _NEWER = 22, "node@22"  # what the packages need; what npm brings instead
+_MODULES = FOLDER / "node_modules"
+
+
+def installed() -> Path:
+    """Returns the program, with the packages beside this file. Installs what is missing, one process at a time.
+
+    Raises:
+        FileNotFoundError: there is no npm. CalledProcessError: npm cannot install them.
+    """
+    if shutil.which("npm") is None:
+        raise FileNotFoundError(HOW_TO)
+    with (FOLDER / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = _MODULES / "installed"
+        if not done.exists() or done.read_bytes() != (FOLDER / "package-lock.json").read_bytes():
+            _npm("ci")
+            if not _is_new_enough(shutil.which("node")):
+                _npm("install", "--no-save", _NEWER)
+            shutil.copy(FOLDER / "package-lock.json", done)
+    own = _MODULES / ".bin/node"
+    return own if own.exists() else Path(shutil.which("node") or "node")
+
+
+def _npm(*words: str) -> None:
+    quiet = ("--no-audit", "--no-fund", "--loglevel=error")
+    subprocess.run(["npm", *words, *quiet], cwd=FOLDER, check=True, capture_output=True, text=True)
+
+
+def _is_new_enough(node: str | None) -> bool:
+    if node is None:
+        return False
+    said = subprocess.run([node, "--version"], check=True, capture_output=True, text=True).stdout
+    return int(said.removeprefix("v").partition(".")[0]) >= _OLDEST

@@ -1,0 +1,150 @@
+"""The log of decisions: what the bot appends, what the shell prints and verifies, what is forgotten and cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.decisions.chain import claims_in
+from bot.workspace.seed import ADE, FALLBACK, FOLAKE
+from tests.kit.processes import Said
+from tests.kit.processes import command as shell
+from tests.kit.world import World, config, url_of
+from tests.scenario.test_approvals import ask, asking, look, press
+
+Json = dict[str, Any]
+NAME = "CLR-100001-001"
+
+pytestmark = pytest.mark.either_database
+
+
+@pytest.fixture
+async def http(stage: World) -> AsyncIterator[httpx.AsyncClient]:
+    async with asking(stage) as client:
+        yield client
+
+
+async def run(stage: World, *words: str) -> Said:
+    return await shell(stage.file, *words, env=os.environ | stage.environ)
+
+
+async def lines_of(stage: World, *words: str) -> list[Json]:
+    said = await run(stage, "log", *words)
+    assert said.code == 0, said
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+async def logged(stage: World, count: int) -> list[Json]:
+    """The log, once it has `count` entries."""
+    while len(found := await lines_of(stage)) < count:  # noqa: ASYNC110 - another process reads it
+        await asyncio.sleep(0.05)  # the bot appends after the fact
+    assert len(found) == count
+    return found
+
+
+async def approved(stage: World, http: httpx.AsyncClient, action: str) -> Json:
+    asked, card = await ask(stage, http, action=action)
+    await press(stage, ADE, card, "Accept")
+    return await look(http, asked, wait=30)
+
+
+async def verified(stage: World, lines: list[Json], folder: Path, *words: str) -> Said:
+    file = folder / "log.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return await run(stage, "verify", "--log", str(file), *words)
+
+
+async def test_each_decision_is_in_the_chain_and_the_whole_is_verified(
+    stage: World, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    first = await approved(stage, http, "Send the newsletter")
+    asked, card = await ask(stage, http, action="Delete the archive")
+    await press(stage, FOLAKE, card, "Reject")
+    second = await look(http, asked, wait=30)
+    lines = await logged(stage, 2)
+
+    assert [line["seq"] for line in lines] == [1, 2]
+    assert [line["receipt"] for line in lines] == [first["receipt"], second["receipt"]]
+    assert lines[0]["claims"]["answer"]["decision"] == "accept"
+    entry = claims_in(lines[1]["entry"])
+    assert (entry["seq"], entry["kind"], entry["jti"]) == (2, "decision", "CLR-100002-001/1")
+    assert entry["prev"] is not None
+    said = await verified(stage, lines, tmp_path)
+    assert said.code == 0, said
+    assert "entries 1 to 2, 2 decisions" in said.out
+
+    assert (await run(stage, "log", "--jwt", NAME)).out.strip() == first["receipt"]
+    assert (await run(stage, "log", "--jwt", f"{NAME}/1")).out.strip() == first["receipt"]
+    assert (await run(stage, "log", "--jwt", "CLR-100001-009")).code == 3
+    assert [line["seq"] for line in await lines_of(stage, "--by", FOLAKE)] == [2]
+    assert [line["seq"] for line in await lines_of(stage, "--by", f"user:slack/T0LOCAL/{ADE}")] == [1]
+    assert [line["seq"] for line in await lines_of(stage, NAME)] == [1]
+    assert [line["seq"] for line in await lines_of(stage, "--since", "1h")] == [1, 2]
+    assert await lines_of(stage, "--until", "2020-01-01") == []
+    assert await lines_of(stage, "--agent", "nobody") == []
+    assert "expected a date" in (await run(stage, "log", "--since", "yesterday")).err
+
+
+async def test_what_was_decided_while_the_log_was_away_follows_at_the_next_start(
+    stage: World, tmp_path: Path
+) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        await approved(stage, http, "Send the newsletter")
+        await logged(stage, 1)
+        assert bot.log is not None
+        await bot.log.caught_up()
+    assert stage.changed("delete from decisions") == 1  # as after a kill between the decision and the entry
+    assert stage.changed("delete from decision_texts") == 1
+    async with stage.bot():
+        lines = await logged(stage, 1)
+        assert (await verified(stage, lines, tmp_path)).code == 0
+
+
+async def test_forgetting_removes_receipt_and_text_and_the_chain_still_holds(
+    stage: World, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    await approved(stage, http, "Send the newsletter")
+    await approved(stage, http, "Send the invoice")
+    await logged(stage, 2)
+    said = await run(stage, "forget", NAME, "--yes")
+    assert "1 receipt deleted" in said.err, said
+
+    lines = await lines_of(stage)
+    assert [line["receipt"] is None for line in lines] == [True, False, True]
+    gone = claims_in(lines[2]["entry"])
+    assert (gone["kind"], gone["jtis"]) == ("forgotten", [f"{NAME}/1"])
+    said = await verified(stage, lines, tmp_path)
+    assert said.code == 0, said
+    assert "2 decisions, 1 of them forgotten" in said.out
+    assert stage.changed("update decision_texts set ts = ts where question = 'Send the newsletter'") == 0
+    assert stage.changed("update decision_texts set ts = ts where question = 'Send the invoice'") == 1
+    assert "deleted" in (await run(stage, "log", "--jwt", NAME)).err
+    said = await verified(stage, lines[:2], tmp_path)
+    assert said.code == 1, said
+    assert "is missing, and no entry says that it was forgotten" in said.err
+
+
+async def test_checkpoint_is_posted_and_shows_a_cut_end_and_another_history(
+    stage: World, tmp_path: Path
+) -> None:
+    text = f'{config(stage.producer.url)}\n[trust]\ncheckpoint = {{channel = "{FALLBACK}", every = "24h"}}\n'
+    async with asking(stage, text) as http:
+        await approved(stage, http, "Send the newsletter")
+        posted = await stage.until(
+            lambda: next(
+                (m for m in stage.workspace.messages(FALLBACK) if "Checkpoint of the log" in m.text), None
+            )
+        )
+        lines = await logged(stage, 2)
+    checkpoint = lines[1]["entry"]
+    assert checkpoint in posted.text
+    noted = claims_in(checkpoint)
+    assert (noted["kind"], noted["head"]) == ("checkpoint", 1)
+    assert (await verified(stage, lines, tmp_path, "--checkpoint", checkpoint)).code == 0
