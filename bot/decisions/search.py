@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import jwt
-
+from bot.decisions.chain import claims_in
 from bot.errors import SlackRefusedError, StorageUnavailable
 from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
-from bot.storage import beside
+from bot.storage import outside
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock, span_of
 from core.errors import BadInput
@@ -39,7 +38,7 @@ _USER = re.compile(r"[UW][A-Z0-9]{5,}")
 _SLACK_NAME = re.compile(r"user:slack/[^/]*/([UW][A-Z0-9]+)")
 _DASHES = re.compile("^[-‐‑‒–—−]+")
 _ESCAPE = "'\\'"
-_AGENTS = "\t"  # between what was said and the agent's names, in the column `words`
+_AFTER_AGENT = "\t"  # between the agent's names and what was said, in the column `words`
 
 
 class Search(NamedTuple):
@@ -77,10 +76,10 @@ def folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).replace("\0", " ").split())
 
 
-def words_of(texts: Iterable[str | None], agents: Iterable[str | None]) -> str:
-    """Returns the column `words`: `texts` are the question, the answer and the comment; `agents`: the agent's id and name."""
-    said, named = ("\n".join(dict.fromkeys(map(folded, filter(None, each)))) for each in (texts, agents))
-    return f"{said}{_AGENTS}{named}"
+def words_of(agent: Iterable[str | None], texts: Iterable[str | None]) -> str:
+    """Returns the column `words`: the agent's id and name, then the question, the answer and other texts."""
+    named, said = ("\n".join(dict.fromkeys(map(folded, filter(None, each)))) for each in (agent, texts))
+    return f"{named}{_AFTER_AGENT}{said}"
 
 
 def deciders_of(people: Iterable[DecidedBy]) -> str:
@@ -187,16 +186,10 @@ def find(
     Raises:
         StorageUnavailable: it cannot be read, or no bot of this release has used it.
     """
-    look = partial(_found, search=search, now=now, sees=sees, most=most, skip=skip)
-    if url is not None:
-        from bot.storage import tables  # noqa: PLC0415 - an extra: psycopg need not be there
-
-        with tables.snapshot(url) as there:
-            return look(there.tx)
-    if not storage.exists():
-        return []
-    with beside.read_only(storage, current=True) as tx:
-        return look(tx)
+    with outside.reading(storage, url) as tx:
+        if tx is None:
+            return []
+        return _found(tx, search=search, now=now, sees=sees, most=most, skip=skip)
 
 
 def _found(
@@ -231,7 +224,7 @@ def _conditions(search: Search) -> tuple[list[str], dict[str, object]]:
     """Returns what a row must fulfil, as SQL."""
     values: dict[str, object] = {f"word{n}": f"%{_literal(each)}%" for n, each in enumerate(search.words)}
     if search.agent:
-        values["agent"] = f"%{_AGENTS}%{_literal(search.agent)}%"
+        values["agent"] = f"%{_literal(search.agent)}%{_AFTER_AGENT}%"
     conditions = [f"words like :{name} escape {_ESCAPE}" for name in values]
     if search.by:
         names = dict.fromkeys(_literal(each) for name in search.by for each in (name, f"user:{name}"))
@@ -281,8 +274,8 @@ def _deciders(row: Row) -> tuple[DecidedBy, ...]:
     if row["receipt"] is None:
         return last
     try:
-        claims = jwt.decode(row["receipt"], options={"verify_signature": False})
-    except jwt.PyJWTError:
+        claims = claims_in(row["receipt"])
+    except ValueError:
         return last
     all_ = [each for each in claims.get("deciders") or () if isinstance(each, dict) and each.get("by")]
     counted = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +14,7 @@ from core.lists import DecidedBy
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.world import World
+from tests.scenario.test_approvals import ask, asking, look, press
 from tests.scenario.typist import (
     HOSTILE,
     LIN,
@@ -60,10 +59,9 @@ class Table:
             "answer": "yes",
         } | fields
         texts = (question, row["answer"], row.pop("comment", None))
-        row["words"] = words_of(texts, (agent, row.pop("agent_name", None)))
-        assert (
-            self.stage.changed(f"insert into decision_texts ({', '.join(row)}) values ({_values(row)})") == 1
-        )
+        row["words"] = words_of((agent, row.pop("agent_name", None)), texts)
+        statement = f"insert into decision_texts ({', '.join(row)}) values ({_values(row)})"  # noqa: S608 - our own
+        assert self.stage.changed(statement) == 1
         return str(row["clarification"])
 
 
@@ -93,7 +91,7 @@ async def search(stage: World, text: str, user: str = ADE) -> list[str]:
 async def found(stage: World, text: str, user: str, wanted: list[str]) -> None:
     """Returns once `/clarify search` lists these, and no others."""
     while await search(stage, text, user) != wanted:
-        await asyncio.sleep(0.02)
+        pass
 
 
 async def run(stage: World, *words: str) -> Said:
@@ -263,3 +261,35 @@ async def test_search_in_direct_messages_is_answered_there(stage: World, table: 
         channel = direct(stage, ADE)
         await stage.workspace.post(ADE, channel, "search keys")
         assert name in str((await stage.message("Decisions: keys", channel)).blocks)
+
+
+async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2, action="Send the newsletter", context="For Ann")
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "One more person must approve")
+        await press(stage, ADE, card, "Accept")
+        await look(http, asked, wait=30)
+        other, card = await ask(stage, http, action="Delete the newsletter")
+        await press(stage, ADE, card, "Reject")
+        await look(http, other, wait=30)
+        port = (await http.post("/questions", json={"question": "Which port for the newsletter?"})).json()
+        card = await stage.card("Which port for the newsletter?")
+        await stage.workspace.post(FOLAKE, AGENTS, "8080, not 80", card.ts)
+        await look(http, port, wait=30)
+        late = (await http.post("/questions", json={"question": "A newsletter at all?"})).json()
+        await http.delete(f"/questions/{late['id']}")
+        await found(stage, "newsletter", ADE, [each["id"] for each in (late, port, other, asked)])
+
+        told = words(await command(stage, "search newsletter"))
+        assert f"approved by <@{FOLAKE}> and <@{ADE}>, <!date^" in told
+        assert f"rejected by <@{ADE}>, <!date^" in told
+        assert f"answered: “8080, not 80” by <@{FOLAKE}>, <!date^" in told
+        assert "withdrawn by the agent, <!date^" in told
+        assert f"<{stage.workspace.permalink(AGENTS, card.ts)}|{port['id']}>" in told
+        assert await search(stage, f"by <@{FOLAKE}>") == [port["id"], asked["id"]]
+        assert await search(stage, "8080") == [port["id"]]
+        assert await search(stage, asked["id"]) == [asked["id"]]
+
+        assert (await run(stage, "forget", asked["id"], "--yes")).code == 0
+        assert await search(stage, "newsletter") == [late["id"], port["id"], other["id"]]
