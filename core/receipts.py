@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -92,7 +92,7 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
     if asked.edits:
         claims["edits"] = _edits(asked)
     by = asked.decided_by if is_answered else closing.from_ if closing else None
-    claims |= {"decided_by": by, "deciders": _deciders(asked, digest) if is_answered else []}
+    claims |= {"decided_by": by, "deciders": deciders_of(asked, digest, _short) if is_answered else []}
     if closing is not None and closing.from_.startswith("user:"):
         claims["deciders"] = [{"decision": "close", "by": closing.from_, "at": iso(closing.timestamp)}]
     return claims
@@ -156,11 +156,16 @@ def _shown(record: Clarification) -> dict[str, Any]:
         shown = {"kind": _KINDS.get(record.kind, record.kind)}
         shown |= {name: each for name, each in fields.items() if each is not None}
     shown.pop("risk", None)
+    if wanted and (risk := risk_of(asked)) is not None:
+        shown["risk"] = risk
+    return shown
+
+
+def risk_of(asked: Aaep) -> dict[str, str | None] | None:
+    """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: nobody said any."""
     counted = asked.risk_level
     claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
-    if wanted and (counted or claimed):
-        shown["risk"] = {"claimed": claimed, "counted": counted}
-    return shown
+    return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
 def _answer(asked: Aaep) -> Any:
@@ -180,8 +185,10 @@ def _edits(asked: Aaep) -> list[dict[str, Any]]:
     return found
 
 
-def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
-    """Returns everyone whose decision counts, in order."""
+def deciders_of(
+    asked: Aaep, sha256: str | None, text: Callable[[str | None], Any] = lambda text: text
+) -> list[dict[str, Any]]:
+    """Returns everyone whose decision counts, in order. `sha256`: of the arguments; `text`: shortens reasons."""
     found: list[dict[str, Any]] = [
         {
             "decision": "accept",
@@ -191,7 +198,7 @@ def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
             "at": iso(each.at),
             "surface": "slack",  # only there can several people accept
             "arguments_sha256": sha256,
-            "reason": _short(each.rationale),
+            "reason": text(each.rationale),
         }
         for each in asked.approvals or ()
     ]
@@ -205,7 +212,7 @@ def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
             "at": iso(asked.answered_at) if asked.answered_at else None,
             "surface": by.surface if by else None,
             "arguments_sha256": sha256,
-            "reason": _short(asked.rationale),
+            "reason": text(asked.rationale),
         }
     )
     return [{name: each for name, each in one.items() if each is not None} for one in found]

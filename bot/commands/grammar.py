@@ -114,7 +114,7 @@ _HELP = {
     "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. Add “png” to "
     "get a picture in your direct messages. Example: “/clarify digest 30d png”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
-    "answer, the comment or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
+    "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
     "agent asked, “since 30d” what was decided in the last 30 days. You see decisions of the channels that you are in, and of "
     "your direct messages. Example: “/clarify search rotate keys by @ann since 30d”.",
     "help": "“help” lists the commands; “help answer” explains one. You can type them after “/clarify”, after “@clarify” in "
