@@ -551,7 +551,7 @@ class Bot:
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
         if self.log is not None:
-            yield "log of decisions", self.log.run()
+            yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -676,6 +676,11 @@ class Bot:
         except TimeoutError:
             _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
+
+    async def _run_log(self, log: DecisionLog) -> None:
+        """Keeps the log once clicks are taken, or after a while without them: the start has no time for it."""
+        await within(self.base.clock, _POSTS_WAIT, self._takes_clicks.wait())
+        await log.run()
 
     async def _run_home(self) -> None:
         await self.home.restore_answers()
