@@ -29,6 +29,7 @@ from bot import home
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
 from bot.decisions.log import DecisionLog
+from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
 from bot.delivery.messages import Messages, put
@@ -276,6 +277,7 @@ class Bot:
             unread=self.unread,
             catch_up=self.catch_up,
             refresh=self._refresh,
+            prove=partial(prove, signing, ledger, store),
             passed=self.monitoring.trigger,
             counted=self._note_connections,
             replicas=self.replicas.others,
@@ -555,7 +557,7 @@ class Bot:
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
         if self.log is not None:
-            yield "log of decisions", self.log.run()
+            yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -680,6 +682,11 @@ class Bot:
         except TimeoutError:
             _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
+
+    async def _run_log(self, log: DecisionLog) -> None:
+        """Keeps the log once clicks are taken, or after a while without them: the start has no time for it."""
+        await within(self.base.clock, _POSTS_WAIT, self._takes_clicks.wait())
+        await log.run()
 
     async def _run_home(self) -> None:
         await self.home.restore_answers()

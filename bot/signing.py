@@ -35,13 +35,22 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bot.errors import ConfigurationError, StorageUnavailable
 from bot.settings.model import Settings, ShellSettings
-from bot.storage import beside
+from bot.storage.outside import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
 from core.clock import Clock
 from core.files import read_regular
-from core.receipts import TYP, Claims, claims_of, decided_at, is_decided, says_the_same
+from core.receipts import (
+    TYP,
+    Checked,
+    Claims,
+    claims_of,
+    decided_at,
+    is_decided,
+    jti_of,
+    says_the_same,
+)
 
 _log = structlog.get_logger("clarify.trust")
 KEY_FILE = "clarify-signing.pem"
@@ -165,18 +174,33 @@ class PublicKeys:
         self._public: dict[str, Ed25519PublicKey] = {}
 
     def agrees(self, record: Clarification) -> bool:
-        receipt = record.asked.receipt
-        if receipt is None:
-            return True
         try:
-            header = jwt.get_unverified_header(receipt)
-            if header["kid"] in self.known:
-                _, claims = self._opened(receipt)
-            else:  # of a storage that was lost: whoever checks it has to know the key
-                claims = jwt.decode(receipt, options={"verify_signature": False})
-            return header.get("typ") == TYP and says_the_same(claims, record)
+            found = self.check(record)
+            if found.problem != "key":
+                return found.problem in {None, "missing"}
+            # Of a storage that was lost: whoever checks it has to know the key.
+            claims = jwt.decode(record.asked.receipt or "", options={"verify_signature": False})
+            return says_the_same(claims, record)
         except Exception:  # noqa: BLE001 - a receipt, or a record, that we did not make
             return False
+
+    def check(self, record: Clarification) -> Checked:
+        """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
+        receipt = record.asked.receipt
+        if receipt is None:
+            return Checked("missing")
+        try:
+            kid = str(jwt.get_unverified_header(receipt)["kid"])
+            if kid not in self.known:
+                return Checked("key", kid)
+            header, claims = self._opened(receipt)
+        except (jwt.PyJWTError, KeyError, ValueError):
+            return Checked("signature")
+        if header.get("typ") != TYP:
+            return Checked("signature")
+        if claims.get("jti") != jti_of(record):
+            return Checked("another", kid, claims)
+        return Checked(None if says_the_same(claims, record) else "record", kid, claims)
 
     def _opened(self, receipt: str) -> tuple[dict[str, Any], Claims]:
         """Returns header and claims of a receipt with a good signature; raises PyJWTError, KeyError or ValueError."""
@@ -346,7 +370,7 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
     Raises:
         StorageUnavailable: it cannot be read, or no bot of this release has used it.
     """
-    with beside.reading(storage, url) as tx:
+    with reading(storage, url) as tx:
         return [] if tx is None else [KnownKey.of(row) for row in tx.rows(KNOWN)]
 
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import rfc8785
+from pydantic import ValidationError
 
 from core.aaep import Kind
 from core.clarification import CHANGED, US, Aaep, Clarification
@@ -33,6 +35,20 @@ _KINDS: Mapping[Kind, str] = {
     "freetext": "text",
     "confirmation": "approval",
 }
+# What is wrong with a receipt: there is none; it has no good signature; we do not know its key; it is of another question or
+# round; the record says something else; the log has another one.
+Problem = Literal["missing", "signature", "key", "another", "record", "log"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What checking the receipt of a round found. `problem`: None if its signature is good and the record says the same.
+    `claims`: empty unless the signature is good.
+    """
+
+    problem: Problem | None
+    kid: str = ""
+    claims: Claims = field(default_factory=dict)
 
 
 def is_decided(record: Clarification) -> bool:
@@ -72,6 +88,20 @@ def jti_of(record: Clarification) -> str:
     return f"{record.id}/{number_of(record)}"
 
 
+def at_round(record: Clarification, number: int) -> Clarification:
+    """Returns a record as it was when an earlier round had ended; the record itself if that is its current round."""
+    earlier = record.asked.earlier
+    if not 0 < number < record.round:
+        return record
+    fields = earlier[number - 1] if number <= len(earlier) else {"kinds": ()}
+    try:
+        asked = Aaep.model_validate({**fields, "earlier": earlier[: number - 1]})
+    except ValidationError:
+        asked = Aaep(kinds=())
+    thread = tuple(each for each in record.thread if each.round <= number)
+    return record.model_copy(update={"round": number, "status": "answered", "thread": thread, "aaep": asked})
+
+
 def claims_of(record: Clarification, issuer: str) -> Claims:
     """Returns what the receipt of a decided record says."""
     asked, status = record.asked, status_of(record)
@@ -102,7 +132,7 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
     if asked.edits:
         claims["edits"] = _edits(asked)
     by = asked.decided_by if is_answered else closing.from_ if closing else None
-    claims |= {"decided_by": by, "deciders": _deciders(asked, digest) if is_answered else []}
+    claims |= {"decided_by": by, "deciders": deciders_of(asked, digest, _short) if is_answered else []}
     if closing is not None and closing.from_.startswith("user:"):
         claims["deciders"] = [{"decision": "close", "by": closing.from_, "at": iso(closing.timestamp)}]
     return claims
@@ -166,11 +196,16 @@ def _shown(record: Clarification) -> dict[str, Any]:
         shown = {"kind": _KINDS.get(record.kind, record.kind)}
         shown |= {name: each for name, each in fields.items() if each is not None}
     shown.pop("risk", None)
+    if wanted and (risk := risk_of(asked)) is not None:
+        shown["risk"] = risk
+    return shown
+
+
+def risk_of(asked: Aaep) -> dict[str, str | None] | None:
+    """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: nobody said any."""
     counted = asked.risk_level
     claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
-    if wanted and (counted or claimed):
-        shown["risk"] = {"claimed": claimed, "counted": counted}
-    return shown
+    return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
 def _answer(asked: Aaep) -> Any:
@@ -190,8 +225,10 @@ def _edits(asked: Aaep) -> list[dict[str, Any]]:
     return found
 
 
-def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
-    """Returns everyone whose decision counts, in order."""
+def deciders_of(
+    asked: Aaep, sha256: str | None, text: Callable[[str | None], Any] = lambda text: text
+) -> list[dict[str, Any]]:
+    """Returns everyone whose decision counts, in order. `sha256`: of the arguments; `text`: shortens reasons."""
     found: list[dict[str, Any]] = [
         {
             "decision": "accept",
@@ -201,7 +238,7 @@ def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
             "at": iso(each.at),
             "surface": "slack",  # only there can several people accept
             "arguments_sha256": sha256,
-            "reason": _short(each.rationale),
+            "reason": text(each.rationale),
         }
         for each in asked.approvals or ()
     ]
@@ -215,7 +252,7 @@ def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
             "at": iso(asked.answered_at) if asked.answered_at else None,
             "surface": by.surface if by else None,
             "arguments_sha256": sha256,
-            "reason": _short(asked.rationale),
+            "reason": text(asked.rationale),
         }
     )
     return [{name: each for name, each in one.items() if each is not None} for one in found]

@@ -977,7 +977,12 @@ def is_unsettled(record: Clarification) -> bool:
 
 def is_direct(record: Clarification) -> bool:
     """Whether an agent asked it directly; also True for every forgotten record, which does not tell."""
-    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get(_FORGOTTEN_MARK))
+    return record.asked.direct is not None or is_forgotten(record)
+
+
+def is_forgotten(record: Clarification) -> bool:
+    """Whether the contents of a record were removed."""
+    return bool((record.asked.model_extra or {}).get(_FORGOTTEN_MARK))
 
 
 def forgotten(item: object) -> Raw:

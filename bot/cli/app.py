@@ -243,7 +243,7 @@ def keys(
 def log(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
+        typer.Argument(metavar="ID", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
     ] = None,
     *,
     since: Annotated[
@@ -651,11 +651,12 @@ def export(
         Path | None,
         typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
     ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV. No cell is taken for a formula.")] = False,
 ) -> _Work:
-    """Write the audit trail as JSON Lines: every question, answer, escalation and resolution."""
+    """Write the audit trail as JSON Lines: who asked, approved, changed or rejected what, and who was reminded and paged."""
     from bot.cli import reports
 
-    return lambda shell: reports.export(shell, since, issue, output)
+    return lambda shell: reports.export(shell, since, issue, output, as_csv=csv)
 
 
 @_in_shell(_KEPT)

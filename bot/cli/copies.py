@@ -27,7 +27,7 @@ _Places = list[tuple[str, str]]  # channel, ts
 async def backup(shell: Shell, folder: Path) -> None:
     """Copy the ledgers, the archive and the storage."""
     manifest = await asyncio.to_thread(
-        back_up, _kept(shell), folder, now=shell.clock.now(), release=version("clarify-bot")
+        back_up, kept_by(shell), folder, now=shell.clock.now(), release=version("clarify-bot")
     )
     _tell_copied(shell, manifest, f"Backed up to {folder}")
 
@@ -35,7 +35,7 @@ async def backup(shell: Shell, folder: Path) -> None:
 async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> None:
     """Restore a backup."""
     restored = await asyncio.to_thread(
-        put_back, folder, _kept(shell), now=shell.clock.now(), replace=replace, copy=copy
+        put_back, folder, kept_by(shell), now=shell.clock.now(), replace=replace, copy=copy
     )
     more = {"aside": restored.aside, "left": [*restored.left]}
     _tell_copied(shell, restored.manifest, f"Restored {folder}", **more)
@@ -47,7 +47,7 @@ async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> N
 
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
     """Delete a session's conversation, or one question."""
-    kept = _kept(shell)
+    kept = kept_by(shell)
     found = await asyncio.to_thread(forgetting.find, kept, name, producer)
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
@@ -66,7 +66,8 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     await _tell_forgotten(shell, kept, found, traces, before)
 
 
-def _kept(shell: Shell) -> Kept:
+def kept_by(shell: Shell) -> Kept:
+    """Returns where the ledgers and the storage are."""
     if isinstance(shell.ledger, FileLedger):
         return InFiles(shell.ledger.files, shell.settings.storage.path)
     from bot.retention.database import InDatabase  # noqa: PLC0415 - psycopg is optional

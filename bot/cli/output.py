@@ -103,6 +103,10 @@ class Output:
         """Print `data` as one line of JSON."""
         self._write_json(data)
 
+    def raw(self, text: str) -> None:
+        """Print text that was made inert before, with its own line ends."""
+        self._write(self._stdout, text, end="")
+
     def note(self, text: str) -> None:
         """Print a note for people to stderr."""
         self._write(self._stderr, inert.plain(text))

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from bot.charts import draw
+from bot.cli.copies import kept_by
 from bot.cli.lists import each_ledger, each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
 from bot.cli.running import Shell
+from bot.cli.trail import Beside, Line, csv_row, trail
+from bot.delivery.messages import reminders
+from bot.errors import StorageError
+from bot.oncall.pages import logged
+from bot.retention.backup import Kept
 from bot.routing import Audiences
-from bot.views.wording import past_round
-from core.approvals import approved_by
-from core.clarification import US, Aaep, Clarification, Entry
+from core.clarification import Clarification
 from core.clock import iso, recent, span_of, spoken
 from core.digest import Count, Digest, DigestBuilder, Share
 from core.errors import BadInput
 from core.ledger import Ledger
 
-Line = dict[str, object]
 _FIRST = datetime.min.replace(tzinfo=UTC)
-_UNKNOWN = Aaep(kinds=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,49 @@ async def digest(shell: Shell, span: str | None, since: str | None, png: Path | 
     shell.tell_problems(problems)
 
 
-async def export(shell: Shell, since: str | None, issue: int | None, output: Path | None) -> None:
-    """Write a line of JSON for each entry of each clarification, to stdout or to `output`, completely or not at all."""
+async def export(
+    shell: Shell, since: str | None, issue: int | None, output: Path | None, *, as_csv: bool
+) -> None:
+    """Write a line for each thing that happened to each clarification, to stdout or to `output`, completely or not at all:
+    as JSON, or as CSV.
+    """
     start = period_of(since, shell.clock.now()).since if since is not None else None
+    beside, problems = await asyncio.to_thread(_beside, kept_by(shell))
     if output is None or output == Path("-"):
-        problems = await export_to(shell.out.json_line, shell.ledger, start, issue)
+        write = shell.out.raw if as_csv else shell.out.json_line
+        problems += await _export(write, shell.ledger, start, issue, beside, as_csv=as_csv)
     else:
         with replacing(output) as file:
-            problems = await export_to(
-                lambda line: file.write(f"{to_json(line)}\n".encode()), shell.ledger, start, issue
-            )
+
+            def to_file(data: Any) -> None:
+                file.write((data if as_csv else f"{to_json(data)}\n").encode())
+
+            problems += await _export(to_file, shell.ledger, start, issue, beside, as_csv=as_csv)
     shell.tell_problems(problems)
+
+
+async def _export(
+    write: Callable[[Any], object],
+    ledger: Ledger,
+    since: datetime | None,
+    issue: int | None,
+    beside: Beside,
+    *,
+    as_csv: bool,
+) -> list[str]:
+    if not as_csv:
+        return await export_to(write, ledger, since, issue, beside)
+    write(csv_row())
+    return await export_to(lambda line: write(csv_row(line)), ledger, since, issue, beside)
+
+
+def _beside(kept: Kept) -> tuple[Beside, list[str]]:
+    """Returns what only the storage knows, and messages about what cannot be read. Nothing, if no bot ever ran."""
+    try:
+        with kept.read_only() as tx:
+            return (Beside() if tx is None else Beside(reminders(tx), logged(tx))), []
+    except StorageError as error:
+        return Beside(), [f"Reminders and pages are left out, except for the last reminder: {error}"]
 
 
 def period_of(span: str, now: datetime) -> Period:
@@ -84,7 +120,11 @@ def period_of(span: str, now: datetime) -> Period:
 
 
 async def export_to(
-    write: Callable[[Line], object], ledger: Ledger, since: datetime | None, issue: int | None
+    write: Callable[[Line], object],
+    ledger: Ledger,
+    since: datetime | None,
+    issue: int | None,
+    beside: Beside | None = None,
 ) -> list[str]:
     """Write every line, ledger by ledger; returns messages about what cannot be read."""
 
@@ -92,30 +132,10 @@ async def export_to(
         tampered = await ledger.tampered_among(records)
         for record in records:
             mark = {"tampered": True} if record.id in tampered else {}
-            for line in trail(record, since):
+            for line in trail(record, since, beside):
                 write(line | mark)
 
     return await each_ledger(ledger, take, issue=issue)
-
-
-def trail(record: Clarification, since: datetime | None = None) -> Iterator[Line]:
-    """Returns the entries of a record since `since`, earliest first.
-
-    `surface` of a question: "aaep" (a producer's event), "shell", "python", or "ledger" (another implementation); of an
-    answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
-    """
-    answers = _answers(record)
-    questions = _questions(record)
-    ordered = sorted(enumerate(record.thread), key=lambda numbered: numbered[1].timestamp)
-    for place, entry in ordered:
-        if since is not None and entry.timestamp < since:
-            continue
-        line = _line(record, entry)
-        if entry.type == "question":
-            line |= _asked(questions.get(place, _UNKNOWN))
-        elif entry.type == "answer" or place in answers:
-            line |= _answered(answers.get(place, _UNKNOWN), entry)
-        yield line
 
 
 def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
@@ -203,69 +223,3 @@ def _span(span: timedelta) -> Cell:
 
 def _counts(counts: Sequence[Count]) -> list[dict[str, object]]:
     return [{"name": count.name, "times": count.times} for count in counts]
-
-
-def _line(record: Clarification, entry: Entry) -> Line:
-    return {
-        "clarification": record.id,
-        "issue": record.issue_number,
-        "round": entry.round,
-        "from": record.from_,
-        "to": record.to,
-        "topic": record.topic,
-        "blocking": record.blocking,
-        "status": record.status,
-        "type": entry.type,
-        "by": entry.from_,
-        "body": entry.body,
-        "timestamp": iso(entry.timestamp),
-    }
-
-
-def _asked(asked: Aaep) -> Line:
-    surface = asked.via or ("aaep" if asked.producer else "ledger")
-    return {"surface": surface, "producer": asked.producer, "session": asked.session_id}
-
-
-def _answered(asked: Aaep, entry: Entry) -> Line:
-    by = asked.answered_by
-    return {
-        "decidedBy": asked.decided_by,
-        "surface": by.surface if by else "ledger",
-        "team": by.team if by else None,
-        "user": by.user if by else None,
-        "response": entry.body if asked.response is None else asked.response,
-        "rationale": asked.rationale,
-        "reply": asked.reply,
-        **({"approvedBy": approved_by(asked)} if asked.is_confirmation else {}),
-        "receipt": asked.receipt,
-    }
-
-
-def _rounds(record: Clarification) -> list[Aaep]:
-    """Returns the facts of each round that was asked through the bot, oldest first."""
-    return [*map(past_round, record.asked.earlier), record.asked]
-
-
-def _questions(record: Clarification) -> dict[int, Aaep]:
-    """Returns the facts of each question, by its place in the thread; empty if the numbers do not match."""
-    places = [
-        place for place, entry in enumerate(record.thread) if entry.type == "question" and entry.from_ != US
-    ]
-    return dict(zip(places, _rounds(record), strict=False))
-
-
-def _answers(record: Clarification) -> dict[int, Aaep]:
-    """Returns the facts of each answer, by its place in the thread, found by its time. A resolution may be the answer."""
-    found: dict[int, Aaep] = {}
-    for asked in _rounds(record):
-        for kind in ("answer", "resolution"):
-            places = [
-                place
-                for place, entry in enumerate(record.thread)
-                if entry.type == kind and entry.timestamp == asked.answered_at and place not in found
-            ]
-            if places:
-                found[places[0]] = asked
-                break
-    return found

@@ -25,7 +25,7 @@ from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, jwk_of, stored_keys
-from bot.storage import beside
+from bot.storage.outside import reading
 from bot.storage.tx import Tx
 from bot.views import inert
 from core.clock import iso, span_of
@@ -377,7 +377,7 @@ def _storage(settings: ShellSettings) -> Iterator[Tx | None]:
     if variable is not None and variable not in secrets:
         raise BadInput(f"storage.url_env: {variable} is not set in the environment.")
     url = None if variable is None else secrets[variable].get_secret_value()
-    with beside.reading(settings.storage.path, url) as tx:
+    with reading(settings.storage.path, url) as tx:
         yield tx
 
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -689,6 +690,32 @@ SWEEP_NEVER_SHOWN = Sweep(
     ("delete from messages where key in :names and ts is null and intent_at is null",),
     timeless=True,
 )
+
+
+class Reminder(NamedTuple):
+    """A reminder about a clarification, for the audit: the `number`th of its round. `at`: when Slack took it, if it did;
+    `failed`: why it will never be shown.
+    """
+
+    round: int
+    number: int
+    channel: str
+    at: datetime | None
+    failed: str | None
+
+
+def reminders(tx: Tx) -> dict[str, list[Reminder]]:
+    """Returns the reminders about each clarification, but for those that were about several at once."""
+    found: dict[str, list[Reminder]] = {}
+    for row in tx.rows(
+        """select key, clarification, target, channel, ts, failed from messages
+           where kind = 'nudge' and clarification is not null order by key"""
+    ):
+        *_, number, count = row["key"].split(":")
+        at = None if row["ts"] is None else datetime.fromtimestamp(float(row["ts"]), UTC)
+        reminder = Reminder(int(number), int(count), row["channel"] or row["target"], at, row["failed"])
+        found.setdefault(row["clarification"], []).append(reminder)
+    return found
 
 
 def find_about(tx: Tx, subject: Subject) -> set[str]:

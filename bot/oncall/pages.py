@@ -536,6 +536,51 @@ def _lane(row: Row) -> Lane:
     return Lane(row["channel"] or row["target"], row["key"], post=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """An entry of an incident's log, for the audit: what happened (`sent`, `taken`, …), and of a page what was sent where,
+    with what outcome.
+    """
+
+    at: datetime
+    what: str
+    reason: str
+    policy: str | None
+    step: int | None
+    user: str | None
+    by: str | None
+    until: datetime | None
+    sendings: tuple[dict[str, object], ...]
+
+
+def logged(tx: Tx) -> dict[str, list[Logged]]:
+    """All that happened to the incidents about clarifications, by clarification, oldest first."""
+    sendings: dict[int, list[dict[str, object]]] = {}
+    for row in tx.rows("select * from page_sendings order by page, via, target"):
+        sending = {"via": row["via"], "to": row["target"], "mentions": json.loads(row["mentions"])}
+        sendings.setdefault(row["page"], []).append(sending | {"state": row["state"], "note": row["note"]})
+    found: dict[str, list[Logged]] = {}
+    for row in tx.rows(
+        """select l.*, i.clarification, i.policy, i.reason from incident_log l join incidents i on i.id = l.incident
+           where i.clarification is not null order by l.id"""
+    ):
+        sent = sendings.get(row["page"], []) if row["what"] == "sent" else []
+        found.setdefault(row["clarification"], []).append(
+            Logged(
+                at=moment(row["at"]),
+                what=row["what"],
+                reason=row["reason"],
+                policy=row["policy"],
+                step=row["step"],
+                user=row["user_id"],
+                by=row["done_by"] or None,
+                until=None if row["until"] is None else moment(row["until"]),
+                sendings=tuple(sent),
+            )
+        )
+    return found
+
+
 SWEEP = Sweep(  # after the incidents
     "pages",
     """select id as name from pages g where id > :after and id < (select max(id) from pages) and at < :horizon

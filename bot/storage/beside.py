@@ -44,26 +44,6 @@ def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
 
 
 @contextmanager
-def reading(path: Path, url: str | None) -> Iterator[Tx | None]:
-    """Yields a transaction for queries on a storage of this version, whether a bot runs or not: in PostgreSQL at `url`, else
-    in SQLite's file; None if there is no file yet.
-
-    Raises:
-        StorageUnavailable: it cannot be read, or no bot of this release has used it.
-    """
-    if url is not None:
-        from bot.storage import tables  # noqa: PLC0415 - psycopg is an optional extra
-
-        with tables.snapshot(url) as there:
-            yield there.tx
-    elif path.exists():
-        with read_only(path, current=True) as tx:
-            yield tx
-    else:
-        yield None
-
-
-@contextmanager
 def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
     """Yields one transaction, even while a bot holds the storage. Deleted data is overwritten with zeros.
 

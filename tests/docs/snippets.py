@@ -16,7 +16,7 @@ _BLOCK = re.compile(
 )
 _NOT_RUN = re.compile(r"not run: .{5,}")
 ELSEWHERE = {"try-command", "test-command"}  # .ci/run reads these from the README
-ASKS, SHELL = "asks", "shell"
+ASKS, SHELL, AUDIT = "asks", "shell", "audit"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,12 @@ class Snippet:
             return None
         if "_in_slack import" in self.text:
             return "examples"  # tests/examples, with the frameworks
-        known = {"import clarify": ASKS, "DemoProducer": "agent", "json.load(sys.stdin)": "responder"}
+        known = {
+            "import clarify": ASKS,
+            "DemoProducer": "agent",
+            "json.load(sys.stdin)": "responder",
+            "audit.jsonl": AUDIT,
+        }
         return next((runner for words, runner in known.items() if words in self.text), None)
 
 

@@ -19,6 +19,7 @@ import pytest
 from mcp import Client
 from typer.testing import CliRunner
 
+import clarify
 from bot.cli.app import app
 from bot.commands import grammar
 from bot.settings.load import parse_settings
@@ -28,7 +29,8 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message, View
 from core.workflow import Scopes
 from tests.docs.references import ROOT, pages
-from tests.docs.snippets import ASKS, SHELL, Snippet, run_by, snippets
+from tests.docs.snippets import ASKS, AUDIT, SHELL, Snippet, run_by, snippets
+from tests.kit.processes import command
 from tests.kit.world import World, config, url_of
 from tests.unit.bot.cli.kit import Prompt
 
@@ -273,6 +275,30 @@ async def test_agent_of_the_pages_is_answered(stage: World, port: int) -> None:
     async with stage.bot(config(f"http://127.0.0.1:{port}")):
         await with_somebody(stage, names["main"]())
     assert printed == [f"65 decided by user:slack/T0LOCAL/{FOLAKE}"]
+
+
+async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/security/audit.md says, though it is not March."""
+    (snippet,) = run_by(AUDIT)
+    async with stage.bot() as bot:
+        monkeypatch.setenv("CLARIFY_URL", url_of(bot))
+        await with_somebody(stage, asyncio.to_thread(clarify.approve, "Send the newsletter"))
+    monkeypatch.chdir(stage.folder)
+    file = stage.folder / "audit.jsonl"
+    done = await command(
+        stage.file, "export", "--since", "366d", "-o", str(file), env=os.environ | stage.environ
+    )
+    assert done.code == 0, done
+    (answer,) = [
+        line for each in file.read_text().splitlines() if (line := json.loads(each))["type"] == "answer"
+    ]
+    printed: list[str] = []
+    program = snippet.text.replace("2026-03", answer["timestamp"][:7])
+    exec(compile(program, str(snippet), "exec"), {"print": printing(printed)})  # noqa: S102 - our own
+    at = answer["timestamp"]
+    assert printed == [
+        f"{answer['clarification']} Send the newsletter {at} accept user:slack/T0LOCAL/{FOLAKE} in slack"
+    ]
 
 
 def test_responder_of_the_pages_answers(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 import stat
+from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from bot.cli.reports import export_to
+from bot.cli.trail import COLUMNS, Beside, trail
+from bot.oncall.pages import Logged
 from core.clock import iso
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
@@ -190,6 +195,65 @@ def test_export_writes_a_file_whole(prompt: Prompt) -> None:
 def test_reports_into_a_folder_that_is_not_there(prompt: Prompt, words: tuple[str, ...]) -> None:
     done = prompt(*words, str(prompt.folder / "no" / "file"))
     assert (done.code, "cannot be written" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠1"],
+)
+def test_export_as_csv_has_no_formula(prompt: Prompt, said: str) -> None:
+    prompt.answer(prompt.ask(42, "engineer", "architect", words=said), said, FOLAKE)
+    head, *rows = csv.reader(io.StringIO(prompt.fine("export", "--csv"), newline=""))
+    assert tuple(head) == COLUMNS
+    cells = [dict(zip(head, each, strict=True)) for each in rows]
+    assert [each["body"][0] for each in cells] == ["'", "'"]
+    assert cells[1]["response"].startswith("'")
+    assert [each["body"] for each in prompt.lines()] == [said, said], "JSON is as it was said"
+
+
+def test_export_as_csv_obeys_no_terminal_and_keeps_the_rest(prompt: Prompt) -> None:
+    prompt.ask(42, "engineer", "architect", words='a, "b"\n\x1b[31mc; 日本')
+    (row,) = csv.DictReader(io.StringIO(prompt.fine("export", "--csv"), newline=""))
+    assert (row["body"], row["blocking"], row["producer"]) == ('a, "b"\n[31mc; 日本', "true", "")
+
+
+def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
+    consent = {
+        "kinds": ["confirmation"],
+        "action": "Send it",
+        "riskLevel": "high",
+        "direct": {"kind": "approval", "arguments": {"to": "all"}},
+        "edits": [{"changed": {"to": "me"}, "decidedBy": "user:ade", "at": "2020-01-02T03:31:00Z"}],
+        "approvals": [{"decidedBy": "user:bea", "at": "2020-01-02T03:30:00Z", "digest": ""}],
+        "decidedBy": "user:ade",
+        "answeredAt": "2020-01-02T04:04:05Z",
+        "response": "accept",
+        "nudges": 2,
+        "nudgedAt": "2020-01-02T03:20:00Z",
+    }
+    prompt.write(5, long_ago(5, 1, aaep=consent))
+    record = asyncio.run(prompt.ledger.find("CLR-5-001", 5))
+    at = datetime(2020, 1, 2, 3, 40, tzinfo=UTC)
+    sending: dict[str, object] = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
+    paged = Logged(at, "sent", "overdue", "platform", 0, None, None, None, (sending,))
+    lines = trail(record, None, Beside({}, {record.id: [paged]}))
+    assert [each["type"] for each in lines] == [
+        *("question", "reminder", "approval", "edit", "page", "answer"),
+    ]
+    named = {name for line in lines for name in line} - {"risk"}
+    assert named <= set(COLUMNS)
+    assert set(COLUMNS) - named == {"riskClaimed", "riskCounted", "tampered", "lapsed"}
+    reminder, edit = lines[1], lines[3]
+    assert (reminder["number"], reminder["channel"]) == (2, None), "only the latest is in the ledger"
+    assert (edit["before"], edit["changed"]) == ({"to": "all"}, {"to": "me"})
+
+
+def test_export_tells_what_it_leaves_out_if_the_storage_cannot_be_read(prompt: Prompt) -> None:
+    prompt.ask(42, "engineer", "architect")
+    (prompt.folder / "clarify.db").write_text("no database")
+    done = prompt("export")
+    assert (done.code, len(done.out.splitlines())) == (1, 1)
+    assert "Reminders and pages are left out" in done.err
 
 
 def test_export_misses_nothing_that_is_archived_meanwhile(prompt: Prompt) -> None:

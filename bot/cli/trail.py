@@ -1,0 +1,274 @@
+"""The audit trail of clarifications: a line for everything that happened to one, as JSON or as a row of CSV. Pure.
+
+Lines of a ledger: `question`, `answer`, `escalation`, `resolution`. Of an approval also `edit` (somebody changed its
+arguments) and `approval` (an accept that others had to follow). Of the storage: `reminder` and `page`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bot.cli.output import to_json
+from bot.delivery.messages import Reminder
+from bot.oncall.pages import Logged
+from bot.views import inert
+from bot.views.wording import past_round
+from core.approvals import approved_by
+from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry
+from core.clock import iso
+from core.receipts import deciders_of, risk_of
+from core.records import FORGOTTEN, is_forgotten
+
+Line = dict[str, Any]
+COLUMNS = (
+    *("clarification", "issue", "round", "timestamp", "type", "by", "body"),
+    *("from", "to", "topic", "blocking", "status", "tampered"),
+    *("surface", "producer", "session", "decidedBy", "team", "user"),
+    *("response", "rationale", "reply", "approvedBy", "deciders"),
+    *("action", "consequence", "irreversible", "riskClaimed", "riskCounted", "arguments", "extraContext"),
+    *("approvalsNeeded", "requestedBy", "fourEyes", "reasonWanted", "edits", "changed", "before", "lapsed"),
+    *("number", "channel", "failed", "event", "policy", "step", "until", "sendings", "receipt"),
+)
+"""Of a CSV file. `risk` takes two of them; what has parts is JSON."""
+_UNKNOWN = Aaep(kinds=())
+# Spreadsheets take such a cell for a formula, also behind a tab or a line's end, and in full width.
+_LIVE = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What only the storage knows, by clarification."""
+
+    reminders: Mapping[str, Sequence[Reminder]] = field(default_factory=dict)
+    pages: Mapping[str, Sequence[Logged]] = field(default_factory=dict)
+
+
+def trail(record: Clarification, since: datetime | None = None, beside: Beside | None = None) -> list[Line]:
+    """Returns all that happened to a record since `since`, earliest first.
+
+    `surface` of a question: "aaep" (a producer's event), "shell", "python", "http", or "ledger" (another
+    implementation); of an answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
+    """
+    beside = beside or Beside()
+    found = [*_entries(record)]
+    for number, asked in _numbered(record):
+        found += _approvals(record, number, asked)
+        found += _reminders(record, number, asked, beside.reminders.get(record.id, ()))
+    found += _pages(record, beside.pages.get(record.id, ()))
+    found.sort(key=lambda each: each[0])  # stable: what happened at once stays in this order
+    return [line for at, line in found if since is None or at >= since]
+
+
+def csv_row(line: Mapping[str, Any] | None = None) -> str:
+    """Returns a line as a row of CSV (RFC 4180); without one, the names of the columns. No cell is a formula."""
+    row = io.StringIO()
+    cells = COLUMNS if line is None else [_cell(each) for each in _flat(line)]
+    csv.writer(row).writerow(cells)
+    return row.getvalue()
+
+
+def _flat(line: Mapping[str, Any]) -> Iterator[Any]:
+    risk = line.get("risk") or {}
+    risks = {"riskClaimed": risk.get("claimed"), "riskCounted": risk.get("counted")}
+    return (risks[name] if name in risks else line.get(name) for name in COLUMNS)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = inert.cleaned(value) if isinstance(value, str) else to_json(value)
+    return f"'{text}" if text.startswith(_LIVE) else text
+
+
+def _line(record: Clarification, number: int, kind: str, by: str, at: datetime) -> Line:
+    return {
+        "clarification": record.id,
+        "issue": record.issue_number,
+        "round": number,
+        "from": record.from_,
+        "to": record.to,
+        "topic": record.topic,
+        "blocking": record.blocking,
+        "status": record.status,
+        "type": kind,
+        "by": by,
+        "body": "",
+        "timestamp": iso(at),
+    }
+
+
+def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
+    """Yields the entries of a record's thread."""
+    answers, questions = _answers(record), _questions(record)
+    for place, entry in enumerate(record.thread):
+        line = _line(record, entry.round, entry.type, entry.from_, entry.timestamp) | {"body": entry.body}
+        if entry.type == "question":
+            line |= _asked(questions.get(place, _UNKNOWN))
+        elif entry.type == "answer" or place in answers:
+            line |= _answered(answers.get(place, _UNKNOWN), entry)
+        yield entry.timestamp, line
+
+
+def _asked(asked: Aaep) -> Line:
+    surface = asked.via or ("aaep" if asked.producer else "ledger")
+    line: Line = {"surface": surface, "producer": asked.producer, "session": asked.session_id}
+    if not asked.is_confirmation:
+        return line
+    return line | {
+        "action": asked.action,
+        "consequence": asked.consequence,
+        "irreversible": asked.irreversible,
+        "risk": risk_of(asked),
+        "arguments": asked.direct.arguments if asked.direct else None,
+        "extraContext": asked.extra_context,
+        "approvalsNeeded": asked.needed,
+        "requestedBy": asked.requested_by.model_dump(mode="json") if asked.requested_by else None,
+        "fourEyes": asked.four_eyes,
+        "reasonWanted": bool(asked.reason_wanted),
+    }
+
+
+def _answered(asked: Aaep, entry: Entry) -> Line:
+    by = asked.answered_by
+    line: Line = {
+        "decidedBy": asked.decided_by,
+        "surface": by.surface if by else "ledger",
+        "team": by.team if by else None,
+        "user": by.user if by else None,
+        "response": entry.body if asked.response is None else asked.response,
+        "rationale": asked.rationale,
+        "reply": asked.reply,
+    }
+    if asked.is_confirmation:
+        line |= {
+            "approvedBy": approved_by(asked),
+            "deciders": deciders_of(asked, None) if asked.decided_by else [],
+            "risk": risk_of(asked),
+            "arguments": asked.arguments if asked.direct else None,
+            "edits": [_edit(edit, before) | {"at": iso(edit.at)} for edit, before in _edits(asked)],
+        }
+    return line | {"receipt": asked.receipt}
+
+
+def _approvals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple[datetime, Line]]:
+    """Yields the edits of an action's arguments, and the accepts before the deciding one, also those that lapsed."""
+    for edit, before in _edits(asked):
+        for each in edit.lapsed:
+            yield each.at, _approval(record, number, each) | {"lapsed": iso(edit.at)}
+        line = _line(record, number, "edit", edit.decided_by, edit.at)
+        yield edit.at, line | {"surface": "slack"} | _edit(edit, before)
+    for each in asked.approvals or ():
+        yield each.at, _approval(record, number, each)
+
+
+def _approval(record: Clarification, number: int, approval: Approval) -> Line:
+    return _line(record, number, "approval", approval.decided_by, approval.at) | {
+        "surface": "slack",  # only there can several people accept
+        "team": approval.team,
+        "user": approval.user,
+        "response": "accept",
+        "rationale": approval.rationale,
+    }
+
+
+def _edits(asked: Aaep) -> Iterator[tuple[Edit, Line]]:
+    """Yields the edits, each with the arguments before it."""
+    arguments: Line = dict((asked.direct.arguments if asked.direct else None) or {})
+    for edit in asked.edits or ():
+        yield edit, dict(arguments)
+        arguments |= edit.changed
+
+
+def _edit(edit: Edit, before: Line) -> Line:
+    return {
+        "by": edit.decided_by,
+        "team": edit.team,
+        "user": edit.user,
+        "changed": edit.changed,
+        "before": {name: before.get(name) for name in edit.changed},
+    }
+
+
+def _reminders(
+    record: Clarification, number: int, asked: Aaep, posted: Sequence[Reminder]
+) -> Iterator[tuple[datetime, Line]]:
+    """Yields the reminders that were posted, and the latest one that the ledger counts."""
+    mine = {each.number: each for each in posted if each.round == number}
+    if asked.nudges and asked.nudged_at is not None and asked.nudges not in mine:
+        mine[asked.nudges] = Reminder(number, asked.nudges, "", None, None)
+    for each in mine.values():
+        at = each.at or (asked.nudged_at if each.number == asked.nudges else None)
+        if at is not None:
+            told = {"number": each.number, "channel": each.channel or None, "failed": each.failed}
+            yield at, _line(record, number, "reminder", US, at) | told
+
+
+def _pages(record: Clarification, logged: Sequence[Logged]) -> Iterator[tuple[datetime, Line]]:
+    """Yields what happened to the incidents about a record. Of a forgotten one, without people."""
+    gone = is_forgotten(record)
+    for each in logged:
+        who = {"by": each.by or each.user or US, "user": each.user}
+        if gone and (each.by or each.user):
+            who = dict.fromkeys(who, FORGOTTEN)
+        asked = [one.round for one in record.thread if one.type == "question" and one.timestamp <= each.at]
+        yield (
+            each.at,
+            _line(record, max(asked, default=1), "page", US, each.at)
+            | who
+            | {
+                "body": each.reason,
+                "event": each.what,
+                "policy": each.policy,
+                "step": each.step,
+                "until": iso(each.until) if each.until else None,
+                "sendings": [_without_people(one) if gone else one for one in each.sendings],
+            },
+        )
+
+
+def _without_people(sending: Line) -> Line:
+    to = FORGOTTEN if str(sending["to"]).startswith(("U", "W", "D")) else sending["to"]
+    return sending | {"to": to, "mentions": []}
+
+
+def _numbered(record: Clarification) -> list[tuple[int, Aaep]]:
+    """Returns the facts of each round that was asked through the bot, oldest first, with its number."""
+    questions = _question_places(record)
+    return [
+        (record.thread[questions[place]].round if place < len(questions) else record.round, asked)
+        for place, asked in enumerate(_rounds(record))
+    ]
+
+
+def _rounds(record: Clarification) -> list[Aaep]:
+    return [*map(past_round, record.asked.earlier), record.asked]
+
+
+def _question_places(record: Clarification) -> list[int]:
+    return [place for place, each in enumerate(record.thread) if each.type == "question" and each.from_ != US]
+
+
+def _questions(record: Clarification) -> dict[int, Aaep]:
+    """Returns the facts of each question, by its place in the thread; empty if the numbers do not match."""
+    return dict(zip(_question_places(record), _rounds(record), strict=False))
+
+
+def _answers(record: Clarification) -> dict[int, Aaep]:
+    """Returns the facts of each answer, by its place in the thread, found by its time. A resolution may be the answer."""
+    found: dict[int, Aaep] = {}
+    for asked in _rounds(record):
+        for kind in ("answer", "resolution"):
+            places = [
+                place
+                for place, entry in enumerate(record.thread)
+                if entry.type == kind and entry.timestamp == asked.answered_at and place not in found
+            ]
+            if places:
+                found[places[0]] = asked
+                break
+    return found

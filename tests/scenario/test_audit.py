@@ -1,0 +1,123 @@
+"""What a security officer reads a month later: `clarify export`, of a decision with all that happened on the way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from tests.kit.clocks import LeapClock
+from tests.kit.world import World, scene
+from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press, routed
+from tests.scenario.test_receipts import run
+from tests.scenario.typist import command
+
+Json = dict[str, Any]
+CHANGE = {"Your decision": "Accept", "to": "me@example.com"}
+
+pytestmark = pytest.mark.either_database
+
+
+async def exported(stage: World, *words: str) -> list[Json]:
+    done = await run(stage, "export", *words)
+    assert (done.code, done.err) == (0, ""), done
+    return [json.loads(each) for each in done.out.splitlines()]
+
+
+def of(kind: str, lines: list[Json]) -> list[Json]:
+    return [each for each in lines if each["type"] == kind]
+
+
+async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
+    clock = LeapClock()
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        asking(stage, routed(stage, 'risk_at_least = "high"')) as http,
+    ):
+        asked, card = await ask(stage, http, risk="low", editable=True, approvals=2, timeout=7200)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "One more person must approve")
+        clock.leap(timedelta(minutes=31))
+        await stage.message("still waiting")
+        clock.leap(timedelta(minutes=60))
+        await stage.message("is waiting")
+        await press(stage, ONCALL, card, "Answer…")
+        await stage.modal(ONCALL)
+        assert (await stage.workspace.submit_view(ONCALL, CHANGE)).ok
+        changed = await stage.now_says(card, f"Arguments edited by <@{ONCALL}>")
+        await press(stage, ADE, changed, "Accept")
+        state = await look(http, asked, wait=30)
+        lines = await exported(stage)
+        assert [each["timestamp"] for each in lines] == sorted(each["timestamp"] for each in lines)
+
+        (question,) = of("question", lines)
+        assert question["arguments"] == MAIL["arguments"]
+        assert question["risk"] == {"claimed": "low", "counted": "high"}
+        assert (question["action"], question["approvalsNeeded"]) == ("Send the newsletter", 2)
+
+        lapsed, counted = of("approval", lines)
+        (edit,) = of("edit", lines)
+        assert (lapsed["by"], lapsed["lapsed"]) == (named(FOLAKE), edit["timestamp"])
+        assert (counted["by"], counted["user"], counted["surface"]) == (named(ONCALL), ONCALL, "slack")
+        assert "lapsed" not in counted
+        assert (edit["by"], edit["user"], edit["surface"]) == (named(ONCALL), ONCALL, "slack")
+        assert (edit["before"], edit["changed"]) == ({"to": "all@example.com"}, {"to": "me@example.com"})
+
+        (answer,) = of("answer", lines)
+        assert answer["arguments"] == state["answer"]["arguments"]
+        assert answer["risk"] == question["risk"]
+        assert answer["receipt"] == state["receipt"]
+        assert answer["approvedBy"] == [named(ONCALL), named(ADE)]
+        assert [(each["user"], each["surface"], each["at"]) for each in answer["deciders"]] == [
+            (ONCALL, "slack", counted["timestamp"]),
+            (ADE, "slack", answer["timestamp"]),
+        ]
+        (change,) = answer["edits"]
+        assert (change["by"], change["at"]) == (named(ONCALL), edit["timestamp"])
+
+        (reminder,) = of("reminder", lines)
+        assert (reminder["number"], reminder["channel"], reminder["failed"]) == (1, AGENTS, None)
+        pages = of("page", lines)
+        sent = next(each for each in pages if each["event"] == "sent")
+        assert (sent["policy"], sent["sendings"][0]["via"], sent["sendings"][0]["state"]) == (
+            "platform",
+            "slack",
+            "sent",
+        )
+        assert pages[-1]["event"] == "closed"
+
+        table = await run(stage, "export", "--csv", "-o", str(tmp_path / "audit.csv"))
+        assert (table.code, table.out, table.err) == (0, "", "")
+        text = (tmp_path / "audit.csv").read_text()
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [each["type"] for each in rows] == [each["type"] for each in lines]
+        assert {
+            (each["riskClaimed"], each["riskCounted"]) for each in rows if each["type"] == "question"
+        } == {("low", "high")}
+        assert json.loads(of("answer", rows)[0]["arguments"]) == state["answer"]["arguments"]
+
+
+async def test_what_was_forgotten_is_not_exported(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, editable=True, approvals=2)
+        await press(stage, ONCALL, card, "Answer…")
+        await stage.modal(ONCALL)
+        assert (await stage.workspace.submit_view(ONCALL, CHANGE)).ok
+        changed = await stage.now_says(card, f"Arguments edited by <@{ONCALL}>")
+        await command(stage, f"escalate {asked['id']}")
+        await stage.message("is waiting")
+        await press(stage, ADE, changed, "Accept")
+        await look(http, asked, wait=30)
+        assert "example.com" in json.dumps(await exported(stage))
+        assert (await run(stage, "forget", asked["id"], "--yes", "--abandon")).code == 0
+        lines = await exported(stage)
+        text = json.dumps(lines)
+        for gone in ("example.com", "newsletter", "me@", ADE, FOLAKE, ONCALL):
+            assert gone not in text, gone
+        assert {"question", "answer", "page"} <= {each["type"] for each in lines}
