@@ -37,6 +37,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
         "receipt": partial(receipts.receipts, times=40 * many),
+        "verify": partial(receipts.verified, count=40 if quick else 100_000),
         "kills": partial(speeds.after_kills, kills=1 if quick else 20),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
         "import": partial(starting.imports, rounds=1 if quick else 9),

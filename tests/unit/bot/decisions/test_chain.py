@@ -212,6 +212,18 @@ def test_next_key_is_announced_by_the_one_before_or_accepted_by_name() -> None:
     assert chain.verify(lost.lines, KEYS, accepted=[OTHER.kid]).decisions == 3
 
 
+def test_announcement_of_a_key_needs_the_signature_of_the_key_before() -> None:
+    log = log_of(2)
+    log.put("key", kid=OTHER.kid, jwk=OTHER.jwk)
+    log.lines[-1]["entry"] = (
+        f"{log.lines[-1]['entry'].rpartition('.')[0]}.{log.lines[0]['entry'].rpartition('.')[2]}"
+    )
+    log.key = OTHER
+    log.decide(3)
+    with pytest.raises(BrokenLog, match="Entry 3 was changed, or another key signed it"):
+        chain.verify(log.lines, KEYS)
+
+
 def test_what_was_forgotten_or_cut_off_is_said_by_an_entry() -> None:
     log = log_of(3)
     log.put("forgotten", jtis=["CLR-7-001/1"], at=int(NOW.timestamp()))
