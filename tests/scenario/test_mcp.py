@@ -194,8 +194,9 @@ async def test_receipt_is_for_the_client_and_its_meaning_for_the_model(
     long = "x" * 2000
     async with called(door, "2025-06-18", url) as caller:
         small: dict[str, Any] = {"action": "Send it"}
-        large = {"action": "Send it all", "consequence": long, "context": long}
-        large |= {"arguments": {"body": long}}
+        large: dict[str, Any] = {"action": "Send it all", "consequence": long, "context": long} | {
+            "arguments": {"body": long}
+        }
         for arguments, label, did in ((small, "Accept", "Approved"), (large, "Reject", "Rejected")):
             asked = await caller.call("ask_approval", **arguments, wait=0)
             card = await stage.card(arguments["action"])
