@@ -29,6 +29,7 @@ from bot import home
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
 from bot.decisions.log import DecisionLog
+from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
 from bot.delivery.messages import Messages, put
@@ -273,6 +274,7 @@ class Bot:
             unread=self.unread,
             catch_up=self.catch_up,
             refresh=self._refresh,
+            prove=partial(prove, signing, ledger, store),
             passed=self.monitoring.trigger,
             counted=self._note_connections,
             replicas=self.replicas.others,

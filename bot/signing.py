@@ -41,7 +41,16 @@ from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
 from core.clock import Clock
 from core.files import read_regular
-from core.receipts import TYP, Claims, claims_of, decided_at, is_decided, jti_of, says_the_same
+from core.receipts import (
+    TYP,
+    Checked,
+    Claims,
+    claims_of,
+    decided_at,
+    is_decided,
+    jti_of,
+    says_the_same,
+)
 
 _log = structlog.get_logger("clarify.trust")
 KEY_FILE = "clarify-signing.pem"
@@ -286,18 +295,26 @@ class Signing:
         return decided_at(record) >= self.since and self.load()
 
     def agrees(self, record: Clarification) -> bool:
+        # A key that we do not know is of a storage that was lost: whoever checks the receipt has to know it.
+        return self.check(record).problem in {None, "missing", "key"}
+
+    def check(self, record: Clarification) -> Checked:
+        """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
         receipt = record.asked.receipt
         if receipt is None:
-            return True
+            return Checked("missing")
         try:
-            if jwt.get_unverified_header(receipt)["kid"] not in self.known:
-                return True  # of a storage that was lost: whoever checks it has to know the key
+            kid = str(jwt.get_unverified_header(receipt)["kid"])
+            if kid not in self.known:
+                return Checked("key", kid)
             header, claims = self._opened(receipt)
         except (jwt.PyJWTError, KeyError, ValueError):
-            return False
-        if header.get("typ") != TYP or claims.get("jti") != jti_of(record):
-            return False
-        return says_the_same(claims, record)
+            return Checked("signature")
+        if header.get("typ") != TYP:
+            return Checked("signature")
+        if claims.get("jti") != jti_of(record):
+            return Checked("another", kid, claims)
+        return Checked(None if says_the_same(claims, record) else "record", kid, claims)
 
     def _opened(self, receipt: str) -> tuple[dict[str, Any], Claims]:
         """Returns header and claims of a receipt with a good signature; raises PyJWTError, KeyError or ValueError."""

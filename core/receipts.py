@@ -14,10 +14,12 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import rfc8785
+from pydantic import ValidationError
 
 from core.aaep import Kind
 from core.clarification import CHANGED, Aaep, Clarification
@@ -33,6 +35,20 @@ _KINDS: Mapping[Kind, str] = {
     "freetext": "text",
     "confirmation": "approval",
 }
+# What is wrong with a receipt: there is none; it has no good signature; we do not know its key; it is of another question or
+# round; the record says something else; the log has another one.
+Problem = Literal["missing", "signature", "key", "another", "record", "log"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What checking the receipt of a round found. `problem`: None if its signature is good and the record says the same.
+    `claims`: empty unless the signature is good.
+    """
+
+    problem: Problem | None
+    kid: str = ""
+    claims: Claims = field(default_factory=dict)
 
 
 def is_decided(record: Clarification) -> bool:
@@ -60,6 +76,20 @@ def decided_at(record: Clarification) -> datetime:
 def jti_of(record: Clarification) -> str:
     """Returns the id of the current round's receipt, such as `CLR-42-001/1`."""
     return f"{record.id}/{record.round}"
+
+
+def at_round(record: Clarification, number: int) -> Clarification:
+    """Returns a record as it was when an earlier round had ended; the record itself if that is its current round."""
+    earlier = record.asked.earlier
+    if not 0 < number < record.round:
+        return record
+    fields = earlier[number - 1] if number <= len(earlier) else {"kinds": ()}
+    try:
+        asked = Aaep.model_validate({**fields, "earlier": earlier[: number - 1]})
+    except ValidationError:
+        asked = Aaep(kinds=())
+    thread = tuple(each for each in record.thread if each.round <= number)
+    return record.model_copy(update={"round": number, "status": "answered", "thread": thread, "aaep": asked})
 
 
 def claims_of(record: Clarification, issuer: str) -> Claims:

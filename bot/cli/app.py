@@ -243,7 +243,7 @@ def keys(
 def log(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
+        typer.Argument(metavar="ID", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
     ] = None,
     *,
     since: Annotated[

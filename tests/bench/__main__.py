@@ -38,6 +38,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
         "receipt": partial(receipts.receipts, times=40 * many),
+        "verify": partial(receipts.verified, count=40 if quick else 100_000),
         "search": partial(searching.on_sqlite, count=decisions, times=9),
         "search-postgres": partial(searching.on_postgres, count=decisions, times=9),
         "kills": partial(speeds.after_kills, kills=1 if quick else 20),
