@@ -98,7 +98,7 @@ class Shell:
     @property
     def database_url(self) -> str | None:
         """PostgreSQL's address; None: files."""
-        return _database_url(self.settings)
+        return database_url(self.settings)
 
     @property
     def has_bot(self) -> bool:
@@ -270,7 +270,7 @@ async def _ledgers(
     Raises:
         ConfigurationError: they cannot be opened.
     """
-    url = _database_url(settings)
+    url = database_url(settings)
     if url is None:
         files = await asyncio.to_thread(_ledger, settings, note)
         files.seals.receipts, files.history = _checks(settings.storage.path, None, None)
@@ -300,7 +300,7 @@ def _checks(storage: Path, url: str | None, store: Store | None) -> tuple[Receip
     return keys, HistoryBeside(storage) if store is None else StoredHistory(store.read, keys.known)
 
 
-def _database_url(settings: ShellSettings) -> str | None:
+def database_url(settings: ShellSettings) -> str | None:
     """Returns PostgreSQL's address; None: files.
 
     Raises:
