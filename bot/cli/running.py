@@ -97,7 +97,7 @@ class Shell:
     @property
     def database_url(self) -> str | None:
         """PostgreSQL's address; None: files."""
-        return _database_url(self.settings)
+        return database_url(self.settings)
 
     @property
     def has_bot(self) -> bool:
@@ -269,7 +269,7 @@ async def _ledgers(
     Raises:
         ConfigurationError: they cannot be opened.
     """
-    url = _database_url(settings)
+    url = database_url(settings)
     if url is None:
         files = await asyncio.to_thread(_ledger, settings, note)
         try:
@@ -287,7 +287,7 @@ async def _ledgers(
         await store.close()
 
 
-def _database_url(settings: ShellSettings) -> str | None:
+def database_url(settings: ShellSettings) -> str | None:
     """Returns PostgreSQL's address; None: files.
 
     Raises:

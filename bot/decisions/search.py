@@ -22,7 +22,7 @@ from bot.errors import SlackRefusedError, StorageUnavailable
 from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
 from bot.storage import outside
-from bot.storage.tx import Row, Tx, batches
+from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
 from core.clock import Clock, span_of
 from core.errors import BadInput
 from core.lists import DecidedBy, Page, PastDecision
@@ -30,6 +30,7 @@ from core.lists import DecidedBy, Page, PastDecision
 PAGE = 8
 LONGEST = 130  # characters of a search: the buttons that turn its pages carry it
 _AT_ONCE = 2
+_LONGEST_SPAN = timedelta(days=36_600)
 _PATIENCE = 5.0  # seconds
 _OPTIONS = ("by", "agent", "since")
 _TOKEN = re.compile(r'"(?P<a>[^"]*)"|[“„](?P<b>[^“”"]*)[“”"]|«(?P<c>[^»]*)»|(?P<word>(?:<[^<>]*>|\S)+)')
@@ -99,7 +100,7 @@ def search_of(text: str) -> Search:
     """
     if len(text) > LONGEST:
         raise BadInput(f"That's too long: at most {LONGEST} characters.")
-    found = parsed(Token(each["word"]) if each["word"] else _quoted(each) for each in _TOKEN.finditer(text))
+    found = parsed(tokens_of(text))
     (by,) = found.by or ("",)
     if match := _MENTION.fullmatch(by):
         return found._replace(by=(match[1],))
@@ -109,6 +110,11 @@ def search_of(text: str) -> Search:
             ' for the word itself, put it in quotes: “"by"”.'
         )
     return found
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Splits a text at spaces, but not within quotes."""
+    return [Token(each["word"]) if each["word"] else _quoted(each) for each in _TOKEN.finditer(text)]
 
 
 def parsed(tokens: Iterable[Token]) -> Search:
@@ -148,8 +154,11 @@ def span_in(text: str) -> timedelta:
     Raises:
         BadInput: it is none.
     """
-    span = span_of(text)
-    if span is None:
+    try:
+        span = span_of(text)
+    except OverflowError:
+        span = None
+    if span is None or span > _LONGEST_SPAN:
         raise BadInput(f"“{text[:40]}” is not a time span. {_expected('since')}")
     return span
 
@@ -239,9 +248,12 @@ def _visible(tx: Tx, sees: Sees | None) -> Iterator[tuple[str, dict[str, object]
     if sees is None:
         yield "1 = 1", {}
         return
-    there = [row["channel"] for row in tx.rows("select distinct channel from decision_texts")]
+    channels = sees.channels
+    if len(channels) > LONGEST_LIST:  # hardly all of them have decisions
+        rows = tx.rows("select distinct channel from decision_texts where recipient is null")
+        channels = channels & {row["channel"] for row in rows}
     own = "recipient = :user or "
-    for some in list(batches(each for each in there if each in sees.channels)) or [[]]:
+    for some in list(batches(channels)) or [[]]:
         yield f"({own}(recipient is null and channel in :channels))", {"user": sees.user, "channels": some}
         own = ""
 

@@ -66,7 +66,7 @@ _SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a messa
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _LINK = re.compile(r"https?://[^\s<>|]{1,300}")
 _ROLLUP_ROWS = 5
-_ENDED = {"expired": "expired", "withdrawn": "withdrawn by the agent", "closed": "closed without an answer"}
+ENDED = {"expired": "expired", "withdrawn": "withdrawn by the agent", "closed": "closed without an answer"}
 _ROW, _LISTED = 300, 200
 _WHICH_BUTTONS = 10
 _GRAVE = Dialog(
@@ -182,7 +182,7 @@ def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     if link and _LINK.fullmatch(link):
         linked = f"<{link}|{linked}>"
     by = decision.decided
-    how = f"{_ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
+    how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
     state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
     agent = name_of(decision.agent)
     facts = Words(linked, live=True), Words(agent), Words(f"{state}, {inert.date(decision.at)}", live=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
-from bot.decisions.search import deciders_of, words_of
+from bot.decisions.search import Search, Sees, deciders_of, find, words_of
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
 from core.lists import DecidedBy
 from tests.kit.processes import Said
@@ -293,3 +295,71 @@ async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> N
 
         assert (await run(stage, "forget", asked["id"], "--yes")).code == 0
         assert await search(stage, "newsletter") == [late["id"], port["id"], other["id"]]
+
+
+async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_without_it(
+    stage: World, table: Table
+) -> None:
+    empty = await run(stage, "search", "anything")
+    assert (empty.code, empty.out) == (0, "")
+    async with stage.bot():
+        here = table.put("Rotate the keys?", answer="Only\non staging", user=FOLAKE)
+        own = table.put(
+            "Rotate them?", channel=direct(stage, ADE), recipient=ADE, agent="rel", agent_name="Release"
+        )
+        none = table.put(
+            "Rotate that?", channel=None, outcome="closed", answer=None, decided_by=None, deciders="  "
+        )
+        for n in range(60):
+            table.put(f"Filler {n}", at=stage.clock.now().timestamp() - 86_400 * 60)
+
+        async def found(*words: str) -> list[str]:
+            said = await run(stage, "search", *words, "--json")
+            assert said.code == 0, said
+            return [each["id"] for each in json.loads(said.out)["decisions"]]
+
+        assert await found("rotate") == [none, own, here]
+        assert await found("keys", "ROTATE") == [here]
+        assert await found("rotate the") == [own, here]
+        assert await found("rotate", "--by", "@U0FOLAKE") == [here]
+        assert await found("rotate", "by", f"user:slack/{TEAM}/{FOLAKE}") == [here]
+        assert await found("--agent", "release", "--since", "2h") == [own]
+        assert await found("rotate", "since", "30m") == []
+        assert len(await found("filler", "--limit", "0")) == 60
+        assert len(await found("filler", "--since", "2020-01-01")) == 50
+    said = await run(stage, "search", "rotate")
+    assert [line.split("\t")[0] for line in said.out.splitlines()] == [none, own, here]
+    assert said.out.splitlines()[2].endswith(f"answered: “Only on staging” by user:slack/{TEAM}/{FOLAKE}")
+    assert "closed without an answer" in said.out
+    assert "the newest 50; --limit 0 shows all" in (await run(stage, "search", "filler")).err
+    (first, *_) = json.loads((await run(stage, "search", "keys", "--json")).out)["decisions"]
+    assert first["decidedBy"] == [{"name": f"user:slack/{TEAM}/{FOLAKE}", "user": FOLAKE}]
+    assert (first["outcome"], first["question"], first["channel"]) == ("answered", "Rotate the keys?", AGENTS)
+    for typed, expected in (
+        ((), "What are you looking for?"),
+        (("x", "by"), "Expected for example “by @ann”"),
+        (("x", "--since", "yesterday"), "expected a date such as 2026-03-01, or a time span such as 30d"),
+        (("x", "since", "1d", "--since", "2d"), "“since” is given twice"),
+    ):
+        said = await run(stage, "search", *typed)
+        assert said.code == 2, said
+        assert expected in said.err
+
+
+@pytest.mark.parametrize("channels", [3, 600, 1200])
+async def test_p6_someone_in_many_channels_finds_all_of_theirs_and_no_others(
+    stage: World, table: Table, channels: int
+) -> None:
+    async with stage.bot():
+        for n in range(20):
+            table.put("secret", channel=f"C{n % 4}")
+        own = table.put("secret", channel="D1", recipient=ADE)
+        table.put("secret", channel="D1", recipient=FOLAKE)
+        url = stage.environ.get("CLARIFY_DATABASE_URL")
+        look = partial(find, stage.folder / "clarify.db", url, Search(("secret",)), stage.clock.now(), most=9)
+        theirs = frozenset({"C1", "C2", "C3", *(f"CX{n}" for n in range(channels - 3))})
+        expected = [own, *(f"CLR-{n + 1}-001" for n in range(19, -1, -1) if n % 4)]
+        for skip in (0, 9):
+            found = look(sees=Sees(ADE, theirs), skip=skip)
+            assert [each.clarification for each in found] == expected[skip : skip + 9]
+        assert [each.clarification for each in look(sees=Sees(ADE))] == [own]
