@@ -423,6 +423,7 @@ class Bot:
         yield "delivery", self.shown.delivery.run()
         yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
         yield "ledger watch", self.watch.run()
+        yield "refusals", self.base.router.run()
         yield "slack", self._run_slack()
         yield "replicas", self.replicas.run()
         if self._http is not None:
@@ -590,6 +591,7 @@ class Bot:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.base.router.write_refusals()
         await self.oncall.page_actions.close()
         await self.agent_status.settle()
         self.agent_status.close()

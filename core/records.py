@@ -52,6 +52,7 @@ _LONG_FIELDS = (
     "consequence",
     "extra_context",
     "edits",
+    "refusals",
     "reply_note",
 )
 _PLAUSIBLE = 999_999_999
