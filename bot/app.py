@@ -29,11 +29,13 @@ from bot import home
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
 from bot.decisions.log import DecisionLog
+from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
 from bot.delivery.messages import Messages, put
 from bot.errors import ClarifyBotError, LeaseLost, StorageUnavailable
 from bot.github import GithubSync
+from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
 from bot.intake.recovery import recover, trust_earlier_release
@@ -187,7 +189,9 @@ class Bot:
         """`signing` makes receipts; None: decisions get none."""
         self.store = store
         self.ledger = ledger
-        self.signing = ledger.receipts = signing
+        self.signing = ledger.receipts = ledger.seals.receipts = signing
+        if signing is not None:
+            ledger.history = StoredHistory(store.read, signing.known)
         self.base = base = build_base(
             settings,
             store,
@@ -273,6 +277,7 @@ class Bot:
             unread=self.unread,
             catch_up=self.catch_up,
             refresh=self._refresh,
+            prove=partial(prove, signing, ledger, store),
             passed=self.monitoring.trigger,
             counted=self._note_connections,
             replicas=self.replicas.others,
@@ -506,6 +511,7 @@ class Bot:
                 await self.told.adoption.adopt(record.id)
             else:
                 await self.told.adoption.receipt(record)
+        self.slack.app.later.run(self.watch.look_at_settled(), "comparing receipts")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
@@ -552,7 +558,7 @@ class Bot:
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
         if self.log is not None:
-            yield "log of decisions", self.log.run()
+            yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -678,6 +684,11 @@ class Bot:
         except TimeoutError:
             _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
+
+    async def _run_log(self, log: DecisionLog) -> None:
+        """Keeps the log once clicks are taken, or after a while without them: the start has no time for it."""
+        await within(self.base.clock, _POSTS_WAIT, self._takes_clicks.wait())
+        await log.run()
 
     async def _run_home(self) -> None:
         await self.home.restore_answers()

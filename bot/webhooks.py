@@ -4,6 +4,9 @@ The bot compares each ledger with what it sent, so a crash between writing the l
 next start finds the difference. After downtime it sends only what the ledger shows: three rounds that others wrote
 meanwhile become one question and one answer.
 
+The events of a decision carry its receipt. Events never wait for the signing key: if the receipt follows later, the events of
+the decision come again, with it.
+
 `Webhooks` turns snapshots of clarifications into events and stores them in the outbox; a `_Sender` per endpoint sends
 them. The format and the signature are those of Standard Webhooks (github.com/standard-webhooks/standard-webhooks).
 """
@@ -37,6 +40,7 @@ from core.clarification import DONE, Clarification
 from core.clock import Clock, iso
 from core.errors import LedgersAway, LedgerUnreadable
 from core.ledger import Ledger
+from core.receipts import is_decided
 from core.records import parse
 
 _log = structlog.get_logger("clarify.webhooks")
@@ -47,6 +51,8 @@ _COMPARING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
 _ALL = 0  # stands for all issues
 _BATCH = 64
 _GONE = 410  # HTTP: the endpoint never wants events again
+_OF_DECISIONS = {"clarification-answered", "clarification-resolved"}  # events that carry the receipt
+_WITHOUT = " without receipt"  # after a status in `webhook_known`: the event of the decision carried none
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +223,15 @@ class Webhooks:
 
     async def _add(self, snapshots: Sequence[_Snapshot]) -> None:
         """Queues the events that these snapshots show, in order. Idempotent."""
+        receipts = [await self._receipt(each.record) for each in snapshots]
 
         def work(tx: Tx) -> list[tuple[_Sender, str]]:
             _forget_old(tx, snapshots[-1].at)
             since, queued = _since(tx), []
-            for snapshot in snapshots:
-                for event in _record_events(tx, snapshot, since):
+            for snapshot, receipt in zip(snapshots, receipts, strict=True):
+                for event in _record_events(tx, snapshot, since, receipt):
                     message = f"msg_{uuid.uuid4().hex}"  # lets receivers deduplicate
-                    owed = Owed(message, event.clarification_id, event.name, _body(message, event))
+                    owed = Owed(message, event.clarification_id, event.name, _body(message, event, receipt))
                     for each in self._senders:
                         if each.endpoint.wants(event.name):
                             each.mail.add(tx, [owed], snapshot.at)
@@ -233,6 +240,12 @@ class Webhooks:
 
         for sender, clarification in await self.store.write(work):
             sender.outbox.put(clarification)
+
+    async def _receipt(self, record: Clarification) -> str | None:
+        """Returns the receipt of a decided record's round, unless another program changed the record."""
+        if record.aaep is None or not is_decided(record) or await self.ledger.is_tampered(record):
+            return None
+        return record.asked.receipt
 
     async def _compare(self, issue: int) -> Outcome | None:
         """Queues what a ledger shows that was not sent, except records that changed since the comparison began."""
@@ -286,11 +299,12 @@ def _events(before: State | None, snapshot: _Snapshot, since: datetime) -> Seque
     return lifecycle(None, record, at) if is_news else ()
 
 
-def _body(message_id: str, event: LifecycleEvent) -> bytes:
-    """Returns the message in the format of Standard Webhooks. It holds neither question nor answer."""
-    return json_body(
-        {"id": message_id, "type": event.name, "timestamp": iso(event.timestamp), "data": event.payload()}
-    )
+def _body(message_id: str, event: LifecycleEvent, receipt: str | None) -> bytes:
+    """Returns the message in the format of Standard Webhooks. Only a decision's receipt holds question and answer."""
+    data = event.payload()
+    if receipt is not None and event.name in _OF_DECISIONS:
+        data["receipt"] = receipt
+    return json_body({"id": message_id, "type": event.name, "timestamp": iso(event.timestamp), "data": data})
 
 
 # What was sent about each clarification
@@ -308,13 +322,22 @@ def _since(tx: Tx) -> datetime:
     return _moment(row["since"])
 
 
-def _record_events(tx: Tx, snapshot: _Snapshot, since: datetime) -> Sequence[LifecycleEvent]:
-    """Returns the events between a clarification's recorded state and `snapshot`; records the new state."""
+def _record_events(
+    tx: Tx, snapshot: _Snapshot, since: datetime, receipt: str | None
+) -> Sequence[LifecycleEvent]:
+    """Returns the events between a clarification's recorded state and `snapshot`; records the new state. Those of a decision
+    come again if they had no `receipt`.
+    """
     after = State.of(snapshot.record)
     row = tx.one("select * from webhook_known where clarification = :id", id=snapshot.record.id)
+    lacks = receipt is None and snapshot.record.aaep is not None and is_decided(snapshot.record)
+    known = f"{after.status}{_WITHOUT}" if lacks else after.status
     before = None
     if row is not None:
-        before = State(row["status"], row["round"], _moment(row["asked_last"]), row["nudges"])
+        status, lacked, _ = row["status"].partition(_WITHOUT)
+        if lacked and receipt is not None:
+            status = "pending"  # as if the decision were new
+        before = State(status, row["round"], _moment(row["asked_last"]), row["nudges"])
     events = _events(before, snapshot, since)
     is_over = after.status in DONE
     if after != before and (events or before or not is_over):
@@ -325,7 +348,7 @@ def _record_events(tx: Tx, snapshot: _Snapshot, since: datetime) -> Sequence[Lif
                  asked_last = excluded.asked_last, nudges = excluded.nudges, over = excluded.over,
                  noted_at = excluded.noted_at""",
             id=snapshot.record.id,
-            status=after.status,
+            status=known,
             round=after.round,
             asked_last=after.asked_last.timestamp(),
             nudges=after.nudges,

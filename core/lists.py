@@ -37,6 +37,34 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class PastDecision:
+    """How a question's round ended, as search finds it.
+
+    `outcome`: answered, expired, withdrawn or closed; `decision`: accept or reject, of an approval that was answered.
+    `channel`, `ts`: where its card is, if known.
+    """
+
+    clarification: str
+    at: datetime
+    agent: str
+    outcome: str
+    question: str
+    answer: str = ""
+    decision: str | None = None
+    by: tuple[DecidedBy, ...] = ()
+    channel: str | None = None
+    ts: str | None = None
+
+    @property
+    def decided(self) -> Decided | None:
+        """How people decided it; None: nobody did."""
+        if self.outcome != "answered" or not self.by:
+            return None
+        outcomes: dict[str | None, Outcome] = {"accept": "approved", "reject": "rejected"}
+        return Decided(outcomes.get(self.decision, "answered"), self.by, self.answer)
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[_T]):
     """The items of page `number` (from 1) of `pages`; `total` counts those of all pages."""
 

@@ -14,13 +14,15 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import rfc8785
+from pydantic import ValidationError
 
 from core.aaep import Kind
-from core.clarification import CHANGED, Aaep, Clarification
+from core.clarification import CHANGED, US, Aaep, Clarification
 from core.clock import iso
 from core.questions import answer_in, asked_in, closing_comment, status_of
 
@@ -33,6 +35,20 @@ _KINDS: Mapping[Kind, str] = {
     "freetext": "text",
     "confirmation": "approval",
 }
+# What is wrong with a receipt: there is none; it has no good signature; we do not know its key; it is of another question or
+# round; the record says something else; the log has another one.
+Problem = Literal["missing", "signature", "key", "another", "record", "log"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What checking the receipt of a round found. `problem`: None if its signature is good and the record says the same.
+    `claims`: empty unless the signature is good.
+    """
+
+    problem: Problem | None
+    kid: str = ""
+    claims: Claims = field(default_factory=dict)
 
 
 def is_decided(record: Clarification) -> bool:
@@ -57,9 +73,33 @@ def decided_at(record: Clarification) -> datetime:
     return at or record.last_change
 
 
+def number_of(record: Clarification) -> int:
+    """Returns the number of the current round. A follow-up after the last round, which keeps its number in the record,
+    has the next one.
+    """
+    asked = sum(
+        each.type == "question" and each.round == record.round and each.from_ != US for each in record.thread
+    )
+    return record.round + max(0, asked - 1)
+
+
 def jti_of(record: Clarification) -> str:
     """Returns the id of the current round's receipt, such as `CLR-42-001/1`."""
-    return f"{record.id}/{record.round}"
+    return f"{record.id}/{number_of(record)}"
+
+
+def at_round(record: Clarification, number: int) -> Clarification:
+    """Returns a record as it was when an earlier round had ended; the record itself if that is its current round."""
+    earlier = record.asked.earlier
+    if not 0 < number < record.round:
+        return record
+    fields = earlier[number - 1] if number <= len(earlier) else {"kinds": ()}
+    try:
+        asked = Aaep.model_validate({**fields, "earlier": earlier[: number - 1]})
+    except ValidationError:
+        asked = Aaep(kinds=())
+    thread = tuple(each for each in record.thread if each.round <= number)
+    return record.model_copy(update={"round": number, "status": "answered", "thread": thread, "aaep": asked})
 
 
 def claims_of(record: Clarification, issuer: str) -> Claims:

@@ -479,7 +479,7 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> Clarification:
-            return book.put(record) if book.owes_receipt(record) else record
+            return book.put(record, owed=True) if book.owes_receipt(record) else record
 
         return await self._decide(clarification_id, decide)
 

@@ -243,7 +243,7 @@ def keys(
 def log(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
+        typer.Argument(metavar="ID", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
     ] = None,
     *,
     since: Annotated[
@@ -272,6 +272,38 @@ def log(
         now = datetime.now(UTC)
         start, end = trust.moment_of(since, "--since", now), trust.moment_of(until, "--until", now)
         trust.print_log(out, trust.Filter(name, start, end, agent, by), config)
+
+
+@app.command(rich_help_panel=_TOGETHER)
+def search(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORDS", help="All of them must occur; one in quotes with spaces in it is a phrase."
+        ),
+    ] = None,
+    *,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID."),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what this agent asked; a part of its name will do."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many to print at most. 0: all.")] = 50,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find decisions again, newest first: by words in the question, answer, comment, ID or agent's name."""
+    from bot.cli import running
+    from bot.cli import search as searching
+
+    with running.trouble_told(json=json) as out:
+        searching.run(out, words or (), searching.Options(by, agent, since, limit), config)
 
 
 @app.command(rich_help_panel=_KEPT)

@@ -29,7 +29,8 @@ from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
 from core.index import scan, scan_now
-from core.ledger import FileLedger, Ledger
+from core.ledger import FileLedger, History, Ledger
+from core.records import Receipts
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
 
@@ -97,7 +98,7 @@ class Shell:
     @property
     def database_url(self) -> str | None:
         """PostgreSQL's address; None: files."""
-        return _database_url(self.settings)
+        return database_url(self.settings)
 
     @property
     def has_bot(self) -> bool:
@@ -270,9 +271,10 @@ async def _ledgers(
     Raises:
         ConfigurationError: they cannot be opened.
     """
-    url = _database_url(settings)
+    url = database_url(settings)
     if url is None:
         files = await asyncio.to_thread(_ledger, settings, note)
+        files.seals.receipts, files.history = _checks(settings.storage.path, None, None)
         try:
             yield files, None
         finally:
@@ -283,12 +285,23 @@ async def _ledgers(
 
     store = await Store.open(url)
     try:
-        yield await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent), store
+        ledger = await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent)
+        ledger.seals.receipts, ledger.history = _checks(settings.storage.path, url, store)
+        yield ledger, store
     finally:
         await store.close()
 
 
-def _database_url(settings: ShellSettings) -> str | None:
+def _checks(storage: Path, url: str | None, store: Store | None) -> tuple[Receipts, History]:
+    """Returns what compares records with their receipts, and with what the storage knows of them."""
+    from bot.history import HistoryBeside, StoredHistory  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.signing import StoredKeys  # noqa: PLC0415
+
+    keys = StoredKeys(storage, url)
+    return keys, HistoryBeside(storage) if store is None else StoredHistory(store.read, keys.known)
+
+
+def database_url(settings: ShellSettings) -> str | None:
     """Returns PostgreSQL's address; None: files.
 
     Raises:

@@ -9,7 +9,8 @@ from typing import Any
 from bot.base import Base
 from bot.commands.commands import ChangeCommands, Commands, OnCallTurns
 from bot.commands.digests import Digests, WeeklyDigest
-from bot.commands.lists import Access, Lists
+from bot.commands.lists import Access, Lists, PastDecisions
+from bot.decisions.search import DecisionSearch
 from bot.delivery.build import DeliveryParts
 from bot.delivery.messenger import Pictures
 from bot.intake.intake import Sessions
@@ -69,6 +70,13 @@ def build(
             roster=board.roster, access=access, delivery=shown.delivery, settings=settings, clock=clock
         ),
         digests=digests,
+        past=PastDecisions(
+            search=DecisionSearch(
+                storage=settings.storage.path, url=settings.database_url, people=base.people, clock=clock
+            ),
+            permalinks=board.permalinks,
+            to_plain=to_plain,
+        ),
         renderer=base.renderer,
         refresh=refresh,
     )

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 
 from bot.commands import grammar
 from bot.commands.digests import Digests
-from bot.commands.grammar import Board, Change, Command, Help, Hint, List, OnCall, One, Statistics
-from bot.commands.lists import Access, Lists
+from bot.commands.grammar import Board, Change, Command, Help, Hint, List, OnCall, One, Past, Statistics
+from bot.commands.lists import Access, Lists, PastDecisions
 from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
@@ -52,6 +52,7 @@ class Commands:
     changes: ChangeCommands
     turns: OnCallTurns
     digests: Digests
+    past: PastDecisions
     renderer: Renderer
     refresh: Callable[[str], None]
 
@@ -87,6 +88,8 @@ class Commands:
                 answer = await self.turns.run(command, person, place)
             case Statistics():
                 answer = await self.digests.show(command, person, place)
+            case Past():
+                answer = await self.past.show(command, person, page)
             case Help():
                 answer = said(grammar.help_text(command.topic), heading="Help", live=False)
             case Hint():

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, cast, get_args
 
+from bot.decisions import search
 from core.clock import is_like_span, span_of
+from core.errors import BadInput
 
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
@@ -21,7 +23,7 @@ DutyVerb = Literal["who", "take", "hand", "swaps", "cancel"]
 BoardKind = Literal["agents", "ready"]
 WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
 VERBS = (
-    "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "help"
+    "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "search", "help"
 )  # fmt: skip
 SHELL_ONLY = (
     "request",
@@ -59,6 +61,7 @@ _LATER: dict[DutyVerb, str] = {
 }
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
 _HOUR = re.compile(r"\d{1,2}:\d{2}")
+_SEARCH = "rotate keys by @ann since 30d"
 _CLOSE = 0.6
 _FORMS = (
     ("/clarify", "questions waiting for you and in this channel"),
@@ -77,6 +80,7 @@ _FORMS = (
     ("agents", "your agents, and who is waiting for whom"),
     ("ready", "sessions ready to continue, and what blocks the rest"),
     ("digest [7d] [png]", "statistics for the last days; png adds a picture"),
+    ("search WORDS [by @ann] [agent NAME] [since 30d]", "find a decision again"),
     ("help [topic]", "this list, or more about one command"),
 )
 _HELP = {
@@ -109,6 +113,10 @@ _HELP = {
     "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
     "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. Add “png” to "
     "get a picture in your direct messages. Example: “/clarify digest 30d png”.",
+    "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
+    "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
+    "agent asked, “since 30d” what was decided in the last 30 days. You see decisions of the channels that you are in, and of "
+    "your direct messages. Example: “/clarify search rotate keys by @ann since 30d”.",
     "help": "“help” lists the commands; “help answer” explains one. You can type them after “/clarify”, after “@clarify” in "
     "a channel, or in a direct message to clarify. Most also work in a shell. Example: “/clarify help oncall”.",
 }
@@ -168,11 +176,24 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """A search of decisions; `text` is what was typed, in Slack's markup."""
+
+    search: search.Search
+    text: str
+
+    @property
+    def query(self) -> str:
+        """Returns the text that parses to this search."""
+        return f"search {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Help:
     topic: str | None = None
 
 
-Command = List | One | Change | OnCall | Board | Statistics | Help
+Command = List | One | Change | OnCall | Board | Statistics | Past | Help
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +223,7 @@ def _by_verb(first: str, rest: str) -> Command | Hint:
     if verb in get_args(ChangeVerb):
         return _change(cast("ChangeVerb", verb), rest)
     read = {
-        "list": _list, "show": _show, "oncall": _on_call, "digest": _digest, "help": _help, "?": _help
+        "list": _list, "show": _show, "oncall": _on_call, "digest": _digest, "search": _search, "help": _help, "?": _help
     }.get(verb)  # fmt: skip
     if read is not None:
         return read(rest)
@@ -429,6 +450,17 @@ def _digest(rest: str) -> Command | Hint:
         example = "/clarify digest 7d png" if png else "/clarify digest 7d"
         return Hint(f"“{wrong}” is not a time span of up to a year. For example: “{example}”.")
     return Statistics(span, png)
+
+
+def _search(rest: str) -> Command | Hint:
+    rest = " ".join(rest.split())
+    try:
+        found = search.search_of(rest)
+    except BadInput as error:
+        return Hint(f"{error} For example: “/clarify search {_SEARCH}”.")
+    if not any(found):
+        return Hint(f"What are you looking for? For example: “/clarify search {_SEARCH}”.")
+    return Past(found, rest)
 
 
 def _help(rest: str) -> Command | Hint:

@@ -7,11 +7,14 @@ paged for.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from bot.commands.grammar import Board, List
+from bot.commands.grammar import Board, List, Past
+from bot.decisions.search import DecisionSearch
 from bot.delivery.messages import Permalinks
+from bot.errors import SlackError
 from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
@@ -25,6 +28,8 @@ from bot.views.lists import (
     Offer,
     agent_line,
     board,
+    decision_row,
+    decisions,
     listing,
     row,
     said,
@@ -33,11 +38,11 @@ from bot.views.lists import (
 )
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification, parse_id
-from core.clock import Clock
+from core.clock import Clock, spoken
 from core.errors import NotFound
 from core.index import Index, as_read
 from core.ledger import Ledger
-from core.lists import is_held_by, is_late, order, page_of
+from core.lists import PastDecision, is_held_by, is_late, order, page_of
 from core.records import Outline, parse
 
 _BREATH = 1000  # records handled before other tasks get a turn
@@ -49,6 +54,14 @@ _NOTHING = {
     "agents": "No agent is active.",
     "ready": "The queue is empty: no session is running.",
 }
+_SEARCHED = (
+    "I looked through the questions, answers, comments and agents' names of decisions{since}, in the channels that you are in "
+    "and in your direct messages."
+)
+_CHANNELS_UNKNOWN = (
+    "Slack did not say which channels you are in, so nothing is shown. Please try again in a moment."
+)
+_log = logging.getLogger("clarify.commands")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,3 +279,40 @@ class Lists:
 
     def _may_see(self, record: Clarification, rights: Rights) -> bool:
         return audience_of(record) in rights.sees or self.access.is_held_by(rights.user, record)
+
+
+@dataclass(kw_only=True, eq=False)
+class PastDecisions:
+    """Shows what a search of decisions found, a page at a time. `to_plain` turns Slack's markup into plain text."""
+
+    search: DecisionSearch
+    permalinks: Permalinks
+    to_plain: Callable[[str], str]
+
+    async def show(self, command: Past, person: Person, page: int = 1) -> Draft:
+        """Returns a page of it, or that nothing was found or Slack did not say what the person may see.
+
+        Raises:
+            StorageUnavailable: the decisions cannot be read now.
+        """
+        search = command.search
+        search = search._replace(
+            words=tuple(map(self.to_plain, search.words)), agent=self.to_plain(search.agent)
+        )
+        try:
+            found = await self.search.page(search, person, page)
+        except SlackError as error:
+            _log.warning("decisions not searched: %s", error)
+            return said(_CHANNELS_UNKNOWN)
+        words = self.to_plain(command.text)
+        if not found.items:
+            since = f" of the last {spoken(search.span)}" if search.span else ""
+            return said(f"Nothing found for “{words}”. {_SEARCHED.format(since=since)}", live=False)
+        links = await asyncio.gather(*(self._link(each) for each in found.items))
+        rows = [decision_row(each, link) for each, link in zip(found.items, links, strict=True)]
+        return decisions(f"Decisions: {words}", found.of(rows), query=command.query)
+
+    async def _link(self, decision: PastDecision) -> str | None:
+        if decision.channel is None or decision.ts is None:
+            return None
+        return await self.permalinks.permalink(decision.channel, decision.ts)

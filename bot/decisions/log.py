@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from bot.decisions.chain import TYP, Head, Kind, claims_in, digest_of, following
+from bot.decisions.search import deciders_of, words_of
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences
 from bot.signing import Signing
@@ -29,7 +30,9 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, NotFound
 from core.ledger import Ledger
-from core.records import Subject, parse
+from core.lists import DecidedBy
+from core.receipts import number_of
+from core.records import Subject, parse, signed_rounds
 
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
@@ -55,11 +58,9 @@ class Ended:
 
 def ended_in(record: Clarification) -> Iterator[Ended]:
     """Yields the rounds of a record that have a receipt, oldest first."""
-    for number, past in enumerate(record.asked.earlier, 1):
-        if isinstance(receipt := past.get("receipt"), str):
-            yield Ended(record, number, receipt)
-    if (receipt := record.asked.receipt) is not None:
-        yield Ended(record, record.round, receipt)
+    for then in signed_rounds(record):
+        if (receipt := then.asked.receipt) is not None:
+            yield Ended(record, number_of(then), receipt)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -337,13 +338,8 @@ def texts_of(ended: Ended) -> Columns:
         claims["other"] if answer in (None, []) and "other" in claims else answer, said.get("answer", "")
     )
     comment = _whole(claims.get("comment"), "")
-    deciders = [
-        str(each.get(name))
-        for each in claims.get("deciders") or ()
-        for name in ("by", "user")
-        if name in each
-    ]
-    words = "\n".join(each for each in (question, answer, comment, record.agent, record.id) if each)
+    deciders = [DecidedBy(str(each.get("by")), each.get("user")) for each in claims.get("deciders") or ()]
+    words = words_of((record.agent, record.asked.agent_name), (question, answer, comment, record.id))
     return {
         "clarification": record.id,
         "at": float(claims.get("iat", 0)),
@@ -351,10 +347,10 @@ def texts_of(ended: Ended) -> Columns:
         "outcome": claims.get("outcome"),
         "decision": decision,
         "decided_by": claims.get("decided_by"),
-        "deciders": f" {' '.join(deciders)} ".casefold(),
+        "deciders": deciders_of(deciders),
         "question": question,
         "answer": answer or None,
-        "words": words[:_LONGEST].casefold(),
+        "words": words[:_LONGEST],
     }
 
 

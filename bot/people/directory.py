@@ -17,8 +17,8 @@ from bot.errors import SlackError, SlackRefusedError
 from bot.slackapi import SlackBusyError, ask
 
 _T = TypeVar("_T")
-Fact = Literal["user", "channel", "group", "group itself"]
-"""A person's profile, a channel's members, a user group's members, whether that group is enabled."""
+Fact = Literal["user", "channel", "group", "group itself", "channels of"]
+"""A person's profile, a channel's members, a user group's members, whether that group is enabled, a person's channels."""
 OutsiderReason = Literal["deactivated", "bot", "external", "guest"]
 # users.info errors for people that Slack hides from us, such as some of other companies (Slack Connect).
 UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
@@ -161,6 +161,11 @@ class People:
     async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
         return await self._look_up(("channel", channel), lambda: self._members(channel), fresh=fresh)
 
+    async def channels_of(self, user: str) -> frozenset[str]:
+        """Returns the channels that a person is in, at most five minutes old: of private ones, those that the bot is in, too."""
+        key = ("channels of", user)
+        return await self._look_up(key, lambda: self._channels_of(user), fresh=False, outdated=False)
+
     async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
         self._groups.add(group)
         return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
@@ -229,15 +234,24 @@ class People:
                 self.forget("group itself", name)
 
     async def _look_up(
-        self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool, keep: float = _KEEP
+        self,
+        key: tuple[str, str],
+        fetch: Callable[[], Awaitable[_T]],
+        *,
+        fresh: bool,
+        keep: float = _KEEP,
+        outdated: bool = True,
     ) -> _T:
+        """`outdated`: an older fact serves if Slack does not answer."""
         kept = self._kept.get(key)
         if kept is not None and self._seconds() - kept.at < (self._again if fresh else keep):
             if isinstance(kept.value, SlackRefusedError):
                 raise SlackRefusedError(str(kept.value), code=kept.value.code)
             value: _T = kept.value
             return value
-        stands_in = not fresh and kept is not None and not isinstance(kept.value, SlackRefusedError)
+        stands_in = (
+            outdated and not fresh and kept is not None and not isinstance(kept.value, SlackRefusedError)
+        )
         try:
             async with asyncio.timeout(_PATIENCE if stands_in else None):
                 # Shielded: a caller that gives up must not cancel it for the others.
@@ -324,6 +338,23 @@ class People:
     async def _members(self, channel: str) -> frozenset[str]:
         pages = _pages("conversations.members", self._web.conversations_members, channel=channel)
         return frozenset([user async for page in pages for user in page["members"]])
+
+    async def _channels_of(self, user: str) -> frozenset[str]:
+        try:
+            return await self._channels_in(user)
+        except SlackRefusedError as error:
+            if error.code != "missing_argument":
+                raise
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        teams = await self._look_up(("teams", ""), self._teams, fresh=False)
+        found = [await self._channels_in(user, team) for team in teams]
+        return frozenset[str]().union(*found)
+
+    async def _channels_in(self, user: str, team: str | None = None) -> frozenset[str]:
+        kinds = "public_channel,private_channel"
+        call = partial(self._web.users_conversations, user=user, types=kinds, team_id=team)
+        pages = _pages("users.conversations", call)
+        return frozenset([channel["id"] async for page in pages for channel in page["channels"]])
 
     async def _group(self, group: str) -> frozenset[str]:
         method = "usergroups.users.list"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -41,6 +41,7 @@ from bot.views.forms import SubmissionErrors, full_view, message_modal, read_acc
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
+from bot.views.verify import Proof, verify_view
 from core import answers
 from core.approvals import check_four_eyes, check_seen, why_refused
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
@@ -78,7 +79,7 @@ class Answering:
     """Checks who may answer, has the router record the answer, and opens the modals.
 
     `memory` keeps replies until their authors say which question they answer; `refresh` updates a clarification's cards
-    and pages.
+    and pages; `prove` checks the receipt of a round.
     """
 
     router: Router
@@ -93,6 +94,7 @@ class Answering:
     unread: Unread
     clock: Clock
     refresh: Callable[[str], None]
+    prove: Callable[[Clarification, int], Awaitable[Proof]]
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
         """Do what the clicked control does, if this person may; anyone may look."""
@@ -250,6 +252,10 @@ class Answering:
             case "view":
                 record = await self.find(press.clarification)
                 reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
+            case "verify":
+                record = await self.find(press.clarification)
+                proof = await self.prove(record, press.round)
+                reaction = OpenModal(self.renderer.view(verify_view(record, press.round, proof)))
             case "list" | "page":
                 reaction = OpenModal(await self._list(press))
         return reaction

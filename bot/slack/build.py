@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ from bot.slack.socket import Background, SlackSocket
 from bot.slack.threads import Threads
 from bot.slack.typed import TypedMessages
 from bot.slack.unread import Unread
+from bot.views.verify import Proof
+from core.clarification import Clarification
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -50,12 +52,13 @@ def build(
     unread: Unread,
     catch_up: CatchUp,
     refresh: Callable[[str], None],
+    prove: Callable[[Clarification, int], Awaitable[Proof]],
     passed: Callable[[], None],
     counted: Callable[[int], Coroutine[Any, Any, None]],
     replicas: Callable[[], int],
 ) -> SlackParts:
-    """Calls `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack;
-    `counted` and `replicas`: see `SlackSocket`.
+    """Calls `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
+    checks the receipt of a round; `counted` and `replicas`: see `SlackSocket`.
     """
     settings, clock, people, messages = base.settings, base.clock, base.people, board.messages
     transport = _transport(base, catch_up, counted, replicas)
@@ -82,6 +85,7 @@ def build(
         unread=unread,
         clock=clock,
         refresh=refresh,
+        prove=prove,
     )
     commands = build_commands(
         base,

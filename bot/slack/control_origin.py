@@ -72,7 +72,12 @@ class OriginCheck:
         if not control.ts or (control.installation and control.installation != self.installation):
             return self.elsewhere(control)
         row = await self._row(press, control)
-        if row is None and control.installation and isinstance(press, Press) and press.verb == "view":
+        if (
+            row is None
+            and control.installation
+            and isinstance(press, Press)
+            and press.verb in {"view", "verify"}
+        ):
             return None  # it only shows what the ledger has, also after the card is forgotten
         if row is not None and await self._shows(row, press):
             return None

@@ -253,6 +253,9 @@ def _people(app: AsyncApp, to: Handlers) -> None:
         await ack()
 
     async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:
+        user = str(event.get("user"))
+        to.people.forget("channels of", user)
+        await to.tell_others("people", f"channels of {user}")
         await out_of_date(ack, "channel", str(event.get("channel")))
 
     async def person(ack: AsyncAck, event: dict[str, Any]) -> None:

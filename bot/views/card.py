@@ -52,6 +52,7 @@ from bot.views.blockkit import (
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words
 from bot.views.locale import directed
+from bot.views.verify import verify_button
 from bot.views.wording import (
     ASK_AGAIN,
     HOW_TO_COMMENT,
@@ -186,7 +187,7 @@ def card(
     else:
         spoken = Spoken(closed_text(shown))
         if shrinks and (line := _line(shown)) is not None:
-            return Draft(f"{record.id}.{record.revision}", spoken.text, (line,))
+            return Draft(f"{record.id}.{record.revision}", spoken.text, line)
         made = closed_card(shown, spoken.text)
     return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more)
 
@@ -333,9 +334,10 @@ def _closing_facts(shown: Round) -> tuple[Words, ...]:
     return tuple(facts)
 
 
-def _line(shown: Round) -> Section | None:
+def _line(shown: Round) -> tuple[Part, ...] | None:
     """Returns how a question ended, in one line: what a closed card says, with View full if it was decided or something is
-    left out. None if it does not fit a line.
+    left out; of an approval with a receipt also with Verify, which otherwise is behind View full. None if it does not fit a
+    line.
     """
     wanted, decided = shown.asked.confirmation, shown.decided is not None
     arguments = wanted.arguments if wanted is not None else {}
@@ -362,12 +364,16 @@ def _line(shown: Round) -> Section | None:
     )
     if inert.size(line) > SECTION:
         return None
-    return Section(Words(line, live=True), view_full(shown.record, shown.number) if hides else None)
+    text, full, verify = Words(line, live=True), view_full(shown.record, shown.number), verify_button(shown)
+    if decided and wanted is not None and verify:
+        return Section(text), Actions((full, *verify))
+    return (Section(text, full if hides else None),)
 
 
 def closed_card(shown: Round, text: str) -> Card:
     """Returns a card that takes no answer any more: how it was decided and by whom, what was asked, what was at stake, why.
-    Its only control is View full, if it was decided or something is cut. `text`: the message's, which shares its budget.
+    Its only controls are View full, if it was decided or something is cut, and beside it Verify, if it has a receipt.
+    `text`: the message's, which shares its budget.
     """
     decided, facts, title = shown.decided, _closing_facts(shown), _title(shown)
     wanted = shown.asked.confirmation
@@ -383,14 +389,15 @@ def closed_card(shown: Round, text: str) -> Card:
         [budget.brief(_was_asked(shown)), with_what, brief, changes, reason]
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
-    full = view_full(shown.record, shown.number)
+    full, verify = view_full(shown.record, shown.number), verify_button(shown)
+    below = (full, *verify) if (verify and title) or (cut and not title) else ()
     return Card(
         heading=_heading(shown),
-        decided=(Section(Words(title, live=True), full),) if title else (),
+        decided=(Section(Words(title, live=True), None if below else full),) if title else (),
         question=sections(question, with_what, _risk(shown)),
         below=sections(answer, changes, reason),
         facts=facts,
-        buttons=(full,) if cut and not title else (),
+        buttons=below,
     )
 
 

@@ -32,6 +32,7 @@ Verb = Literal[
     "select",
     "answer",
     "view",
+    "verify",
     "which",
     "list",
     "page",
@@ -54,6 +55,7 @@ WHICH_ACTION = "clarify.which"
 ANSWER_CALLBACK = "clarify.answer"
 ACCEPT_CALLBACK = "clarify.accept"
 VIEW_CALLBACK = "clarify.view"
+VERIFY_CALLBACK = "clarify.verify"
 LIST_CALLBACK = "clarify.list"
 HAND_CALLBACK = "oncall.hand"
 HAND_BLOCK = "hand"

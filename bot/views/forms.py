@@ -31,6 +31,7 @@ from bot.views.blockkit import (
     YES_OR_NO,
     YES_VALUE,
     Actions,
+    Button,
     Code,
     Context,
     Input,
@@ -58,6 +59,7 @@ from bot.views.codec import (
 )
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
+from bot.views.verify import verify_button
 from bot.views.wording import (
     ASK_AGAIN,
     LABELS,
@@ -191,7 +193,12 @@ def full_view(
     def press(to: int) -> Press:
         return Press("view", record.id, shown.number, str(to))
 
-    return View(_page(on, press), VIEW_CALLBACK, press(on.number).pack(), title="Full text")
+    return View(
+        _page(on, press, more=verify_button(shown)),
+        VIEW_CALLBACK,
+        press(on.number).pack(),
+        title="Full text",
+    )
 
 
 def accept_modal(record: Clarification, page: int = 1) -> View:
@@ -219,10 +226,12 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     )
 
 
-def _page(on: Page[tuple[_Shown, ...]], press: Callable[[int], Press], said: str = "") -> tuple[Part, ...]:
-    """Returns one of several pages, followed by `said` and the buttons to its neighbours."""
+def _page(
+    on: Page[tuple[_Shown, ...]], press: Callable[[int], Press], said: str = "", more: tuple[Button, ...] = ()
+) -> tuple[Part, ...]:
+    """Returns one of several pages, followed by `said`, the buttons to its neighbours, and `more`."""
     note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""
-    return (*on.items[0], Context(plain_words(note, said)), Actions(turning(on, press)))
+    return (*on.items[0], Context(plain_words(note, said)), Actions((*turning(on, press), *more)))
 
 
 def message_modal(title: str, text: str) -> View:

@@ -53,7 +53,7 @@ from bot.views.wording import (
 )
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
-from core.lists import Page, page_of, several
+from core.lists import Page, PastDecision, page_of, several
 
 _T = TypeVar("_T")
 PAGE_SIZE = 8  # of a command's list
@@ -66,6 +66,7 @@ _SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a messa
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _LINK = re.compile(r"https?://[^\s<>|]{1,300}")
 _ROLLUP_ROWS = 5
+ENDED = {"expired": "expired", "withdrawn": "withdrawn by the agent", "closed": "closed without an answer"}
 _ROW, _LISTED = 300, 200
 _WHICH_BUTTONS = 10
 _GRAVE = Dialog(
@@ -172,6 +173,30 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     if shown.stage == "open" and offer.take:
         buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
     return ListRow((Section(Words(words)), Context(facts), Actions(tuple(buttons))), aloud)
+
+
+def decision_row(decision: PastDecision, link: str | None) -> ListRow:
+    """Returns the row of a decision that search found. `link`: to its card."""
+    name, question = inert.line(decision.clarification), inert.named(decision.question, _QUESTION)
+    linked = inert.escape(name)
+    if link and _LINK.fullmatch(link):
+        linked = f"<{link}|{linked}>"
+    by = decision.decided
+    how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
+    state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
+    agent = name_of(decision.agent)
+    facts = Words(linked, live=True), Words(agent), Words(f"{state}, {inert.date(decision.at)}", live=True)
+    aloud = f"{inert.fallback(f'{name}, {agent}')}, {spoken}, {inert.utc(decision.at)}: {inert.fallback(question)}"
+    return ListRow((Section(Words(question)), Context(facts)), aloud)
+
+
+def decisions(heading: str, page: Page[ListRow], *, query: str) -> Draft:
+    """Returns a page of what a search found. `query` repeats it."""
+    where = f" · page {page.number}" if page.pages > 1 else ""
+    shown = [part for row in page.items for part in row.parts]
+    heading = f"{inert.line(heading, _HEADING - len(where))}{where}"
+    text = "\n".join([inert.fallback(heading), *(row.aloud for row in page.items)])
+    return _listing(text, heading, (*shown, Actions(_turning(page, query))))
 
 
 def unread(clarification_id: str, topic: str) -> ListRow:

@@ -507,7 +507,12 @@ def users_info(call: ApiCall) -> Json:
 
 @method("users.conversations", tier="tier3")
 def users_conversations(call: ApiCall) -> Json:
-    """The channels that the caller is in, of the `types` it asks for; public ones unless it says."""
+    """The channels that `user` is in (without one, the caller), of the `types` it asks for; public ones unless it says.
+    Of private ones those that the caller is in, too. A token of an org-wide installation has to say of which workspace.
+    """
+    if call.state.org_wide and call.text("team_id", "") != call.state.team["id"]:
+        raise ApiError("invalid_team" if "team_id" in call else "missing_argument")
+    user = call.person().id if "user" in call else call.me
     kinds = {"public_channel": "channels", "private_channel": "groups", "im": "im"}
     wanted = [each for each in call.text("types", "public_channel").split(",") if each]
     if unknown := [each for each in wanted if each not in kinds]:
@@ -517,7 +522,8 @@ def users_conversations(call: ApiCall) -> Json:
     found = [
         call.channel_json(channel)
         for channel in call.state.channels.values()
-        if call.me in channel.members
+        if user in channel.members
+        and (channel.kind == "channels" or call.me in channel.members)
         and channel.kind in {kinds[each] for each in wanted}
         and not (channel.is_archived and call.flag("exclude_archived"))
     ]

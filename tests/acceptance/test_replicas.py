@@ -117,7 +117,7 @@ async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     assert (await stage.reply())["response"] is True
     shown = await stage.now_says(card, f"<@{ADE}>")
-    assert controls(shown) == ["View full"]
+    assert controls(shown) == ["View full", "Verify"]
     assert len(stage.cards()) == 1
     assert [reply["reply_token"] for reply in stage.producer.replies] == ["rpl_1"]
 
@@ -155,7 +155,7 @@ async def test_clock_that_is_ahead_ends_no_question_early(stage: World, replicas
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     assert (await stage.reply())["response"] is True
     shown = await stage.now_says(card, f"<@{ADE}>")
-    assert controls(shown) == ["View full"]
+    assert controls(shown) == ["View full", "Verify"]
 
 
 async def test_clock_that_is_behind_takes_no_answer_late(stage: World, replicas: Replicas) -> None:
@@ -216,7 +216,7 @@ async def test_post_of_a_killed_leader_that_slack_takes_after_the_takeover_is_re
     await until(lambda: when(second, "removed a duplicate message"))
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     assert (await stage.reply())["response"] is True
-    assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full"]
+    assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
 
 
 async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_puts_no_controls_back_for_good(
@@ -234,7 +234,7 @@ async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_put
     await stage.until(lambda: len(stage.workspace.link.connections) == 1)  # else it may get the click
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     await leads(second)
-    assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full"]
+    assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
     await stage.reply()
     await stage.says("tool.completed")  # what it does with the answer: the question is over
     with closing(psycopg.connect(stage.database or "", autocommit=True)) as db:
@@ -242,7 +242,7 @@ async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_put
         await stage.until(lambda: db.execute(final).fetchone())  # nothing else changes it
     await arrives(stage, "chat.update")
     assert controls(stage.cards()[0])
-    assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full"]
+    assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
 
 
 def paged_every(stage: World, every: str) -> None:

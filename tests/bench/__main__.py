@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import budget, contention, receipts, speeds, starting, throughput
+from tests.bench import budget, contention, receipts, searching, speeds, starting, throughput
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
@@ -28,6 +28,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
     past = Seed(open=20) if quick else Seed(open=10_000, archived=100_000)
     many, processes = (2, 2) if quick else (50, 8)
     size = contention.Size(rounds=1 if quick else 7, seconds=0.1 if quick else 2.0, processes=processes)
+    decisions = 1000 if quick else 100_000
     flood = throughput.Size(rounds=1 if quick else 5, questions=2 if quick else 600)
     return {
         "budget": partial(budget.budget, times=many),
@@ -37,6 +38,9 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
         "receipt": partial(receipts.receipts, times=40 * many),
+        "verify": partial(receipts.verified, count=40 if quick else 100_000),
+        "search": partial(searching.on_sqlite, count=decisions, times=9),
+        "search-postgres": partial(searching.on_postgres, count=decisions, times=9),
         "kills": partial(speeds.after_kills, kills=1 if quick else 20),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
         "import": partial(starting.imports, rounds=1 if quick else 9),

@@ -93,7 +93,7 @@ async def test_two_different_people_accept(stage: World) -> None:
         assert state["answer"] == {"decision": "accept", "arguments": MAIL["arguments"]}
         assert (state["approved_by"], state["decided_by"]) == ([named(FOLAKE), named(ADE)], named(ADE))
         after = await stage.now_says(card, f"Approved by <@{FOLAKE}> and <@{ADE}>")
-        assert controls(after) == ["View full"]
+        assert controls(after) == ["View full", "Verify"]
         assert [each["type"] for each in stage.record()["thread"]] == ["question", "answer"]
 
 
@@ -189,7 +189,7 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
         assert kept["direct"]["arguments"] == MAIL["arguments"]
         assert kept["edits"][0]["changed"] == {"count": 12, "test": True}
         after = await stage.now_says(card, f"Arguments edited by <@{FOLAKE}>")
-        assert controls(after) == ["View full"]
+        assert controls(after) == ["View full", "Verify"]
         for shown in (after.text, json.dumps(after.blocks, ensure_ascii=False)):
             assert "count: 1204 → 12" in shown
             assert "test: no → yes" in shown

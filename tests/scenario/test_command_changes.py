@@ -91,7 +91,7 @@ async def test_answer_reaches_the_agent_under_the_name_of_who_typed_it(
         expected = 'it\'s "fine" by @folake & me' if response is None else response
         assert reply["response"] == expected
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
-        assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full"]
+        assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
         await stage.until(lambda: status(stage) == "resolved")
     assert len(stage.producer.replies) == 1
 
@@ -260,7 +260,7 @@ async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: World,
         assert (await stage.workspace.submit_view(ADE, {"Your answer": "8080"})).ok
         reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == ("8080", f"user:slack/T0LOCAL/{ADE}")
-        assert controls(await stage.now_says(card, "8080")) == ["View full"]
+        assert controls(await stage.now_says(card, "8080")) == ["View full", "Verify"]
 
 
 async def test_row_of_an_old_list_says_who_answered_meanwhile(stage: World) -> None:

@@ -16,8 +16,10 @@ from bot.decisions.chain import claims_in
 from bot.workspace.seed import ADE, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
+from tests.kit.until import until
 from tests.kit.world import World, config, url_of
 from tests.scenario.test_approvals import ask, asking, look, press
+from tests.unit.bot.test_webhooks import receiving
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"
@@ -134,17 +136,26 @@ async def test_forgetting_removes_receipt_and_text_and_the_chain_still_holds(
 async def test_checkpoint_is_posted_and_shows_a_cut_end_and_another_history(
     stage: World, tmp_path: Path
 ) -> None:
-    text = f'{config(stage.producer.url)}\n[trust]\ncheckpoint = {{channel = "{FALLBACK}", every = "24h"}}\n'
-    async with asking(stage, text) as http:
-        await approved(stage, http, "Send the newsletter")
-        posted = await stage.until(
-            lambda: next(
-                (m for m in stage.workspace.messages(FALLBACK) if "Checkpoint of the log" in m.text), None
-            )
+    async with receiving() as hook:
+        more = (
+            f'\n[trust]\ncheckpoint = {{channel = "{FALLBACK}", every = "24h"}}\n'
+            f'[[webhooks]]\nurl = "{hook.url}"\nsecret_env = "HOOK_SECRET"\nevents = ["decisions-checkpoint"]\n'
         )
-        lines = await logged(stage, 2)
+        stage.environ |= {"HOOK_SECRET": "shared secret"}
+        async with asking(stage, config(stage.producer.url, more=more)) as http:
+            await approved(stage, http, "Send the newsletter")
+            posted = await stage.until(
+                lambda: next(
+                    (m for m in stage.workspace.messages(FALLBACK) if "Checkpoint of the log" in m.text), None
+                )
+            )
+            lines = await logged(stage, 2)
+            await until(lambda: hook.got)
+            event = hook.got[0].said
     checkpoint = lines[1]["entry"]
     assert checkpoint in posted.text
+    assert event["type"] == "decisions-checkpoint"
     noted = claims_in(checkpoint)
     assert (noted["kind"], noted["head"]) == ("checkpoint", 1)
+    assert event["data"] == {"entry": checkpoint, "head": 1, "sha256": noted["sha256"]}
     assert (await verified(stage, lines, tmp_path, "--checkpoint", checkpoint)).code == 0

@@ -18,7 +18,8 @@ LIMIT = 20
 
 
 def open_cards(stage: World) -> list[Message]:
-    return [card for card in stage.cards() if controls(card) not in ([], ["View full"])]
+    over: tuple[list[str], ...] = ([], ["View full"], ["View full", "Verify"])
+    return [card for card in stage.cards() if controls(card) not in over]
 
 
 def rollup(stage: World) -> Message | None:

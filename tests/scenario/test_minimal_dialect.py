@@ -110,7 +110,7 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
         assert second.thread_ts == first.ts
         assert controls(second)[:2] == ["Yes", "No"]
         old = await stage.now_says(first, f"<@{FOLAKE}>")
-        assert controls(old) == ["View full"]
+        assert controls(old) == ["View full", "Verify"]
         await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
         assert (await producer.reply("rpl_2"))["response"] is False
         await stage.now_says(second, f"<@{ADE}>")

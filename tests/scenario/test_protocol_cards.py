@@ -99,7 +99,7 @@ async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_
         await stage.modal(ADE)
         assert (await stage.workspace.submit_view(ADE, {"Your answer": "SQLite"})).ok
         settled = await stage.now_says(card, f"by <@{ADE}>")
-        assert controls(settled) == ["View full"]
+        assert controls(settled) == ["View full", "Verify"]
         assert (await other.ledger.find(asked.id, 42)).asked.label == "SQLite"
     assert not stage.cards(AGENTS)
 

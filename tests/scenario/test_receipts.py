@@ -18,10 +18,12 @@ from bot.signing import KEY_FILE
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
+from tests.kit.until import until
 from tests.kit.world import World, config, url_of
 from tests.scenario.other_parties import another_writes
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press
 from tests.scenario.test_mcp import over
+from tests.unit.bot.test_webhooks import receiving
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"
@@ -210,6 +212,39 @@ async def test_unreadable_key_delays_receipts_and_nothing_else(stage: World) -> 
         (stage.folder / KEY_FILE).write_bytes(PEM)
         state = await look(http, state)
         assert clarify.verify(state["receipt"], keys=await keys_of(http), arguments=MAIL["arguments"])
+
+
+async def test_webhooks_get_the_receipt_of_the_decision(stage: World) -> None:
+    """Once it is signed, if the key could not be read."""
+    (stage.folder / KEY_FILE).write_text("scrambled")
+    stage.environ |= {"HOOK_SECRET": "shared secret"}
+    async with receiving() as hook:
+        more = f'\n[[webhooks]]\nurl = "{hook.url}"\nsecret_env = "HOOK_SECRET"\n'
+
+        def sent(event: str) -> list[str | None]:
+            found = [each.said["data"] for each in hook.got if each.said["type"] == f"clarification-{event}"]
+            return [each.get("receipt") for each in found]
+
+        async with asking(stage, config(stage.producer.url, more=more)) as http:
+            state = await approved(stage, http)
+            await until(lambda: sent("answered") and sent("resolved"))
+            (stage.folder / KEY_FILE).write_bytes(PEM)
+            state = await look(http, state)
+            assert clarify.verify(state["receipt"], keys=await keys_of(http), arguments=MAIL["arguments"])
+            await until(lambda: len(sent("resolved")) == 2)
+            assert (sent("requested"), sent("answered"), sent("resolved")) == (
+                [None],
+                [None, state["receipt"]],
+                [None, state["receipt"]],
+            )
+            asked = (await http.post("/questions", json={"question": "Which one?"})).json()
+            assert (await run(stage, "answer", asked["id"], "the second")).code == 0
+            state = await look(http, asked, wait=30)
+            await until(lambda: len(sent("resolved")) == 3)
+            assert (sent("answered")[2:], sent("resolved")[2:]) == ([state["receipt"]], [state["receipt"]])
+        async with asking(stage, config(stage.producer.url, more=more)):
+            pass
+        assert len(hook.got) == 3 + 2 + 3, "nothing is told twice"
 
 
 async def test_key_of_another_kind_is_refused_at_the_start(stage: World) -> None:

@@ -42,7 +42,7 @@ async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
         reply = await stage.reply()
         assert reply["response"] == "use the *blue* one & tell @ade"
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
-        assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full"]
+        assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
     assert len(stage.producer.replies) == 1
 
 

@@ -114,7 +114,7 @@ async def test_p3_updates_do_not_overtake_each_other(stage: World) -> None:
         await stage.says("state.changed", from_state="awaiting_input", to_state="thinking")
         shown = await stage.now_says(card, "the agent has resumed")
         assert f"<@{FOLAKE}>" in said(shown)
-        assert controls(shown) == ["View full"]
+        assert controls(shown) == ["View full", "Verify"]
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "5xx:500", "429:0.1"])
@@ -125,7 +125,7 @@ async def test_p3_update_that_fails_is_made_again(tmp_path: Path, fault: str) ->
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         shown = await stage.now_says(card, "Delivered")
         assert f"<@{FOLAKE}>" in said(shown)
-        assert controls(shown) == ["View full"]
+        assert controls(shown) == ["View full", "Verify"]
         assert len(stage.cards()) == 1
 
 

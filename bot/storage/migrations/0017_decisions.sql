@@ -19,13 +19,13 @@ create table decision_texts (
     outcome text not null,        -- answered, expired, withdrawn, closed
     decision text,                -- of an approval that was answered: accept or reject
     decided_by text,              -- the last one's name
-    deciders text not null,       -- all names and Slack ids, case-folded, each between spaces
+    deciders text not null,       -- `bot.decisions.search.deciders_of`
     channel text,                 -- where its card is or would be: C…, D…; null: it has none
     ts text,                      -- of its card
     recipient text,               -- of a card in direct messages: whose (U…)
     question text not null,
     answer text,
-    words text not null           -- question, answer, comment and agent, case-folded
+    words text not null           -- `bot.decisions.search.words_of`
 );
 create index decision_texts_at on decision_texts (at);
 create index decision_texts_clarification on decision_texts (clarification);

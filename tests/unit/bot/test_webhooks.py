@@ -26,16 +26,21 @@ from bot.settings.environment import signing_key
 from bot.storage.store import Store
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
+    Answer,
     Clarification,
+    answered,
     escalated,
     nudged,
     resolved,
 )
+from core.matching import followed_up
+from core.receipts import is_decided, jti_of
 from core.records import Raw
+from tests.kit import builders
 from tests.kit.clocks import START, ManualClock
 from tests.kit.served import served
 from tests.kit.until import until
-from tests.unit.bot.following import SLA, Following
+from tests.unit.bot.following import ADA, SLA, Following
 
 ID = "CLR-42-001"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -348,6 +353,95 @@ async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiv
         await world.start()
         await world.quiet()
     assert len(receiver.got) == 4
+
+
+# receipts
+
+
+class Signer:
+    """Signs receipts once it has its key: their names stand for them."""
+
+    has_key = True
+
+    def made(self, record: Clarification) -> str | None:
+        return jti_of(record) if self.has_key else None
+
+    def owes(self, record: Clarification) -> bool:
+        return self.has_key and is_decided(record)
+
+    def agrees(self, record: Clarification) -> bool:
+        return record.asked.receipt == jti_of(record)
+
+
+@pytest.fixture
+def signer(world: World) -> Signer:
+    made = Signer()
+    world.ledger.receipts = world.ledger.seals.receipts = made
+    return made
+
+
+async def decided(world: World, response: str = "yes", seq: int = 1) -> Clarification:
+    """Asked by an agent, and answered."""
+    record = builders.record(seq=seq)
+    record = await world.ledger.transact(42, lambda book: book.put(record))
+    given = Answer(response, response)
+    record = answered(record, given, ADA, record.created + timedelta(minutes=1))
+    return await world.ledger.transact(42, lambda book: book.put(record))
+
+
+def receipts(receiver: Receiver) -> list[tuple[str, str | None]]:
+    return [(each.event.split()[0], each.said["data"].get("receipt")) for each in receiver.got]
+
+
+async def test_receipt_that_follows_comes_with_the_event_again(
+    world: World, receiver: Receiver, signer: Signer
+) -> None:
+    signer.has_key = False
+    await world.start()
+    record = await decided(world)
+    world.follower.record_changed(record)
+    await world.quiet()
+    assert receipts(receiver)[-1] == ("answered", None)
+    await world.kill()
+    signer.has_key = True
+    signed = await world.ledger.transact(42, lambda book: book.put(record, owed=True))  # and nobody is told
+    assert signed.asked.receipt == f"{ID}/1"
+    told = len(receiver.got)
+    for _ in range(2):
+        await world.start()
+        await world.kill()
+    assert receipts(receiver)[told:] == [("answered", f"{ID}/1")]
+    await world.start()
+    await world.put(done(world, signed))
+    await world.quiet()
+    assert receipts(receiver)[told:] == [("answered", f"{ID}/1"), ("resolved", f"{ID}/1")]
+
+
+async def test_receipt_is_that_of_the_round(world: World, receiver: Receiver, signer: Signer) -> None:
+    await world.start()
+    record = await decided(world)
+    world.follower.record_changed(record)
+    later = record.last_change + timedelta(minutes=1)
+    again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
+    assert again.asked.receipt is None
+    over = world.answered(again, "no")
+    world.follower.record_changed(await world.ledger.transact(42, lambda book: book.put(over)))
+    await world.quiet()
+    assert [each for each in receipts(receiver) if each[0] != "requested"] == [
+        ("answered", f"{ID}/1"),
+        ("answered", f"{ID}/2"),
+    ]
+
+
+async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(
+    world: World, receiver: Receiver, signer: Signer
+) -> None:
+    await world.start()
+    record = await decided(world)
+    swapped = record.model_copy(update={"aaep": record.asked.model_copy(update={"receipt": "CLR-42-002/1"})})
+    world.follower.record_changed(swapped)
+    await world.quiet()
+    assert receipts(receiver)[-1] == ("answered", None)
 
 
 async def test_what_changes_while_the_ledgers_are_compared_is_newer(

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slack_bolt.authorization import AuthorizeResult
 
 from bot import app
+from bot.decisions.proof import prove
 from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
@@ -129,6 +131,7 @@ class Bot:
             unread=self.unread,
             catch_up=self.catch_up,
             refresh=self.refreshed.append,
+            prove=partial(prove, None, base.ledger, store),
             passed=lambda: None,
             counted=whole._note_connections,
             replicas=lambda: 0,

@@ -1,0 +1,116 @@
+"""`clarify search`: finds decisions again, whoever may see them in Slack, whether the bot runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bot.cli.output import Cell, Column, Output, Table
+from bot.cli.records import when
+from bot.cli.running import database_url
+from bot.cli.trust import moment_of
+from bot.decisions.search import Search, Token, find, parsed, tokens_of
+from bot.settings.environment import read_environment
+from bot.settings.load import load_shell_settings
+from bot.views import inert
+from bot.views.lists import ENDED
+from bot.views.wording import decided_plainly, name_of
+from core.clock import iso, spoken
+from core.errors import BadInput
+from core.lists import PastDecision
+
+_COLUMNS = (
+    Column("Id", whole=True),
+    Column("Decided", whole=True),
+    Column("Agent"),
+    Column("Question"),
+    Column("Decision"),
+)
+_QUESTION, _ANSWER = 200, 120
+_EVERYTHING = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`by`, `agent`, `since`: as the words after these names. `limit`: how many to print at most; 0: all."""
+
+    by: str | None = None
+    agent: str | None = None
+    since: str | None = None
+    limit: int = 50
+
+
+def run(out: Output, words: Sequence[str], options: Options, config: Path | None) -> None:
+    """Print the decisions that match, newest first.
+
+    Raises:
+        BadInput: says what was expected.
+        StorageUnavailable: the storage cannot be read.
+    """
+    now = datetime.now(UTC)
+    search = _search(words, options, now)
+    settings = load_shell_settings(config, read_environment())
+    most = options.limit or _EVERYTHING
+    found = find(settings.storage.path, database_url(settings), search, now, most=most + 1)
+    shown = found[:most]
+    since = f" of the last {spoken(search.span)}" if search.span else ""
+    nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{since}."
+    data = {"decisions": [_as_json(each) for each in shown], "more": len(found) > most}
+    out.show(data, Table(_COLUMNS, [_row(each, now) for each in shown], empty=nothing))
+    if len(found) > most:
+        out.note(f"clarify: these are the newest {most}; --limit 0 shows all")
+
+
+def _search(words: Sequence[str], options: Options, now: datetime) -> Search:
+    tokens = [
+        token
+        for word in words
+        for token in ([Token(word, is_quoted=True)] if " " in word else tokens_of(word))
+    ]
+    given = {"by": options.by, "agent": options.agent}
+    for name, value in given.items():
+        if value is not None:
+            tokens += [Token(name), Token(value, is_quoted=True)]
+    search = parsed(tokens)
+    if (moment := moment_of(options.since, "--since", now)) is not None:
+        if search.span is not None:
+            raise BadInput("“since” is given twice.")
+        search = search._replace(span=now - moment)
+    if not any(search):
+        raise BadInput(
+            "What are you looking for? For example: clarify search rotate keys --by ann@example.com"
+        )
+    return search._replace(by=tuple(each.removeprefix("@") for each in search.by))
+
+
+def _row(each: PastDecision, now: datetime) -> list[str | Cell]:
+    question = inert.named(each.question)
+    short, whole = (
+        decided_plainly(each.decided, limit) if each.decided else ENDED.get(each.outcome, each.outcome)
+        for limit in (_ANSWER, inert.NO_LIMIT)
+    )
+    return [
+        each.clarification,
+        when(each.at, now),
+        name_of(each.agent),
+        Cell(inert.clip(question, _QUESTION), question),
+        Cell(short, whole),
+    ]
+
+
+def _as_json(each: PastDecision) -> dict[str, Any]:
+    return {
+        "id": each.clarification,
+        "decidedAt": iso(each.at),
+        "agent": each.agent,
+        "outcome": each.outcome,
+        "decision": each.decision,
+        "decidedBy": [{"name": who.name, "user": who.user} for who in each.by],
+        "question": each.question,
+        "answer": each.answer or None,
+        "channel": each.channel,
+        "ts": each.ts,
+    }

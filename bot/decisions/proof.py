@@ -1,0 +1,49 @@
+"""Whether a decision is genuine: its receipt, what its record says, and its entry in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from bot.decisions.chain import claims_in, digest_of
+from bot.errors import StorageUnavailable
+from bot.signing import Signing
+from bot.storage.store import Store
+from bot.views.verify import Proof
+from core.clarification import Clarification
+from core.ledger import Ledger
+from core.receipts import Checked, at_round, jti_of
+
+ENTRY = "select seq, entry, (select max(seq) from decisions) as last from decisions where jti = :jti"
+
+
+async def prove(
+    signing: Signing | None, ledger: Ledger, store: Store, record: Clarification, number: int
+) -> Proof:
+    """Returns what checking the receipt of round `number` found: its signature, the record beside it, its entry in the log.
+
+    `signing`: None: there are no keys.
+    """
+    ended = at_round(record, number)
+    receipt = ended.asked.receipt
+    if signing is None:
+        checked = Checked("missing" if receipt is None else "key")
+    else:
+        checked = await asyncio.to_thread(signing.check, ended)
+    try:
+        row, is_place_known = await store.read_one(ENTRY, jti=jti_of(ended)), True
+    except StorageUnavailable:
+        row, is_place_known = None, False
+    if checked.problem is None and row is not None and not _names(row["entry"], receipt or ""):
+        checked = replace(checked, problem="log")
+    if checked.problem is None and ended is record and await ledger.is_tampered(record):
+        checked = replace(checked, problem="record")
+    return Proof(checked, (row["seq"], row["last"]) if row is not None else None, is_place_known)
+
+
+def _names(entry: str, receipt: str) -> bool:
+    """Whether an entry of the log has the digest of this receipt."""
+    try:
+        return bool(claims_in(entry).get("sha256") == digest_of(receipt))
+    except ValueError:
+        return False

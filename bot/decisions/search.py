@@ -1,0 +1,355 @@
+"""Finds decisions again: by words, by who decided, by agent, by time. The newest come first.
+
+A search reads the whole table `decision_texts`, in a thread and on a connection of its own, so that neither the event loop
+nor other reads wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from bot.decisions.chain import claims_in
+from bot.errors import SlackRefusedError, StorageUnavailable
+from bot.people.access import Person, in_time
+from bot.people.directory import UNKNOWN_USER, People
+from bot.storage import outside
+from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
+from core.clock import Clock, span_of
+from core.errors import BadInput
+from core.lists import DecidedBy, Page, PastDecision
+
+PAGE = 8
+LONGEST = 130  # characters of a search: the buttons that turn its pages carry it
+_AT_ONCE = 2
+_LONGEST_SPAN = timedelta(days=36_600)
+_PATIENCE = 5.0  # seconds
+_OPTIONS = ("by", "agent", "since")
+_TOKEN = re.compile(r'"(?P<a>[^"]*)"|[“„](?P<b>[^“”"]*)[“”"]|«(?P<c>[^»]*)»|(?P<word>(?:<[^<>]*>|\S)+)')
+_MENTION = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
+_USER = re.compile(r"[UW][A-Z0-9]{5,}")
+_SLACK_NAME = re.compile(r"user:slack/[^/]*/([UW][A-Z0-9]+)")
+_DASHES = re.compile("^[-‐‑‒–—−]+")
+_ESCAPE = "'\\'"
+_AFTER_AGENT = "\t"  # between the agent's names and what was said, in the column `words`
+
+
+class Search(NamedTuple):
+    """What to look for: all of `words`, each anywhere in a question, an answer, a comment or an agent's name.
+
+    `by`: Slack ids and names of who decided, any of which will do. `agent`: a part of the agent's name. What is empty makes
+    no difference.
+    """
+
+    words: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    agent: str = ""
+    span: timedelta | None = None
+
+
+class Token(NamedTuple):
+    text: str
+    is_quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sees:
+    """What a person may see: decisions of these channels, and of the cards in their own direct messages."""
+
+    user: str
+    channels: AbstractSet[str] = frozenset()
+
+
+# What the table holds
+
+
+def folded(text: str) -> str:
+    """Returns a text as it is searched: case, width and line breaks make no difference."""
+    text = unicodedata.normalize("NFKC", text.encode(errors="replace").decode()).casefold()
+    return " ".join(unicodedata.normalize("NFKC", text).replace("\0", " ").split())
+
+
+def words_of(agent: Iterable[str | None], texts: Iterable[str | None]) -> str:
+    """Returns the column `words`: the agent's id and name, then the question, the answer and other texts."""
+    named, said = ("\n".join(dict.fromkeys(map(folded, filter(None, each)))) for each in (agent, texts))
+    return f"{named}{_AFTER_AGENT}{said}"
+
+
+def deciders_of(people: Iterable[DecidedBy]) -> str:
+    """Returns the column `deciders`: names and Slack ids, each between spaces."""
+    names = dict.fromkeys(folded(each) for who in people for each in (who.name, who.user) if each)
+    return f" {'  '.join(names)} "
+
+
+# What a person typed
+
+
+def search_of(text: str) -> Search:
+    """Reads `WORDS [by @ann] [agent NAME] [since 30d]` as typed in Slack, in any order. Quotes make a phrase.
+
+    Raises:
+        BadInput: says what was expected.
+    """
+    if len(text) > LONGEST:
+        raise BadInput(f"That's too long: at most {LONGEST} characters.")
+    found = parsed(tokens_of(text))
+    (by,) = found.by or ("",)
+    if match := _MENTION.fullmatch(by):
+        return found._replace(by=(match[1],))
+    if by and not (_USER.fullmatch(by) or "@" in by[1:]):
+        raise BadInput(
+            f"“{by[:40]}” is not a mention: pick the name from Slack's list while you type, or give an e-mail address. To look"
+            ' for the word itself, put it in quotes: “"by"”.'
+        )
+    return found
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Splits a text at spaces, but not within quotes."""
+    return [Token(each["word"]) if each["word"] else _quoted(each) for each in _TOKEN.finditer(text)]
+
+
+def parsed(tokens: Iterable[Token]) -> Search:
+    """Reads a search of tokens, such as the words of a command in the shell. Who `by` is is not checked.
+
+    Raises:
+        BadInput: says what was expected.
+    """
+    words: list[str] = []
+    given: dict[str, str] = {}
+    left = list(tokens)
+    while left:
+        token = left.pop(0)
+        option = "" if token.is_quoted else _DASHES.sub("", token.text).casefold()
+        if option not in _OPTIONS:
+            words.append(token.text)
+            continue
+        if option in given:
+            raise BadInput(f"“{option}” is given twice.")
+        value = left.pop(0).text if left else ""
+        if option == "since" and value.isdecimal() and left:  # 2 weeks
+            value += left.pop(0).text
+        given[option] = value
+        if not value:
+            raise BadInput(_expected(option))
+    return Search(
+        words=tuple(filter(None, map(str.strip, words))),
+        by=(given["by"],) if "by" in given else (),
+        agent=given.get("agent", ""),
+        span=span_in(given["since"]) if "since" in given else None,
+    )
+
+
+def span_in(text: str) -> timedelta:
+    """Reads the span after `since`.
+
+    Raises:
+        BadInput: it is none.
+    """
+    try:
+        span = span_of(text)
+    except OverflowError:
+        span = None
+    if span is None or span > _LONGEST_SPAN:
+        raise BadInput(f"“{text[:40]}” is not a time span. {_expected('since')}")
+    return span
+
+
+def _expected(option: str) -> str:
+    example = {"by": "by @ann", "agent": "agent planner", "since": "since 30d"}[option]
+    return f'Expected for example “{example}”. To look for the word itself, put it in quotes: “"{option}"”.'
+
+
+def _quoted(found: re.Match[str]) -> Token:
+    return Token(
+        next(each for each in (found["a"], found["b"], found["c"]) if each is not None), is_quoted=True
+    )
+
+
+# Finding
+
+
+def find(
+    storage: Path,
+    url: str | None,
+    search: Search,
+    now: datetime,
+    *,
+    sees: Sees | None = None,
+    most: int,
+    skip: int = 0,
+) -> list[PastDecision]:
+    """Returns the newest decisions that match, at most `most` after the first `skip`. Blocking.
+
+    `storage`: SQLite's file, unless `url`, PostgreSQL's address, is given; whether a bot runs or not. `sees`: what may be
+    found; None: everything.
+
+    Raises:
+        StorageUnavailable: it cannot be read, or no bot of this release has used it.
+    """
+    with outside.reading(storage, url) as tx:
+        if tx is None:
+            return []
+        return _found(tx, search=search, now=now, sees=sees, most=most, skip=skip)
+
+
+def _found(
+    tx: Tx, *, search: Search, now: datetime, sees: Sees | None, most: int, skip: int
+) -> list[PastDecision]:
+    conditions, values = _conditions(search)
+    if search.span is not None:
+        conditions.append("at >= :since")
+        values["since"] = (now - search.span).timestamp()
+    rows: list[Row] = []
+    for where, more in _visible(tx, sees):
+        rows += tx.rows(
+            f"select seq, at from decision_texts where {' and '.join([*conditions, where])}"  # noqa: S608 - our own text
+            " order by at desc, seq desc limit :many",
+            **values,
+            **more,
+            many=skip + most,
+        )
+    newest = sorted(((row["at"], row["seq"]) for row in rows), reverse=True)[skip : skip + most]
+    found = {
+        row["seq"]: _decision(row)
+        for some in batches(seq for _, seq in newest)
+        for row in tx.rows(
+            "select t.*, d.receipt from decision_texts t left join decisions d on d.seq = t.seq where t.seq in :some",
+            some=some,
+        )
+    }
+    return [found[seq] for _, seq in newest]
+
+
+def _conditions(search: Search) -> tuple[list[str], dict[str, object]]:
+    """Returns what a row must fulfil, as SQL."""
+    values: dict[str, object] = {f"word{n}": f"%{_literal(each)}%" for n, each in enumerate(search.words)}
+    if search.agent:
+        values["agent"] = f"%{_literal(search.agent)}%{_AFTER_AGENT}%"
+    conditions = [f"words like :{name} escape {_ESCAPE}" for name in values]
+    if search.by:
+        names = dict.fromkeys(_literal(each) for name in search.by for each in (name, f"user:{name}"))
+        by = {f"by{n}": f"% {name} %" for n, name in enumerate(names)}
+        conditions.append(f"({' or '.join(f'deciders like :{name} escape {_ESCAPE}' for name in by)})")
+        values |= by
+    return conditions, values
+
+
+def _visible(tx: Tx, sees: Sees | None) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yields conditions of what may be found, as SQL. No row fulfils two of them."""
+    if sees is None:
+        yield "1 = 1", {}
+        return
+    channels = sees.channels
+    if len(channels) > LONGEST_LIST:  # hardly all of them have decisions
+        rows = tx.rows("select distinct channel from decision_texts where recipient is null")
+        channels = channels & {row["channel"] for row in rows}
+    own = "recipient = :user or "
+    for some in list(batches(channels)) or [[]]:
+        yield f"({own}(recipient is null and channel in :channels))", {"user": sees.user, "channels": some}
+        own = ""
+
+
+def _literal(text: str) -> str:
+    """Returns a text, folded, for `like`: nothing in it is a wildcard."""
+    return re.sub(r"([\\%_])", r"\\\1", folded(text))
+
+
+def _decision(row: Row) -> PastDecision:
+    return PastDecision(
+        clarification=row["clarification"],
+        at=datetime.fromtimestamp(row["at"], UTC),
+        agent=row["agent"],
+        outcome=row["outcome"],
+        decision=row["decision"],
+        question=row["question"],
+        answer=row["answer"] or "",
+        by=_deciders(row),
+        channel=row["channel"],
+        ts=row["ts"],
+    )
+
+
+def _deciders(row: Row) -> tuple[DecidedBy, ...]:
+    """Returns who decided: of an approval all who accepted, as its receipt says; without one, the last one."""
+    name = row["decided_by"]
+    in_slack = _SLACK_NAME.fullmatch(name or "")
+    last = (DecidedBy(name, in_slack and in_slack[1]),) if name else ()
+    if row["receipt"] is None:
+        return last
+    try:
+        claims = claims_in(row["receipt"])
+    except ValueError:
+        return last
+    all_ = [each for each in claims.get("deciders") or () if isinstance(each, dict) and each.get("by")]
+    counted = (
+        [each for each in all_ if each.get("decision") == "accept"] if row["decision"] == "accept" else []
+    )
+    return tuple(DecidedBy(str(each["by"]), each.get("user")) for each in counted or all_[-1:]) or last
+
+
+@dataclass(kw_only=True, eq=False)
+class DecisionSearch:
+    """Searches for people in Slack: in the channels that they are in now, and in their own direct messages.
+
+    `storage` and `url`: see `find`.
+    """
+
+    storage: Path
+    url: str | None
+    people: People
+    clock: Clock
+    _searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+
+    async def page(self, search: Search, person: Person, number: int = 1) -> Page[PastDecision]:
+        """Returns a page of what is found, or the first one if there is no such page any more. `total` is not counted.
+
+        Raises:
+            SlackError: Slack did not say which channels they are in, or who `by` is. Nothing was looked up.
+            StorageUnavailable: the decisions cannot be read now.
+        """
+        sees = Sees(person.user, await in_time(person.deadline, self.people.channels_of(person.user)))
+        search = search._replace(by=await in_time(person.deadline, self._names(search.by)))
+        number = max(1, number)
+        found = await self._found(search, sees, number)
+        if not found and number > 1:
+            number, found = 1, await self._found(search, sees, 1)
+        return Page(tuple(found[:PAGE]), number, number + (len(found) > PAGE), 0)
+
+    async def _names(self, by: tuple[str, ...]) -> tuple[str, ...]:
+        """Adds the Slack id to an e-mail address, and the address to an id."""
+        found = []
+        for name in by:
+            try:
+                person = await self.people.named(name)
+            except SlackRefusedError as error:
+                if error.code not in UNKNOWN_USER:
+                    raise
+                continue
+            found += [each for each in (person.id, person.email) if each]
+        return (*by, *found)
+
+    async def _found(self, search: Search, sees: Sees, number: int) -> list[PastDecision]:
+        look = partial(
+            find,
+            self.storage,
+            self.url,
+            search,
+            self.clock.now(),
+            sees=sees,
+            most=PAGE + 1,
+            skip=(number - 1) * PAGE,
+        )
+        try:
+            async with asyncio.timeout(_PATIENCE), self._searches:
+                return await asyncio.to_thread(look)
+        except TimeoutError:
+            raise StorageUnavailable("The decisions could not be read in time.") from None
