@@ -36,6 +36,7 @@ from bot.delivery.build import resume_when_back
 from bot.delivery.messages import Messages, put
 from bot.errors import ClarifyBotError, LeaseLost, StorageUnavailable
 from bot.github import GithubSync
+from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
 from bot.intake.recovery import recover, trust_earlier_release
@@ -189,7 +190,9 @@ class Bot:
         """`signing` makes receipts; None: decisions get none."""
         self.store = store
         self.ledger = ledger
-        self.signing = ledger.receipts = signing
+        self.signing = ledger.receipts = ledger.seals.receipts = signing
+        if signing is not None:
+            ledger.history = StoredHistory(store.read, signing.known)
         self.base = base = build_base(
             settings,
             store,
@@ -426,6 +429,7 @@ class Bot:
         yield "delivery", self.shown.delivery.run()
         yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
         yield "ledger watch", self.watch.run()
+        yield "refusals", self.base.router.run()
         yield "slack", self._run_slack()
         yield "replicas", self.replicas.run()
         if self._http is not None:
@@ -510,6 +514,7 @@ class Bot:
                 await self.told.adoption.adopt(record.id)
             else:
                 await self.told.adoption.receipt(record)
+        self.slack.app.later.run(self.watch.look_at_settled(), "comparing receipts")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
@@ -605,6 +610,7 @@ class Bot:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.base.router.write_refusals()
         await self.oncall.page_actions.close()
         await self.agent_status.settle()
         self.agent_status.close()
