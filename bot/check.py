@@ -16,6 +16,7 @@ from pathlib import Path
 from bot.checks import CheckResult, first_of, right, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.github import check_repository
+from bot.history import Known, known_beside
 from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
 from bot.people.check import check_slack, slack_client
@@ -23,7 +24,7 @@ from bot.people.directory import People
 from bot.producers.check import check_producers, check_redactions
 from bot.responders import check_commands
 from bot.settings.model import Settings
-from bot.signing import KeyPlace, jwk_of
+from bot.signing import KeyPlace, StoredKeys, jwk_of
 from bot.storage import beside
 from bot.storage.tx import Row
 from bot.views import phrases
@@ -144,6 +145,7 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
     """Report ledgers and records that cannot be read, and records that another program changed."""
     directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
+    seals.receipts = StoredKeys(settings.storage.path, None)
     marked = "select 1 from counters where name = 'marks questions'"
     seals_questions = _first_row(settings.storage.path, marked) is not None
     found: list[CheckResult] = []
@@ -155,21 +157,26 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
                 fix = "fix it, or move it away; otherwise it is quarantined at its next use and its questions are ignored"
                 found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", fix))
                 continue
+            records = [record for item in items if (record := parse(item)) is not None]
+            known = known_beside(settings.storage.path, records)
             for position, item in enumerate(items, 1):
                 if (odd := why_invalid(issue, position, item)) is not None:
                     text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
                     found.append(wrong(_LEDGERS, text, "fix it; until then no one sees or answers it"))
                 elif (record := parse(item)) is not None:
-                    found += _changed(record, seals, sealed_by_now=seals_questions)
+                    found += _changed(record, seals, known, sealed_by_now=seals_questions)
     yield from first_of(found, _LEDGERS, "problems like these")
 
 
-def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
+def _changed(
+    record: Clarification, seals: Seals, known: Known, *, sealed_by_now: bool
+) -> Iterator[CheckResult]:
     text = f"{record.id} was changed by another program"
-    if record.asked.closed == CHANGED:
+    is_contradicted = not record.is_open and known.contradicts(record)
+    if record.asked.closed == CHANGED and not is_contradicted:
         yield right(_LEDGERS, f"{text} and was closed without an answer")
         return
-    if seals.is_tampered(record):
+    if is_contradicted or seals.is_tampered(record):
         fix = "put back what was decided, from a backup; until then no one gets it as an answer"
         yield wrong(_LEDGERS, f"{text} after it was decided", fix)
         return

@@ -38,7 +38,7 @@ from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, iso
 from core.errors import LedgersAway, LedgerUnreadable
 from core.ledger import Ledger
-from core.records import Raw, Subject, parse
+from core.records import Raw, Subject, identity, parse
 
 _log = structlog.get_logger("clarify.github")
 
@@ -135,7 +135,11 @@ class GithubSync:
     async def _reconcile(self, issue: int) -> bool:
         """Takes one step for an issue; returns whether nothing is left to do, or GitHub refuses it."""
         raw = await self.ledger.read(issue)
-        raw = await asyncio.to_thread(_without_tampered, self.ledger, raw)
+        records = await asyncio.to_thread(
+            lambda: [record for item in raw if (record := parse(item)) is not None]
+        )
+        tampered = await self.ledger.tampered_among(records)
+        raw = [item for item in raw if identity(item) not in tampered]
         # In a thread: this takes a second for a ledger with thousands of records.
         state = await asyncio.to_thread(_digest, raw)
         if self._skipped.get(issue) == state:
@@ -295,12 +299,6 @@ def entries_of(record: Clarification) -> list[Due]:
         digest = hashlib.sha256(f"{count} {content}".encode()).hexdigest()[:16]
         found.append(Due(record, f"{record.id} r{entry.round} {entry.type} {digest}", entry))
     return found
-
-
-def _without_tampered(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
-    """Leaves out records that another program changed after the decision. Blocking."""
-    read = ((item, parse(item)) for item in raw)
-    return [item for item, record in read if record is None or not ledger.seals.is_tampered(record)]
 
 
 def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:

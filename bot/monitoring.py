@@ -196,8 +196,12 @@ class Monitoring:
         return found
 
 
+def _parsed(items: Sequence[Raw]) -> list[Clarification]:
+    return [record for item in items if (record := parse(item)) is not None]
+
+
 def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
-    return repetitions([record for item in items if (record := parse(item)) is not None])
+    return repetitions(_parsed(items))
 
 
 def _names(book: Book) -> set[str]:
@@ -254,6 +258,26 @@ class LedgerWatch:
             if not await self.look(issue):
                 await self._until_looked(issue)
 
+    async def look_at_settled(self) -> None:
+        """After a start, compare all settled records with their receipts, which would take the start too long."""
+        try:
+            for issue in await self.ledger.live():
+                items = await self.ledger.read(issue)
+                records = await asyncio.to_thread(_parsed, items)
+                if changed := await self._changed_among(records):
+                    notice = partial(self.adoption.notices.records_tampered, issue, sorted(changed), [])
+                    await self.adoption.notify(notice)
+        except ClarifyError as error:  # the watch reports what it finds
+            _log.warning("settled records were not all compared", reason=str(error))
+
+    async def _changed_among(self, records: Sequence[Clarification]) -> frozenset[str]:
+        return await until_stored(
+            partial(self.ledger.tampered_among, records),
+            self.clock,
+            _log,
+            "a look for changed records has to wait",
+        )
+
     async def _until_looked(self, issue: int) -> None:
         await self.clock.sleep(_RETRY)
         while not await self.look(issue):
@@ -277,14 +301,15 @@ class LedgerWatch:
         """`known`: the digests before `items` were read, so that they do not undo what we wrote since."""
         done, tampered = True, list[str]()
         deleted: list[str] | None = []
-        judged = await asyncio.to_thread(self._judged, items)
-        stripped = await self._stripped([record for record, _ in judged if record is not None])
-        for position, (record, is_tampered) in enumerate(judged, 1):
+        records = await asyncio.to_thread(lambda: [parse(item) for item in items])
+        found = [each for each in records if each is not None]
+        changed = await self._changed_among(found) | await self._stripped(found)
+        for position, record in enumerate(records, 1):
             if record is None:
                 if (odd := why_invalid(issue, position, items[position - 1])) is not None:
                     await self.adoption.notify(partial(self.adoption.notices.record_unreadable, odd))
                 continue
-            if is_tampered or record.id in stripped:
+            if record.id in changed:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record, known.get(record.id))
@@ -318,11 +343,6 @@ class LedgerWatch:
         if (record.is_adoptable or forged) and self.adoption.leads():
             return await self.adoption.adopt(record.id)
         return True
-
-    def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
-        """Each record (None: unreadable), and whether another program changed it after it was settled. Blocking."""
-        records = [parse(item) for item in items]
-        return [(each, each is not None and self.ledger.seals.is_tampered(each)) for each in records]
 
     async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
         """The settled records that were asked directly, but from which another program removed everything that shows it,

@@ -15,8 +15,8 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from bot.errors import ConfigurationError
+from bot.errors import ConfigurationError, StorageUnavailable
 from bot.settings.model import Settings, ShellSettings
 from bot.storage.outside import reading
 from bot.storage.store import Store
@@ -98,6 +98,11 @@ def read_key(text: str | bytes) -> Ed25519PrivateKey:
     return key
 
 
+def pem_of(key: Ed25519PrivateKey) -> bytes:
+    """Returns the key as a PKCS#8 PEM."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
 def jwk_of(key: Ed25519PublicKey) -> Jwk:
     """Returns a public key as a JWK (RFC 8037). `kid`: its thumbprint (RFC 7638)."""
     x = _base64url(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
@@ -149,10 +154,16 @@ class KeyPlace:
             raise ValueError(f"cannot be read: {error.strerror or error}") from None
 
     def _create(self) -> None:
-        """Makes the file, readable by the bot's user only. Atomic: of several processes the first one wins."""
-        if os.path.lexists(self.file):
-            return
-        pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        """Makes the file. Atomic: of several processes the first one wins."""
+        if not os.path.lexists(self.file):
+            with self.drafted(pem_of(Ed25519PrivateKey.generate())) as draft, suppress(FileExistsError):
+                os.link(draft, self.file)
+
+    @contextmanager
+    def drafted(self, pem: bytes) -> Iterator[Path]:
+        """Yields a new file with a key beside the key file, readable by the bot's user only. Deletes it afterwards, unless it
+        has taken the key file's place.
+        """
         draft = self.file.with_name(f"{KEY_FILE}.{os.getpid()}.{secrets.token_hex(8)}")
         try:
             handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -160,29 +171,96 @@ class KeyPlace:
                 file.write(pem)
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(FileExistsError):
-                os.link(draft, self.file)
+            yield draft
         finally:
             draft.unlink(missing_ok=True)
 
 
-class Signing:
-    """Makes and checks receipts (`core.records.Receipts`). `since`: when this installation began to make them; `owes_some`:
+class PublicKeys:
+    """Checks receipts with the keys that they were signed with (`core.records.Receipts`). Safe to use from several threads."""
+
+    def __init__(self, known: Iterable[KnownKey] = ()) -> None:
+        self.known = {each.jwk["kid"]: each for each in known}
+        self._public: dict[str, Ed25519PublicKey] = {}
+
+    def agrees(self, record: Clarification) -> bool:
+        try:
+            found = self.check(record)
+            if found.problem != "key":
+                return found.problem in {None, "missing"}
+            # Of a storage that was lost: whoever checks it has to know the key.
+            claims = jwt.decode(record.asked.receipt or "", options={"verify_signature": False})
+            return says_the_same(claims, record)
+        except Exception:  # noqa: BLE001 - a receipt, or a record, that we did not make
+            return False
+
+    def check(self, record: Clarification) -> Checked:
+        """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
+        receipt = record.asked.receipt
+        if receipt is None:
+            return Checked("missing")
+        try:
+            kid = str(jwt.get_unverified_header(receipt)["kid"])
+            if kid not in self.known:
+                return Checked("key", kid)
+            header, claims = self._opened(receipt)
+        except (jwt.PyJWTError, KeyError, ValueError):
+            return Checked("signature")
+        if header.get("typ") != TYP:
+            return Checked("signature")
+        if claims.get("jti") != jti_of(record):
+            return Checked("another", kid, claims)
+        return Checked(None if says_the_same(claims, record) else "record", kid, claims)
+
+    def _opened(self, receipt: str) -> tuple[dict[str, Any], Claims]:
+        """Returns header and claims of a receipt with a good signature; raises PyJWTError, KeyError or ValueError."""
+        header = jwt.get_unverified_header(receipt)
+        key = self._public_key(self.known[header["kid"]].jwk)
+        options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
+        return header, jwt.decode(receipt, key, [ALGORITHM], options=options)  # type: ignore[arg-type]
+
+    def _public_key(self, jwk: Mapping[str, str]) -> Ed25519PublicKey:
+        found = self._public.get(jwk["kid"])
+        if found is None:
+            x = base64.urlsafe_b64decode(jwk["x"] + "=" * (-len(jwk["x"]) % 4))
+            found = self._public[jwk["kid"]] = Ed25519PublicKey.from_public_bytes(x)
+        return found
+
+
+class StoredKeys(PublicKeys):
+    """The keys in a storage, read once they are needed (see `stored_keys`). Blocking."""
+
+    def __init__(self, storage: Path, url: str | None) -> None:
+        super().__init__()
+        self._storage, self._url = storage, url
+        self._guard, self._read = threading.Lock(), False
+
+    def agrees(self, record: Clarification) -> bool:
+        with self._guard:
+            if record.asked.receipt is not None and not self._read:
+                with suppress(StorageUnavailable):  # then their signatures cannot be checked
+                    self.known = {each.jwk["kid"]: each for each in stored_keys(self._storage, self._url)}
+                self._read = True
+        return super().agrees(record)
+
+
+class Signing(PublicKeys):
+    """Makes and checks receipts (`core.records.Signer`). `since`: when this installation began to make them; `owes_some`:
     whether the key could not be read at an earlier start, and receipts may be owed from then.
 
     Safe to use from several threads.
     """
 
     def __init__(self, place: KeyPlace, issuer: str, since: datetime, known: Iterable[KnownKey] = ()) -> None:
+        super().__init__(known)
         self.place = place
         self.issuer = issuer
         self.since = since
-        self.known = {each.jwk["kid"]: each for each in known}
         self.trouble: str | None = None
         self.owes_some = False
+        self.is_another = False  # whether another key signed before, and this one never
         self._key: Ed25519PrivateKey | None = None
         self._kid = ""
-        self._public: dict[str, Ed25519PublicKey] = {}
         self._guard = threading.Lock()
 
     @classmethod
@@ -235,6 +313,7 @@ class Signing:
                 return False
             public = key.public_key()
             jwk = jwk_of(public)
+            self.is_another = bool(self.known) and jwk["kid"] not in self.known
             self.known.setdefault(jwk["kid"], KnownKey(jwk, datetime.now(UTC)))
             self._kid, self._key, self.trouble = jwk["kid"], key, None
             return True
@@ -293,42 +372,6 @@ class Signing:
         if record.asked.receipt is not None or not is_decided(record):
             return False
         return decided_at(record) >= self.since and self.load()
-
-    def agrees(self, record: Clarification) -> bool:
-        # A key that we do not know is of a storage that was lost: whoever checks the receipt has to know it.
-        return self.check(record).problem in {None, "missing", "key"}
-
-    def check(self, record: Clarification) -> Checked:
-        """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
-        receipt = record.asked.receipt
-        if receipt is None:
-            return Checked("missing")
-        try:
-            kid = str(jwt.get_unverified_header(receipt)["kid"])
-            if kid not in self.known:
-                return Checked("key", kid)
-            header, claims = self._opened(receipt)
-        except (jwt.PyJWTError, KeyError, ValueError):
-            return Checked("signature")
-        if header.get("typ") != TYP:
-            return Checked("signature")
-        if claims.get("jti") != jti_of(record):
-            return Checked("another", kid, claims)
-        return Checked(None if says_the_same(claims, record) else "record", kid, claims)
-
-    def _opened(self, receipt: str) -> tuple[dict[str, Any], Claims]:
-        """Returns header and claims of a receipt with a good signature; raises PyJWTError, KeyError or ValueError."""
-        header = jwt.get_unverified_header(receipt)
-        key = self._public_key(self.known[header["kid"]].jwk)
-        options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
-        return header, jwt.decode(receipt, key, [ALGORITHM], options=options)  # type: ignore[arg-type]
-
-    def _public_key(self, jwk: Mapping[str, str]) -> Ed25519PublicKey:
-        found = self._public.get(jwk["kid"])
-        if found is None:
-            x = base64.urlsafe_b64decode(jwk["x"] + "=" * (-len(jwk["x"]) % 4))
-            found = self._public[jwk["kid"]] = Ed25519PublicKey.from_public_bytes(x)
-        return found
 
 
 def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:

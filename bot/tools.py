@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
@@ -31,12 +31,16 @@ LONGEST_WAIT = 55
 DEFAULT_WAIT = 45
 RECEIPT_LIMIT = 8192  # bytes of a receipt in a tool's result
 ASKING = ("ask_human", "ask_approval")
+_NOT_FOR_MODELS = {"asked", "receipt"}
+_NO_CONSENT = "That is no consent. Do not do it."
 # Seconds until the first progress notification, and between later ones. Clients wait 30 and more for one.
 _PROGRESS = (1.0, 5.0)
 _INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. Answers \
 can take minutes or hours. If a call returns status "waiting", the question was asked: call wait_for_answer with its id. \
 Do not ask again. Only status "answered" is an answer. Silence is not approval."""
-Carry = Callable[[str, dict[str, Any], ServerRequestContext[Any, Any]], Awaitable[CallToolResult]]
+Carry = Callable[
+    [str, dict[str, Any], ServerRequestContext[Any, Any]], Awaitable[CallToolResult | dict[str, Any]]
+]
 """Runs a tool, given its name, its arguments, and the request that called it."""
 
 
@@ -178,6 +182,7 @@ OUTPUT: dict[str, Any] = {
     "type": "object",
     "description": "The state of the question.",
     "properties": {
+        "say": _text("What this means for you, in one line. Heed it."),
         "id": _text("Pass it to wait_for_answer or withdraw_question."),
         "kind": _text("The kind of answer asked for."),
         "status": _text(
@@ -197,7 +202,7 @@ OUTPUT: dict[str, Any] = {
         "expires_at": _nullable("string", "When the question expires, RFC 3339."),
         "link": _nullable("string", "Link to the question in Slack."),
     },
-    "required": ["id", "status", "answer"],
+    "required": ["say", "id", "status", "answer"],
 }
 
 
@@ -287,7 +292,7 @@ def make_server(carry: Carry) -> Server[Any]:
 
     async def called(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
-    ) -> CallToolResult:
+    ) -> Any:  # a tool's result, or a task
         if params.name not in _NAMES:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         progress = asyncio.ensure_future(_progress(context))
@@ -324,15 +329,19 @@ async def _progress(context: ServerRequestContext[Any, Any]) -> None:
 
 
 def state_result(state: Mapping[str, Any], receipt: str | None = None) -> CallToolResult:
-    """Returns a question's state as a tool's result: one line for the model, and structured content. The receipt of a
-    decision is for the client: in `_meta`, or its address there if it is large.
+    """Returns a question's state as a tool's result. Structured content begins with what it means for the model (`say`), as
+    clients hand the model that and drop the text. The receipt of a decision is for the client: in `_meta`, or its address
+    there if it is large.
     """
     meta = None
     if receipt is not None:
         fits = len(receipt) <= RECEIPT_LIMIT
         meta = {"receipt": receipt} if fits else {"receipt_url": f"/receipts/{state['id']}"}
+    words = say(state)
+    text = f"{state['id']}: {words[0].lower()}{words[1:]}"
+    structured = {"say": words} | {name: each for name, each in state.items() if name not in _NOT_FOR_MODELS}
     return CallToolResult(
-        content=[TextContent(type="text", text=line(state))], structured_content=dict(state), _meta=meta
+        content=[TextContent(type="text", text=text)], structured_content=structured, _meta=meta
     )
 
 
@@ -341,7 +350,7 @@ def error_result(problem: Mapping[str, Any]) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=str(problem["message"]))], is_error=True)
 
 
-def wait_in(arguments: dict[str, Any]) -> int:
+def wait_in(arguments: dict[str, Any], default: int = DEFAULT_WAIT) -> int:
     """Removes `wait` from a call's arguments and returns it.
 
     Raises:
@@ -349,45 +358,67 @@ def wait_in(arguments: dict[str, Any]) -> int:
     """
     wait = arguments.pop("wait", None)
     if wait is None:
-        return DEFAULT_WAIT
+        return default
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST_WAIT:
         raise ValueError(f"`wait` must be a number of seconds from 0 to {LONGEST_WAIT}.")
     return int(wait)
 
 
-def line(state: Mapping[str, Any]) -> str:
-    """Returns what a state means for the agent, in one line."""
-    who, is_approval = state.get("decided_by") or "a person", state.get("kind") == "approval"
+def say(state: Mapping[str, Any]) -> str:
+    """Returns what a state means for the model, in one line."""
+    who, is_approval = _name(state.get("decided_by")), state.get("kind") == "approval"
+    why = f": {_sentence(state['comment'])}" if state.get("comment") else "."
     match state["status"]:
         case "waiting":
-            words = "asked in Slack, no answer yet. Call wait_for_answer with this id to keep waiting. Do not ask again."
+            words = (
+                f"Asked in Slack, no answer yet. Call wait_for_answer with the id {state['id']} to keep waiting. Do not ask"
+                " again."
+            )
         case "answered" if is_approval:
-            words = _decision(state["answer"] or {}, who, state.get("approved_by") or [who])
+            words = _decision(state, who, why)
         case "answered":
             answer = "" if state["answer"] is None else f": {_quoted(state['answer'])}"
             other = f", in their own words: {_quoted(state['other'])}" if state.get("other") else ""
-            words = f"answered by {who}{answer}{other}."
+            words = f"Answered by {who}{answer}{other}." + (f" Comment{why}" if state.get("comment") else "")
         case "expired" if is_approval:
-            words = "no decision in time. This is not an approval: do not do it."
+            words = f"No decision in time. {_NO_CONSENT}"
         case "expired" if state.get("default") is not None:
-            words = f"no answer in time. Use the default: {_quoted(state['default'])}."
+            words = f"No answer in time. Use the default: {_quoted(state['default'])}."
         case "expired":
-            words = "no answer in time, and no default was given. Do not guess the answer."
+            words = "No answer in time, and no default was given. Do not guess the answer."
         case "withdrawn":
-            words = "withdrawn. No one will answer it."
+            words = "Withdrawn. No one will answer it."
         case _:
-            words = f"closed by {who} without an answer."
-    comment = f" Comment: {_quoted(state['comment'])}." if state.get("comment") else ""
-    return f"{state['id']}: {words}{comment}"
+            words = f"Closed by {who} without an answer{why}" + (f" {_NO_CONSENT}" if is_approval else "")
+    return words
 
 
-def _decision(answer: Mapping[str, Any], who: str, approvers: Sequence[str]) -> str:
+def _decision(state: Mapping[str, Any], who: str, why: str) -> str:
+    answer = state["answer"] or {}
     if answer.get("decision") != "accept":
-        return f"rejected by {who}. Do not do it."
-    by = " and ".join(approvers)
+        return f"Rejected by {who}{why} {_NO_CONSENT}"
+    by = " and ".join(map(_name, state.get("approved_by") or [state.get("decided_by")]))
     if not answer.get("arguments"):
-        return f"approved by {by}. Go ahead."
-    return f"approved by {by}. Go ahead with exactly these arguments: {_quoted(answer['arguments'])}."
+        return f"Approved by {by}{why} Go ahead."
+    return f"Approved by {by}{why} Go ahead with exactly these arguments: {_quoted(answer['arguments'])}."
+
+
+def _name(decider: str | None) -> str:
+    """Returns who decided, as the configuration names them (`user:ann`: @ann), else their id. Never a name that people can
+    give themselves.
+    """
+    name = (decider or "").removeprefix("user:")
+    return (
+        f"@{name}"
+        if (decider or "").startswith("user:") and not {"/", "@"} & set(name)
+        else decider or "a person"
+    )
+
+
+def _sentence(text: str) -> str:
+    """Returns text as the end of a sentence, in one line."""
+    text = " ".join(text.split())
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def _quoted(value: Any) -> str:

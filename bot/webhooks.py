@@ -242,8 +242,8 @@ class Webhooks:
             sender.outbox.put(clarification)
 
     async def _receipt(self, record: Clarification) -> str | None:
-        """Returns the receipt of a decided record's round, unless the record does not agree with it."""
-        if record.aaep is None or not is_decided(record) or not await self.ledger.agrees(record):
+        """Returns the receipt of a decided record's round, unless another program changed the record."""
+        if record.aaep is None or not is_decided(record) or await self.ledger.is_tampered(record):
             return None
         return record.asked.receipt
 

@@ -170,8 +170,13 @@ def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
     """
     found.names.update(map(identity, items))
     records = [record for item in items if (record := parse(item)) is not None]
-    good = [record for record in records if not ledger.seals.is_tampered(record)]
+    good = [record for record in records if not _is_tampered(ledger, record)]
     found.records += [kept(record) for record in good if record.needs_something]
     return len(good) < len(items) or any(
         is_unsettled(record) and not ledger.seals.verify_question(record) for record in good
     )
+
+
+def _is_tampered(ledger: Ledger, record: Clarification) -> bool:
+    """Whether another program changed a record after it was settled; by its seals alone if it needs nothing any more."""
+    return ledger.seals.is_tampered(record) if record.needs_something else ledger.seals.breaks_seal(record)

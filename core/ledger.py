@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from watchfiles import watch
 
 from core.archive import FIRST_RESERVED
-from core.clarification import Clarification
+from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import (
     ClarifyError,
@@ -37,8 +37,8 @@ from core.records import (
     Book,
     OwnRecords,
     Raw,
-    Receipts,
     Seals,
+    Signer,
     decode,
     encode,
     identity,
@@ -80,15 +80,23 @@ class IssueContents(NamedTuple):
 Take = Callable[[list[Raw]], bool]
 
 
+class History(Protocol):
+    """What else is known of decisions, besides the ledgers."""
+
+    async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
+        """Returns the ids of those that lack the end of a round that is known, or have another receipt."""
+
+
 class Ledger(Protocol):
     """The records of issues, each changed under its lock. Archived ledgers can be read; they are restored before they are
     written. `seals` checks records, blocking; `own`: what this process wrote; `receipts` signs receipts (None: there is no
-    key in this process).
+    key in this process); `history`: what else shows that a record was changed, if anything.
     """
 
     seals: Seals
     own: OwnRecords
-    receipts: Receipts | None = None
+    receipts: Signer | None = None
+    history: History | None = None
 
     async def transact(
         self,
@@ -191,27 +199,41 @@ class Ledger(Protocol):
 
     async def is_tampered(self, record: Clarification) -> bool:
         """Whether another program changed a record after it was settled: then no one may get it as an answer."""
-        return await self._checked(self.seals.is_tampered, record)
+        return record.id in await self.tampered_among([record])
+
+    async def tampered_among(self, records: Sequence[Clarification]) -> frozenset[str]:
+        """Returns the ids of records that another program changed after they were settled."""
+        others = [each for each in records if not self.seals.is_verified(each)]
+        if len(others) == 1:
+            found = {each.id for each in others if await self._checked(self.seals.is_tampered, each)}
+        else:
+            found = await asyncio.to_thread(
+                lambda: {each.id for each in others if self.seals.is_tampered(each)}
+            )
+        if self.history is None:
+            return frozenset(found)
+        settled = [each for each in others if each.id not in found and not each.is_open]
+        for name in await self.history.contradicted(settled) if settled else ():
+            try:  # what was read before the last change is only old
+                now = await self.find(name, parse_id(name)[0])
+            except ClarifyError:  # it is archived
+                found.add(name)
+            else:
+                found |= await self.history.contradicted([now])
+        return frozenset(found)
 
     async def owes_receipt(self, record: Clarification) -> bool:
         """Whether the round of a record ended without a receipt, and this process can sign it."""
         receipts = self.receipts
         if receipts is None or record.is_open or record.asked.receipt is not None:
             return False
-        return await asyncio.to_thread(receipts.owes, record)
-
-    async def agrees(self, record: Clarification) -> bool:
-        """Whether a record and its receipt say the same; True without a receipt."""
-        receipts = self.receipts
-        return (
-            receipts is None
-            or record.asked.receipt is None
-            or await asyncio.to_thread(receipts.agrees, record)
-        )
+        # One that had a receipt, which another program removed, gets no other.
+        return await asyncio.to_thread(receipts.owes, record) and not await self.is_tampered(record)
 
     async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
         """Run a check of seals, in a thread if the key must be read first or there is much to check."""
-        if self.seals.is_verified(record) or (self.seals.is_ready and not record.asked.arguments):
+        is_quick = self.seals.is_ready and not record.asked.arguments and record.asked.receipt is None
+        if self.seals.is_verified(record) or is_quick:
             return check(record)
         return await asyncio.to_thread(check, record)
 

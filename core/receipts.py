@@ -22,7 +22,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from core.aaep import Kind
-from core.clarification import CHANGED, Aaep, Clarification
+from core.clarification import CHANGED, US, Aaep, Clarification
 from core.clock import iso
 from core.questions import answer_in, asked_in, closing_comment, status_of
 
@@ -73,9 +73,19 @@ def decided_at(record: Clarification) -> datetime:
     return at or record.last_change
 
 
+def number_of(record: Clarification) -> int:
+    """Returns the number of the current round. A follow-up after the last round, which keeps its number in the record,
+    has the next one.
+    """
+    asked = sum(
+        each.type == "question" and each.round == record.round and each.from_ != US for each in record.thread
+    )
+    return record.round + max(0, asked - 1)
+
+
 def jti_of(record: Clarification) -> str:
     """Returns the id of the current round's receipt, such as `CLR-42-001/1`."""
-    return f"{record.id}/{record.round}"
+    return f"{record.id}/{number_of(record)}"
 
 
 def at_round(record: Clarification, number: int) -> Clarification:

@@ -13,6 +13,7 @@ listed here, so unknown ones are removed too. Repeating it changes nothing.
 
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import hmac
@@ -52,6 +53,7 @@ _LONG_FIELDS = (
     "consequence",
     "extra_context",
     "edits",
+    "refusals",
     "reply_note",
 )
 _PLAUSIBLE = 999_999_999
@@ -173,18 +175,22 @@ Own = Mapping[str, tuple[Raw, Clarification]]
 
 
 class Receipts(Protocol):
-    """Signs the receipts of decisions (`core.receipts`). Safe to use from several threads."""
+    """Checks the receipts of decisions (`core.receipts`). Safe to use from several threads."""
+
+    def agrees(self, record: Clarification) -> bool:
+        """Whether a record says what its receipt says, which has our signature: also True if it was signed with a key that
+        we do not know, or if there is none.
+        """
+
+
+class Signer(Receipts, Protocol):
+    """Signs them, too."""
 
     def made(self, record: Clarification) -> str | None:
         """Returns the receipt of the round that ended; None: it gets none, or the key cannot be read now."""
 
     def owes(self, record: Clarification) -> bool:
         """Whether the round ended without a receipt since receipts are made, and the key can be read."""
-
-    def agrees(self, record: Clarification) -> bool:
-        """Whether a record's receipt has our signature and says what the record says. True if there is none, or if it was
-        signed with a key that we do not know.
-        """
 
 
 class OwnRecords:
@@ -226,7 +232,7 @@ class Book:
         seals: Seals,
         parsed: Callable[[object], Clarification | None] | None = None,
         *,
-        receipts: Receipts | None = None,
+        receipts: Signer | None = None,
     ) -> None:
         """`highest`: returns the highest number given out so far, as known outside the file; `parsed`: replaces `parse`;
         `receipts`: signs the receipts of rounds that end; None: this process has no key.
@@ -272,9 +278,9 @@ class Book:
                 return record
         raise NotFound(clarification_id)
 
-    def put(self, record: Clarification) -> Clarification:
+    def put(self, record: Clarification, *, owed: bool = False) -> Clarification:
         """Adds a record, or replaces the one with its id. Seals its question or decision, and signs its receipt if its
-        round ended, unless another program had changed it before.
+        round ends, unless another program had changed it before. `owed`: or if it ended without one.
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         is_ours = before is None or self.verify_question(before)
@@ -282,18 +288,20 @@ class Book:
             record = self.seals.holder_sealed(record, before)
         raw = _as_written(record)
         if is_ours and (before is None or self.seals.verify_answer(before)):
-            record = self._with_receipt(self.seals.sealed(record, raw), before, raw)
+            record = self._with_receipt(self.seals.sealed(record, raw), before, raw, owed=owed)
             self.seals.mark_verified(record)
         elif is_ours:
             record = self.seals.question_sealed(record, raw)
         return self._store(record, raw)
 
-    def _with_receipt(self, record: Clarification, before: Clarification | None, raw: Raw) -> Clarification:
-        """Adds the receipt of a round that ends with this write, or that is owed one. `raw`: gets it, too."""
+    def _with_receipt(
+        self, record: Clarification, before: Clarification | None, raw: Raw, *, owed: bool
+    ) -> Clarification:
+        """Adds the receipt of a round that ends with this write, or that is `owed` one. `raw`: gets it, too."""
         if self.receipts is None or record.is_open or record.asked.receipt is not None:
             return record
         ends = before is None or before.is_open
-        receipt = self.receipts.made(record) if ends or self.receipts.owes(record) else None
+        receipt = self.receipts.made(record) if ends or (owed and self.receipts.owes(record)) else None
         if receipt is None:
             return record
         raw["aaep"]["receipt"] = receipt
@@ -572,6 +580,9 @@ def speaks_for_a_person(record: Clarification) -> bool:
 class Seals:
     """Makes and checks seals. `key`: its bytes, or the private folder of its file; `shell`: whether an accept from the
     shell counts; `signs`: whether this process may seal at all.
+
+    `receipts` checks the receipts of decisions; None: they count for nothing. A receipt outweighs the seal of its round:
+    whoever can read the key of seals can make one that matches, but no receipt.
     """
 
     def __init__(self, key: Path | bytes, *, shell: bool = True, signs: bool = True) -> None:
@@ -580,6 +591,7 @@ class Seals:
         self._signs = signs
         self._key = None if isinstance(key, Path) else key
         self._logged = False  # whether the log says why the key cannot be used
+        self.receipts: Receipts | None = None
 
     def mark_verified(self, record: Clarification) -> None:
         """Marks a record object as sealed here: it is new, or comes from a record whose seals were verified."""
@@ -634,6 +646,16 @@ class Seals:
         sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
 
+    def token(self, *words: str) -> str | None:
+        """Returns what no one can guess who does not know the key: 22 characters, the same for the same words. None: the key is
+        unavailable. Blocks until the key is read.
+        """
+        key = self._key or self._read()
+        if key is None:
+            return None
+        digest = hmac.digest(key, json.dumps(["token", *words]).encode(), hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).decode()[:22]
+
     def verify_holder(self, record: Clarification) -> bool:
         """Whether we wrote who claimed a record, or whom it was handed to. If another program named a person there, the
         bot would remind and page only that person.
@@ -644,11 +666,20 @@ class Seals:
         return hmac.compare_digest(holder.seal or "", _holder_seal(key, record, name, holder))
 
     def verify_question(self, record: Clarification) -> bool | None:
-        """Whether our seals on the question and the latest decision match; None: the key is unavailable. True if there
-        is no decision and no agent waits for a reply.
+        """Whether our seals on the question and the latest decision match, and the receipts say the same; None: the key is
+        unavailable. True if there is no decision and no agent waits for a reply.
         """
         if self.is_verified(record):
             return True
+        return self.agrees(record) and self._matches_seals(record)
+
+    def agrees(self, record: Clarification) -> bool:
+        """Whether a record says what the receipts of its rounds say. True if it has none."""
+        if self.receipts is None or self.is_verified(record):
+            return True
+        return all(map(self.receipts.agrees, signed_rounds(record)))
+
+    def _matches_seals(self, record: Clarification) -> bool | None:
         decided = _latest_decision(record)
         if not self._signs or (record.asked.reply_token is None and decided is None):
             return True
@@ -668,6 +699,10 @@ class Seals:
         counts as that program's). A settled question without a seal comes from an earlier release, unless an agent
         asked it directly, which earlier releases did not support.
         """
+        return not self.agrees(record) or self.breaks_seal(record)
+
+    def breaks_seal(self, record: Clarification) -> bool:
+        """`is_tampered` by its seals alone, which takes a tenth of the time."""
         if self.is_verified(record):
             return False
         decided, asked = _latest_decision(record), record.asked
@@ -678,7 +713,7 @@ class Seals:
                 asked.direct is None if asked.question_seal is None else is_unsettled(record)
             ):
                 return False
-        return self.verify_question(record) is False
+        return self._matches_seals(record) is False
 
     def verify_answer(self, record: Clarification) -> bool:
         """Whether an answer has the author that it names: it has our seal, or it names no person."""
@@ -774,15 +809,45 @@ def _latest_decision(record: Clarification) -> _Decision | None:
         )
         return _Decision(record, number, count, not asked_again)
     for place in range(len(asked.earlier) - 1, -1, -1):
-        past = asked.earlier[place]
-        if match := _DECISION_SEAL.fullmatch(str(past.get("seal"))):
-            try:
-                then = Aaep.model_validate({**past, "earlier": asked.earlier[:place]})
-            except ValidationError:
-                then = Aaep(seal=match[0])  # matches no seal
+        if match := _DECISION_SEAL.fullmatch(str(asked.earlier[place].get("seal"))):
             number, count = int(match[1]), int(match[2])
-            return _Decision(record.model_copy(update={"aaep": then}), number, count, is_latest=False)
+            return _Decision(_as_of(record, place), number, count, is_latest=False)
     return None
+
+
+def _as_of(record: Clarification, place: int) -> Clarification:
+    """Returns a record with the fields of an earlier round; one that matches nothing if another program broke them."""
+    asked, past = record.asked, record.asked.earlier[place]
+    try:
+        then = Aaep.model_validate({**past, "earlier": asked.earlier[:place]})
+    except ValidationError:
+        then = Aaep(seal=str(past.get("seal")), receipt=str(past.get("receipt")))
+    return record.model_copy(update={"aaep": then})
+
+
+def signed_rounds(record: Clarification) -> Iterator[Clarification]:
+    """Yields the record as of the end of each round that has a receipt."""
+    asked = record.asked
+    for place, past in enumerate(asked.earlier):
+        if past.get("receipt") is not None:
+            yield _ended(_as_of(record, place))
+    if asked.receipt is None:
+        return
+    decided = _latest_decision(record)
+    # Other programs add rounds between agents and leave our fields unchanged.
+    is_over = decided is not None and decided.record is record and not decided.is_latest
+    yield _ended(record) if is_over else record
+
+
+def _ended(record: Clarification) -> Clarification:
+    """Returns a record as of the end of the round in its own fields, by the seal of its decision."""
+    match = _DECISION_SEAL.fullmatch(record.asked.seal or "")
+    if match is None:
+        return record
+    number, count = int(match[1]), int(match[2])
+    return record.model_copy(
+        update={"round": number, "thread": record.thread[:count], "status": "answered", "resolved_at": None}
+    )
 
 
 def _matches(key: bytes, decided: _Decision) -> bool:

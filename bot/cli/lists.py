@@ -5,7 +5,7 @@ clarifications by id, in any spelling, or by issue number, in all ledgers, even 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
@@ -98,7 +98,7 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
 
 async def tampered_of(ledger: Ledger, records: Sequence[Clarification]) -> frozenset[str]:
     """Returns the ids of records that another program changed after they were decided."""
-    return frozenset([each.id for each in records if await ledger.is_tampered(each)])
+    return await ledger.tampered_among(records)
 
 
 def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> list[Raw]:
@@ -215,6 +215,22 @@ async def each_record(
     archived: bool = True,
 ) -> list[str]:
     """Pass every record to `take`, ledger by ledger; returns messages about what cannot be read."""
+
+    async def each(records: Sequence[Clarification]) -> None:
+        for record in records:
+            take(record)
+
+    return await each_ledger(ledger, each, issue=issue, archived=archived)
+
+
+async def each_ledger(
+    ledger: Ledger,
+    take: Callable[[Sequence[Clarification]], Awaitable[None]],
+    *,
+    issue: int | None = None,
+    archived: bool = True,
+) -> list[str]:
+    """Pass the records of each ledger to `take`; returns messages about what cannot be read."""
     problems: list[str] = []
     async for kept in ledger.every(issue=issue, archived=archived):
         problems += kept.problems
@@ -227,6 +243,5 @@ async def each_record(
                 elif (odd := why_invalid(0, position, item)) is not None:
                     fields = ", ".join(odd.fields)
                     problems.append(f"{odd.name} in {name} is not a valid clarification (see {fields}).")
-        for record in records.values():
-            take(record)
+        await take(list(records.values()))
     return problems

@@ -11,7 +11,7 @@ from typing import Any
 
 from bot.charts import draw
 from bot.cli.copies import kept_by
-from bot.cli.lists import each_record
+from bot.cli.lists import each_ledger, each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
 from bot.cli.running import Shell
@@ -128,12 +128,14 @@ async def export_to(
 ) -> list[str]:
     """Write every line, ledger by ledger; returns messages about what cannot be read."""
 
-    def take(record: Clarification) -> None:
-        mark = {"tampered": True} if ledger.seals.is_tampered(record) else {}
-        for line in trail(record, since, beside):
-            write(line | mark)
+    async def take(records: Sequence[Clarification]) -> None:
+        tampered = await ledger.tampered_among(records)
+        for record in records:
+            mark = {"tampered": True} if record.id in tampered else {}
+            for line in trail(record, since, beside):
+                write(line | mark)
 
-    return await each_record(ledger, take, issue=issue)
+    return await each_ledger(ledger, take, issue=issue)
 
 
 def _digest_json(digest: Digest, period: Period) -> dict[str, object]:

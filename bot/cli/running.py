@@ -29,7 +29,8 @@ from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
 from core.index import scan, scan_now
-from core.ledger import FileLedger, Ledger
+from core.ledger import FileLedger, History, Ledger
+from core.records import Receipts
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
 
@@ -111,7 +112,8 @@ class Shell:
         return is_led(url)
 
     async def settle(self) -> None:
-        """Update the agent-status file, unless a running bot does."""
+        """Record who was refused, and update the agent-status file, unless a running bot does."""
+        await self.router.write_refusals()
         if self.store is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 
@@ -272,6 +274,7 @@ async def _ledgers(
     url = database_url(settings)
     if url is None:
         files = await asyncio.to_thread(_ledger, settings, note)
+        files.seals.receipts, files.history = _checks(settings.storage.path, None, None)
         try:
             yield files, None
         finally:
@@ -282,9 +285,20 @@ async def _ledgers(
 
     store = await Store.open(url)
     try:
-        yield await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent), store
+        ledger = await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent)
+        ledger.seals.receipts, ledger.history = _checks(settings.storage.path, url, store)
+        yield ledger, store
     finally:
         await store.close()
+
+
+def _checks(storage: Path, url: str | None, store: Store | None) -> tuple[Receipts, History]:
+    """Returns what compares records with their receipts, and with what the storage knows of them."""
+    from bot.history import HistoryBeside, StoredHistory  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.signing import StoredKeys  # noqa: PLC0415
+
+    keys = StoredKeys(storage, url)
+    return keys, HistoryBeside(storage) if store is None else StoredHistory(store.read, keys.known)
 
 
 def database_url(settings: ShellSettings) -> str | None:

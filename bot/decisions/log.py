@@ -31,7 +31,8 @@ from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, NotFound
 from core.ledger import Ledger
 from core.lists import DecidedBy
-from core.records import Subject, parse
+from core.receipts import number_of
+from core.records import Subject, parse, signed_rounds
 
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
@@ -57,11 +58,9 @@ class Ended:
 
 def ended_in(record: Clarification) -> Iterator[Ended]:
     """Yields the rounds of a record that have a receipt, oldest first."""
-    for number, past in enumerate(record.asked.earlier, 1):
-        if isinstance(receipt := past.get("receipt"), str):
-            yield Ended(record, number, receipt)
-    if (receipt := record.asked.receipt) is not None:
-        yield Ended(record, record.round, receipt)
+    for then in signed_rounds(record):
+        if (receipt := then.asked.receipt) is not None:
+            yield Ended(record, number_of(then), receipt)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from socket import socket
 from typing import Any
 
+import jwt
 from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
 
@@ -105,7 +106,19 @@ def about_response(body: bytes, said: Said) -> tuple[str, str, str, Any] | None:
     if status is None or (status == "waiting" and said.looks):
         return None
     answer, label = heard.get("answer"), heard.get("label") or heard.get("comment")
-    return str(status), _line(label or answer or heard["id"]), "", heard
+    return str(status), _line(label or answer or heard["id"]), "", _readable(heard)
+
+
+def _readable(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns a state with its receipt first, decoded for people: header, claims and signature."""
+    receipt = str(state.get("receipt"))
+    try:
+        parts = jwt.decode_complete(receipt, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return state
+    signature = receipt.rpartition(".")[2]
+    decoded = {"header": parts["header"], "claims": parts["payload"], "signature": signature}
+    return {"receipt": decoded, **{name: each for name, each in state.items() if name != "receipt"}}
 
 
 def _about_tool(call: dict[str, Any]) -> Said | None:
@@ -143,7 +156,8 @@ def _result(message: Any) -> dict[str, Any] | None:
     if result.get("isError"):
         return {"error": "isError", "message": result["content"][0]["text"]}
     state: dict[str, Any] | None = result.get("structuredContent")
-    return state
+    receipt = (result.get("_meta") or {}).get("receipt")
+    return state if state is None or receipt is None else state | {"receipt": receipt}
 
 
 def _json(text: bytes) -> Any:

@@ -22,8 +22,8 @@ from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
-from core.ledger import LOCK_TIMEOUT, IssueContents, Ledger, Loaded, Take, Written, ended
-from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Receipts, Seals, decode, encode
+from core.ledger import LOCK_TIMEOUT, History, IssueContents, Ledger, Loaded, Take, Written, ended
+from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, Signer, decode, encode
 
 _T = TypeVar("_T")
 _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
@@ -41,7 +41,8 @@ class DatabaseLedger(Ledger):
     urls: tuple[str, str]
     seals: Seals
     own: OwnRecords = field(default_factory=OwnRecords)
-    receipts: Receipts | None = None
+    receipts: Signer | None = None
+    history: History | None = None
     _seen: dict[int, int] = field(default_factory=dict)
     _writing: dict[int, set[asyncio.Future[None]]] = field(default_factory=dict)
     _waiting: dict[asyncio.Event, int] = field(default_factory=dict)

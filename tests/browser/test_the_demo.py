@@ -121,7 +121,22 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     ):
         line = panel.locator(".wire.agent").filter(has_text=title).filter(has_text=words)
         await expect(line).to_be_visible()
-    await expect(panel.locator(".wire.agent").filter(has_text="answered").last).to_contain_text("Accept")
+    await proven(page, over)
+
+
+async def proven(page: Page, over: Locator) -> None:
+    """What its agent got is signed, and its card says that this is genuine."""
+    panel = page.get_by_role("complementary", name="Traffic")
+    heard = panel.locator(".wire.agent").filter(has_text="answered").last
+    await expect(heard).to_contain_text("Accept")
+    await heard.locator("summary").click()
+    for words in ('"typ": "clarify-decision+jwt"', '"arguments_sha256":', '"signature":'):
+        await expect(heard.locator("pre")).to_contain_text(words)
+    await over.get_by_role("button", name="Verify").click()
+    window = page.get_by_role("dialog", name="Verify")
+    await expect(window).to_contain_text("Verified. The signature is good")
+    await expect(window).to_contain_text("Approved by @Folake and @Ade")
+    assert await serious_in_both_schemes(page) == []
 
 
 async def test_agents_of_visitors_are_connected_with_the_keyboard_and_what_is_copied_works(

@@ -19,7 +19,7 @@ from mcp.client import session
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, Implementation, TextContent
 
-from bot.tools import OUTPUT
+from bot.tools import OUTPUT, RECEIPT_LIMIT, say
 from bot.web.questions import QuestionState
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
@@ -153,8 +153,9 @@ async def test_approval_is_accepted_rejected_or_withdrawn(stage: World, url: str
         await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
         rejected = await caller.call("wait_for_answer", id=asked["id"])
         assert rejected["answer"] == {"decision": "reject", "arguments": {"to": 1204}}
-        assert "Do not do it" in rejected["said"]
-        assert "not on a Friday" in rejected["said"]
+        by = f"user:slack/T0LOCAL/{FOLAKE}"
+        assert rejected["say"] == f"Rejected by {by}: not on a Friday. That is no consent. Do not do it."
+        assert rejected["said"] == f"{asked['id']}: r{rejected['say'][1:]}"
         other = await caller.call("ask_approval", action="Delete it", wait=0)
         card = await stage.card("Delete it")
         assert (await caller.call("withdraw_question", id=other["id"]))["status"] == "withdrawn"
@@ -184,6 +185,71 @@ async def test_form_and_arguments_that_people_may_change(stage: World, url: str,
         by = f"approved by user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}."
         assert by in accepted["said"]
         assert 'Go ahead with exactly these arguments: {"to": 1204}' in accepted["said"]
+
+
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_receipt_is_for_the_client_and_its_meaning_for_the_model(
+    stage: World, url: str, door: str
+) -> None:
+    long = "x" * 2000
+    async with called(door, "2025-06-18", url) as caller:
+        small: dict[str, Any] = {"action": "Send it"}
+        large: dict[str, Any] = {"action": "Send it all", "consequence": long, "context": long} | {
+            "arguments": {"body": long}
+        }
+        for arguments, label, did in ((small, "Accept", "Approved"), (large, "Reject", "Rejected")):
+            asked = await caller.call("ask_approval", **arguments, wait=0)
+            card = await stage.card(arguments["action"])
+            assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=label)).ok
+            result = await caller.client.call_tool("wait_for_answer", {"id": asked["id"]})
+            content, meta = result.structured_content or {}, result.meta or {}
+            assert next(iter(content)) == "say"
+            assert content["say"].startswith(f"{did} by user:slack/T0LOCAL/{FOLAKE}.")
+            assert not {"asked", "receipt"} & content.keys()
+            async with httpx.AsyncClient(base_url=url) as http:
+                receipt = (await http.get(f"/receipts/{asked['id']}")).text
+            if arguments is small:
+                assert meta["receipt"] == receipt
+            else:
+                assert len(receipt) > RECEIPT_LIMIT
+                assert meta["receipt_url"] == f"/receipts/{asked['id']}"
+                assert "receipt" not in meta
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (
+            {"kind": "approval", "status": "answered", "answer": {"decision": "reject"}}
+            | {"decided_by": "user:ann", "comment": "not on\na Friday"},
+            "Rejected by @ann: not on a Friday. That is no consent. Do not do it.",
+        ),
+        (
+            {"kind": "approval", "status": "answered", "answer": {"decision": "accept"}}
+            | {"decided_by": "user:ben", "approved_by": ["user:ann", "user:ben"], "comment": "Checked!"},
+            "Approved by @ann and @ben: Checked! Go ahead.",
+        ),
+        (
+            {"kind": "approval", "status": "expired", "answer": None},
+            "No decision in time. That is no consent. Do not do it.",
+        ),
+        (
+            {"kind": "approval", "status": "closed", "answer": None, "decided_by": "user:ann@example.com"},
+            "Closed by user:ann@example.com without an answer. That is no consent. Do not do it.",
+        ),
+        (
+            {"kind": "text", "status": "closed", "answer": None, "decided_by": "user:slack/T1/U1"}
+            | {"comment": "Ask me later"},
+            "Closed by user:slack/T1/U1 without an answer: Ask me later.",
+        ),
+        (
+            {"kind": "choice", "status": "answered", "answer": "a", "decided_by": "user:ann", "other": "b"},
+            'Answered by @ann: "a", in their own words: "b".',
+        ),
+    ],
+)
+def test_words_for_the_model(state: dict[str, Any], said: str) -> None:
+    assert say({"id": "CLR-1-001"} | state) == said
 
 
 async def test_withdrawn_too_late_is_the_answer(stage: World, url: str) -> None:
@@ -496,6 +562,8 @@ async def test_callers_are_those_of_the_bot(stage: World) -> None:
     ):
         for wrong, code in [
             ({"Origin": "https://evil.example.com"}, "BROWSER"),
+            ({"Origin": "http://localhost.evil.example.com:6274"}, "BROWSER"),
+            ({"Origin": "http://localhost:6274", "Host": "evil.example.com"}, "HOST"),
             ({"Host": "evil.example.com"}, "HOST"),
             ({"Content-Type": "text/plain"}, "NOT_JSON"),
             ({"Authorization": "Bearer wrong"}, "UNAUTHORIZED"),
@@ -504,6 +572,11 @@ async def test_callers_are_those_of_the_bot(stage: World) -> None:
                 "/mcp", content=json.dumps(call), headers={"Content-Type": "application/json"} | wrong
             )
             assert answer.json()["error"] == code, wrong
+        for local in ("http://localhost:6274", "https://127.0.0.1", "http://[::1]:3000"):
+            answer = await http.post("/mcp", json=call, headers={"Origin": local})
+            assert answer.status_code == 200
+            assert "access-control-allow-origin" not in answer.headers
+            assert (await http.get("/questions", headers={"Origin": local})).json()["error"] == "BROWSER"
         page = {"Origin": "https://inspector.example.com"}
         preflight = {
             "Access-Control-Request-Method": "POST",
@@ -570,7 +643,8 @@ async def test_token_is_enough_from_anywhere(stage: World) -> None:
 def test_output_schema_is_that_of_the_state() -> None:
     """The schema stands apart, where the bot is not imported: what it names is there."""
     known = QuestionState.model_json_schema()["properties"]
-    assert set(OUTPUT["properties"]) <= set(known)
+    assert set(OUTPUT["properties"]) - {"say"} <= set(known) - {"asked", "receipt"}
+    assert next(iter(OUTPUT["properties"])) == OUTPUT["required"][0] == "say"
     assert OUTPUT["properties"]["status"]["enum"] == known["status"]["enum"]
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import jwt
 import pytest
 import pytest_asyncio
 from aiohttp import web
@@ -84,6 +85,42 @@ def test_what_agents_hear(body: bytes, title: str, words: str, failure: str) -> 
     told = about_response(body, said)
     assert told is not None
     assert told[:3] == (title, words, failure)
+
+
+RECEIPT = jwt.encode({"jti": "CLR-1-001/1"}, "k" * 32, headers={"typ": "clarify-decision+jwt", "kid": "one"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(STATE | {"receipt": RECEIPT}).encode(),
+        streamed({"result": {"structuredContent": STATE, "_meta": {"receipt": RECEIPT}}}),
+    ],
+    ids=["HTTP", "MCP"],
+)
+def test_receipt_is_shown_decoded_before_the_rest(body: bytes) -> None:
+    said = about_request("POST", "/questions", b'{"question": "Which?"}')
+    assert said is not None
+    told = about_response(body, said)
+    assert told is not None
+    shown = told[3]
+    assert next(iter(shown)) == "receipt"
+    assert shown.pop("receipt") == {
+        "header": {"alg": "HS256", "typ": "clarify-decision+jwt", "kid": "one"},
+        "claims": {"jti": "CLR-1-001/1"},
+        "signature": RECEIPT.rpartition(".")[2],
+    }
+    assert shown == STATE
+
+
+def test_state_without_a_receipt_is_shown_as_it_is() -> None:
+    said = about_request("POST", "/questions", b'{"question": "Which?"}')
+    assert said is not None
+    for receipt in (None, "nonsense"):
+        state = STATE | {"receipt": receipt}
+        told = about_response(json.dumps(state).encode(), said)
+        assert told is not None
+        assert told[3] == state
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", streamed({"result": {"tools": []}})])

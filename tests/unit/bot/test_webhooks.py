@@ -376,7 +376,7 @@ class Signer:
 @pytest.fixture
 def signer(world: World) -> Signer:
     made = Signer()
-    world.ledger.receipts = made
+    world.ledger.receipts = world.ledger.seals.receipts = made
     return made
 
 
@@ -404,7 +404,7 @@ async def test_receipt_that_follows_comes_with_the_event_again(
     assert receipts(receiver)[-1] == ("answered", None)
     await world.kill()
     signer.has_key = True
-    signed = await world.ledger.transact(42, lambda book: book.put(record))  # and nobody is told
+    signed = await world.ledger.transact(42, lambda book: book.put(record, owed=True))  # and nobody is told
     assert signed.asked.receipt == f"{ID}/1"
     told = len(receiver.got)
     for _ in range(2):

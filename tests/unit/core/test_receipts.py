@@ -181,7 +181,7 @@ def test_process_without_a_key_leaves_it_to_the_bot(signing: Signing) -> None:
     elsewhere = Book(42, book.raw, lambda: 0, Seals(b"k" * 32), receipts=signing)
     (taken_up,) = elsewhere.records
     assert elsewhere.owes_receipt(taken_up)
-    assert signing.agrees(elsewhere.put(taken_up))
+    assert signing.agrees(elsewhere.put(taken_up, owed=True))
     assert not elsewhere.owes_receipt(elsewhere.records[0])
 
 
@@ -192,7 +192,7 @@ def test_what_another_program_decided_or_changed_is_never_signed(signing: Signin
     raw["clarifications"][0]["aaep"]["response"] = "no"
     elsewhere = Book(42, raw, lambda: 0, Seals(b"k" * 32), receipts=signing)
     assert not elsewhere.owes_receipt(elsewhere.records[0])
-    assert elsewhere.put(elsewhere.records[0]).asked.receipt is None
+    assert elsewhere.put(elsewhere.records[0], owed=True).asked.receipt is None
     assert is_decided(done)
     assert not is_decided(abandoned(record(), "changed by another program", LATER))
 
@@ -217,7 +217,7 @@ def test_unreadable_key_refuses_no_decision_and_the_receipt_follows(tmp_path: Pa
     assert signing.load(create=True)
     assert signing.trouble is None
     assert book.owes_receipt(done)
-    assert book.put(done).asked.receipt is not None
+    assert book.put(done, owed=True).asked.receipt is not None
 
 
 def test_forgetting_removes_it(signing: Signing) -> None:

@@ -1,0 +1,125 @@
+"""What the storage knows of decisions besides the ledgers: the log's receipts (`decisions`), and the keys that signed them.
+
+Whoever can write the ledgers and read the key of their seals can rewrite a record so that its seal matches, and remove its
+receipt or put another one there. The storage still knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import jwt
+
+from bot.errors import StorageUnavailable
+from bot.storage import beside
+from bot.storage.tx import Row, Tx, batches
+from core.clarification import Clarification
+from core.receipts import decided_at, number_of
+
+_AHEAD = 5  # rounds after a record's own that are looked for
+_LOGGED = "select jti, receipt from decisions where jti in :jtis"
+_KEYS = "select kid from signing_keys"
+_SINCE = "select since from receipts"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a storage knows of some records. `receipts` by jti (None: it is not kept); `kids` of our keys; `since`: when it
+    began to make receipts.
+    """
+
+    receipts: dict[str, str | None] = field(default_factory=dict)
+    kids: frozenset[str] = frozenset()
+    since: datetime | None = None
+
+    def contradicts(self, record: Clarification) -> bool:
+        """Whether a record lacks the end of a round, has another receipt, or one that is not signed with a key of ours."""
+        asked, number = record.asked, number_of(record)
+        if (asked.model_extra or {}).get("forgotten"):
+            return False
+        if any(f"{record.id}/{later}" in self.receipts for later in _later(number)):
+            return True
+        own = asked.receipt
+        if (jti := f"{record.id}/{number}") in self.receipts:
+            known = self.receipts[jti]
+            if record.is_open or own is None or (known is not None and known != own):
+                return True
+        if own is None or self.since is None or _kid_of(own) in self.kids:
+            return False
+        # A lost storage knew the keys of what was signed before.
+        return decided_at(record) >= self.since
+
+
+def _later(number: int) -> range:
+    return range(number + 1, number + 1 + _AHEAD)
+
+
+def _jtis(records: Iterable[Clarification]) -> list[str]:
+    return [f"{each.id}/{n}" for each in records for n in (number_of(each), *_later(number_of(each)))]
+
+
+def _kid_of(receipt: str) -> str | None:
+    try:
+        return str(jwt.get_unverified_header(receipt).get("kid"))
+    except jwt.PyJWTError:
+        return None
+
+
+def known_of(tx: Tx, records: Sequence[Clarification]) -> Known:
+    """Returns what a storage knows of some records. Blocking."""
+    rows = [row for some in batches(_jtis(records)) for row in tx.rows(_LOGGED, jtis=some)]
+    return _known(rows, tx.rows(_KEYS), tx.rows(_SINCE))
+
+
+def _known(logged: Iterable[Row], keys: Iterable[Row], since: Sequence[Row]) -> Known:
+    return Known(
+        {row["jti"]: row["receipt"] for row in logged},
+        frozenset(row["kid"] for row in keys),
+        datetime.fromtimestamp(since[0]["since"], UTC) if since else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """Compares records with the storage of a bot (`core.ledger.History`). `read` runs a query (`Store.read`); `own`: the
+    keys of this process, by id, of which the newest may not be stored yet.
+    """
+
+    read: Callable[..., Awaitable[list[Row]]]
+    own: Mapping[str, object]
+
+    async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
+        """Raises StorageUnavailable if it cannot tell."""
+        logged = [row for some in batches(_jtis(records)) for row in await self.read(_LOGGED, jtis=some)]
+        known = Known({row["jti"]: row["receipt"] for row in logged})
+        if any(_kid_of(each.asked.receipt) not in self.own for each in records if each.asked.receipt):
+            known = _known(logged, await self.read(_KEYS), await self.read(_SINCE))
+            known = replace(known, kids=known.kids.union(self.own))
+        return {each.id for each in records if known.contradicts(each)}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBeside:
+    """The same for another process, by the SQLite storage in the file `storage`. It knows nothing if that cannot be read."""
+
+    storage: Path
+
+    async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
+        known = await asyncio.to_thread(partial(known_beside, self.storage, records))
+        return {each.id for each in records if known.contradicts(each)}
+
+
+def known_beside(storage: Path, records: Sequence[Clarification]) -> Known:
+    """`known_of` the SQLite storage in a file, whether a bot runs or not. Blocking."""
+    if not storage.exists():
+        return Known()
+    try:
+        with beside.read_only(storage, current=True) as tx:
+            return known_of(tx, records)
+    except StorageUnavailable:
+        return Known()
