@@ -1,7 +1,7 @@
 """The audit trail of clarifications: a line for everything that happened to one, as JSON or as a row of CSV. Pure.
 
 Lines of a ledger: `question`, `answer`, `escalation`, `resolution`. Of an approval also `edit` (somebody changed its
-arguments) and `approval` (an accept that others had to follow). Of the storage: `reminder` and `page`.
+arguments), `approval` (an accept that others had to follow) and `refusal` (someone tried to approve and may not). Of the storage: `reminder` and `page`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ COLUMNS = (
     *("response", "rationale", "reply", "approvedBy", "deciders"),
     *("action", "consequence", "irreversible", "riskClaimed", "riskCounted", "arguments", "extraContext"),
     *("approvalsNeeded", "requestedBy", "fourEyes", "reasonWanted", "edits", "changed", "before", "lapsed"),
+    *("why", "first", "times"),
     *("number", "channel", "failed", "event", "policy", "step", "until", "sendings", "receipt"),
 )
 """Of a CSV file. `risk` takes two of them; what has parts is JSON."""
@@ -58,6 +59,7 @@ def trail(record: Clarification, since: datetime | None = None, beside: Beside |
     found = [*_entries(record)]
     for number, asked in _numbered(record):
         found += _approvals(record, number, asked)
+        found += _refusals(record, number, asked)
         found += _reminders(record, number, asked, beside.reminders.get(record.id, ()))
     found += _pages(record, beside.pages.get(record.id, ()))
     found.sort(key=lambda each: each[0])  # stable: what happened at once stays in this order
@@ -174,6 +176,25 @@ def _approval(record: Clarification, number: int, approval: Approval) -> Line:
         "response": "accept",
         "rationale": approval.rationale,
     }
+
+
+def _refusals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple[datetime, Line]]:
+    """Yields who tried to approve and may not, at their last attempt."""
+    for each in asked.refusals or ():
+        line = _line(record, number, "refusal", each.by, each.last)
+        yield (
+            each.last,
+            line
+            | {
+                "surface": each.surface,
+                "team": each.team,
+                "user": each.user,
+                "response": each.response,
+                "why": each.why,
+                "first": iso(each.first),
+                "times": each.times,
+            },
+        )
 
 
 def _edits(asked: Aaep) -> Iterator[tuple[Edit, Line]]:

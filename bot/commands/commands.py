@@ -27,6 +27,7 @@ from bot.views.blockkit import Draft
 from bot.views.lists import choice_of, said
 from bot.views.reaction import Tell, Told, explained
 from bot.views.render import Renderer
+from core import answers
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition
@@ -154,6 +155,10 @@ class ChangeCommands:
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self.access.refusal(person, record)) is not None:
+            if command.verb in {"answer", "resolve"}:
+                by = self.access.control.refused(person)
+                tried = _decision_in(record, self.to_plain(command.words))
+                self.hub.router.note_refusal(record, by, refusal.reason, tried)
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         await self.hear(record.id, person.deadline)
         by = await self.access.control.decider_of(person, record)
@@ -333,6 +338,14 @@ class OnCallTurns:
         )
         meant = f"Did you mean “{self._known(near[0])}”?" if near else f"Policies: {', '.join(self._names)}."
         return f"Unknown on-call policy “{inert.clip(policy, 40)}”. {meant}"
+
+
+def _decision_in(record: Clarification, text: str) -> str | None:
+    """Returns the decision about an action that a text gives, if it gives one."""
+    try:
+        return str(answers.from_text(record.asked, text).response)
+    except AnswerRejected:
+        return None
 
 
 def _span(swap: Override) -> str:

@@ -228,6 +228,10 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
         "decidedBy": "user:ade",
         "answeredAt": "2020-01-02T04:04:05Z",
         "response": "accept",
+        "refusals": [
+            {"by": "user:eve", "surface": "slack", "why": "guest", "times": 3}
+            | dict.fromkeys(("first", "last"), "2020-01-02T03:50:00Z")
+        ],
         "nudges": 2,
         "nudgedAt": "2020-01-02T03:20:00Z",
     }
@@ -238,7 +242,7 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     paged = Logged(at, "sent", "overdue", "platform", 0, None, None, None, (sending,))
     lines = trail(record, None, Beside({}, {record.id: [paged]}))
     assert [each["type"] for each in lines] == [
-        *("question", "reminder", "approval", "edit", "page", "answer"),
+        *("question", "reminder", "approval", "edit", "page", "refusal", "answer"),
     ]
     named = {name for line in lines for name in line} - {"risk"}
     assert named <= set(COLUMNS)
