@@ -28,6 +28,7 @@ import structlog
 from bot import home
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
+from bot.decisions.keys import is_vouched_for
 from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
@@ -428,6 +429,7 @@ class Bot:
         yield "delivery", self.shown.delivery.run()
         yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
         yield "ledger watch", self.watch.run()
+        yield "refusals", self.base.router.run()
         yield "slack", self._run_slack()
         yield "replicas", self.replicas.run()
         if self._http is not None:
@@ -497,6 +499,8 @@ class Bot:
 
     async def _lead(self, found: Scan) -> None:
         """Starts the work that only the leader does."""
+        if self.signing is not None:
+            await self._warn_of_another_key(self.signing)
         for name, work in self._work_of_leader():
             self._begin(name, work)
         await self.told.producers.start()
@@ -532,6 +536,7 @@ class Bot:
             await self.base.clock.sleep(_KEY_RETRY)
         note = partial(signing.note, self.store, self.base.clock.now())
         await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
+        await self._warn_of_another_key(signing)
         try:
             async with aclosing(self.ledger.every(archived=False)) as every:
                 async for contents in every:
@@ -542,6 +547,15 @@ class Bot:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
         await until_stored(partial(settled, self.store), self.base.clock, _log, "receipts delayed")
+
+    async def _warn_of_another_key(self, signing: Signing) -> None:
+        """Tells the fallback channel if the signing key is one that the key before did not announce."""
+        if signing.kid is None:
+            return
+        look = partial(is_vouched_for, self.store, signing)
+        if not await until_stored(look, self.base.clock, _log, "reading the log later"):
+            _log.warning("another key signs now, which the one before did not announce", kid=signing.kid)
+            await self.told.adoption.notify(partial(self.told.notices.another_key, signing.kid))
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of the leader."""
@@ -605,6 +619,7 @@ class Bot:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.base.router.write_refusals()
         await self.oncall.page_actions.close()
         await self.agent_status.settle()
         self.agent_status.close()

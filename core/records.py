@@ -13,6 +13,7 @@ listed here, so unknown ones are removed too. Repeating it changes nothing.
 
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import hmac
@@ -52,6 +53,7 @@ _LONG_FIELDS = (
     "consequence",
     "extra_context",
     "edits",
+    "refusals",
     "reply_note",
 )
 _PLAUSIBLE = 999_999_999
@@ -660,6 +662,16 @@ class Seals:
             return record
         sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
+
+    def token(self, *words: str) -> str | None:
+        """Returns what no one can guess who does not know the key: 22 characters, the same for the same words. None: the key is
+        unavailable. Blocks until the key is read.
+        """
+        key = self._key or self._read()
+        if key is None:
+            return None
+        digest = hmac.digest(key, json.dumps(["token", *words]).encode(), hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).decode()[:22]
 
     def verify_holder(self, record: Clarification) -> bool:
         """Whether we wrote who claimed a record, or whom it was handed to. If another program named a person there, the

@@ -1,7 +1,7 @@
 """The audit trail of clarifications: a line for everything that happened to one, as JSON or as a row of CSV. Pure.
 
 Lines of a ledger: `question`, `answer`, `escalation`, `resolution`. Of an approval also `edit` (somebody changed its
-arguments) and `approval` (an accept that others had to follow). Of the storage: `reminder` and `page`.
+arguments), `approval` (an accept that others had to follow) and `refusal` (someone tried to approve and may not). Of the storage: `reminder` and `page`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from bot.cli.output import to_json
 from bot.delivery.messages import Reminder
 from bot.oncall.pages import Logged
 from bot.views import inert
-from bot.views.wording import past_round
 from core.approvals import approved_by
-from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry
+from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry, rounds_of
 from core.clock import iso
 from core.receipts import deciders_of, risk_of
 from core.records import FORGOTTEN, is_forgotten
@@ -32,6 +31,7 @@ COLUMNS = (
     *("response", "rationale", "reply", "approvedBy", "deciders"),
     *("action", "consequence", "irreversible", "riskClaimed", "riskCounted", "arguments", "extraContext"),
     *("approvalsNeeded", "requestedBy", "fourEyes", "reasonWanted", "edits", "changed", "before", "lapsed"),
+    *("why", "first", "times"),
     *("number", "channel", "failed", "event", "policy", "step", "until", "sendings", "receipt"),
 )
 """Of a CSV file. `risk` takes two of them; what has parts is JSON."""
@@ -58,6 +58,7 @@ def trail(record: Clarification, since: datetime | None = None, beside: Beside |
     found = [*_entries(record)]
     for number, asked in _numbered(record):
         found += _approvals(record, number, asked)
+        found += _refusals(record, number, asked)
         found += _reminders(record, number, asked, beside.reminders.get(record.id, ()))
     found += _pages(record, beside.pages.get(record.id, ()))
     found.sort(key=lambda each: each[0])  # stable: what happened at once stays in this order
@@ -176,6 +177,25 @@ def _approval(record: Clarification, number: int, approval: Approval) -> Line:
     }
 
 
+def _refusals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple[datetime, Line]]:
+    """Yields who tried to approve and may not, at their last attempt."""
+    for each in asked.refusals or ():
+        line = _line(record, number, "refusal", each.by, each.last)
+        yield (
+            each.last,
+            line
+            | {
+                "surface": each.surface,
+                "team": each.team,
+                "user": each.user,
+                "response": each.response,
+                "why": each.why,
+                "first": iso(each.first),
+                "times": each.times,
+            },
+        )
+
+
 def _edits(asked: Aaep) -> Iterator[tuple[Edit, Line]]:
     """Yields the edits, each with the arguments before it."""
     arguments: Line = dict((asked.direct.arguments if asked.direct else None) or {})
@@ -241,12 +261,8 @@ def _numbered(record: Clarification) -> list[tuple[int, Aaep]]:
     questions = _question_places(record)
     return [
         (record.thread[questions[place]].round if place < len(questions) else record.round, asked)
-        for place, asked in enumerate(_rounds(record))
+        for place, asked in enumerate(rounds_of(record))
     ]
-
-
-def _rounds(record: Clarification) -> list[Aaep]:
-    return [*map(past_round, record.asked.earlier), record.asked]
 
 
 def _question_places(record: Clarification) -> list[int]:
@@ -255,13 +271,13 @@ def _question_places(record: Clarification) -> list[int]:
 
 def _questions(record: Clarification) -> dict[int, Aaep]:
     """Returns the facts of each question, by its place in the thread; empty if the numbers do not match."""
-    return dict(zip(_question_places(record), _rounds(record), strict=False))
+    return dict(zip(_question_places(record), rounds_of(record), strict=False))
 
 
 def _answers(record: Clarification) -> dict[int, Aaep]:
     """Returns the facts of each answer, by its place in the thread, found by its time. A resolution may be the answer."""
     found: dict[int, Aaep] = {}
-    for asked in _rounds(record):
+    for asked in rounds_of(record):
         for kind in ("answer", "resolution"):
             places = [
                 place

@@ -234,6 +234,18 @@ def key_notice(trouble: str) -> Draft:
     return _notice("Receipts cannot be signed", [inert.plain(f"The signing key {trouble}."), told])
 
 
+def another_key_notice(kid: str) -> Draft:
+    """Tells the operator that another key signs, which the key before did not announce."""
+    use = (
+        "If you lost or replaced the key, that is why. What the old key signed can still be verified; whoever verifies the log "
+        f"needs: clarify verify --log FILE --accept-key {kid}"
+    )
+    otherwise = "If nobody here did, someone else replaced the key: stop the bot, and find out who can write its folder."
+    return _notice(
+        "Another key signs decisions now", [f"The key before did not announce it: {kid}", use, otherwise]
+    )
+
+
 def checkpoint_notice(entry: str, head: int) -> Draft:
     """Shows a checkpoint of the log of decisions."""
     use = (

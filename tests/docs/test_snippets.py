@@ -29,7 +29,7 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message, View
 from core.workflow import Scopes
 from tests.docs.references import ROOT, pages
-from tests.docs.snippets import ASKS, AUDIT, SHELL, Snippet, run_by, snippets
+from tests.docs.snippets import ASKS, AUDIT, SHELL, VERIFIES, Snippet, run_by, snippets
 from tests.kit.processes import command
 from tests.kit.world import World, config, url_of
 from tests.unit.bot.cli.kit import Prompt
@@ -275,6 +275,23 @@ async def test_agent_of_the_pages_is_answered(stage: World, port: int) -> None:
     async with stage.bot(config(f"http://127.0.0.1:{port}")):
         await with_somebody(stage, names["main"]())
     assert printed == [f"65 decided by user:slack/T0LOCAL/{FOLAKE}"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.parametrize("snippet", run_by(VERIFIES), ids=str)
+async def test_decision_is_verified_as_the_pages_say(
+    stage: World, snippet: Snippet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot() as bot:
+        await with_somebody(stage, asyncio.to_thread(clarify.approve, "Send the newsletter", url=url_of(bot)))
+        assert bot.log is not None
+        await bot.log.caught_up()
+        for name, value in stage.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        monkeypatch.chdir(stage.folder)
+        said = await run_shell(snippet.text.replace(HERE, url_of(bot)))
+    assert said.startswith("Verified: CLR-100001-001/1 “Send the newsletter” approved by user:slack/T0LOCAL/")
 
 
 async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
