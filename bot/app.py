@@ -63,7 +63,7 @@ from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock, within
 from core.dispatch import Dispatcher
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Scan, scan
 from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
@@ -514,10 +514,19 @@ class Bot:
                 await self.told.adoption.adopt(record.id)
             else:
                 await self.told.adoption.receipt(record)
+            if record.round > 1:
+                await self._earlier_receipts(record)
         self.slack.app.later.run(self.watch.look_at_settled(), "comparing receipts")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
+
+    async def _earlier_receipts(self, record: Clarification) -> None:
+        """Makes the receipt of an earlier round that ended in another process or without a key."""
+        try:
+            await self.told.adoption.receipt(await self.ledger.find(record.id, record.issue_number))
+        except ClarifyError as error:
+            _log.warning("receipt delayed", id=record.id, reason=str(error))
 
     async def _receipts_owed(self, signing: Signing) -> None:
         """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
@@ -783,6 +792,8 @@ class Bot:
         if before is not None or record.needs_something:  # else it was settled before
             for event in lifecycle(before, record, self.base.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
+        if ours and record.is_open and record.asked.earlier and not record.asked.earlier[-1].get("receipt"):
+            self.slack.app.later.run(self._earlier_receipts(record), "receipt of an earlier round")
         for part in self._followers:
             part.record_changed(record)
         self.told.replies.record_changed(record, ours=ours)

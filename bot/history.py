@@ -19,7 +19,8 @@ from bot.errors import StorageUnavailable
 from bot.storage import beside
 from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
-from core.receipts import decided_at, number_of
+from core.receipts import decided_at, jti_of, number_of
+from core.records import unsigned_rounds
 
 _AHEAD = 5  # rounds after a record's own that are looked for
 _LOGGED = "select jti, receipt from decisions where jti in :jtis"
@@ -44,6 +45,8 @@ class Known:
             return False
         if any(f"{record.id}/{later}" in self.receipts for later in _later(number)):
             return True
+        if any(jti_of(then) in self.receipts for _, then in unsigned_rounds(record)):
+            return True
         own = asked.receipt
         if (jti := f"{record.id}/{number}") in self.receipts:
             known = self.receipts[jti]
@@ -60,7 +63,8 @@ def _later(number: int) -> range:
 
 
 def _jtis(records: Iterable[Clarification]) -> list[str]:
-    return [f"{each.id}/{n}" for each in records for n in (number_of(each), *_later(number_of(each)))]
+    found = [f"{each.id}/{n}" for each in records for n in (number_of(each), *_later(number_of(each)))]
+    return found + [jti_of(then) for each in records for _, then in unsigned_rounds(each)]
 
 
 def _kid_of(receipt: str) -> str | None:

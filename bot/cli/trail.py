@@ -17,9 +17,8 @@ from bot.cli.output import to_json
 from bot.delivery.messages import Reminder
 from bot.oncall.pages import Logged
 from bot.views import inert
-from bot.views.wording import past_round
 from core.approvals import approved_by
-from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry
+from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry, rounds_of
 from core.clock import iso
 from core.receipts import deciders_of, risk_of
 from core.records import FORGOTTEN, is_forgotten
@@ -262,12 +261,8 @@ def _numbered(record: Clarification) -> list[tuple[int, Aaep]]:
     questions = _question_places(record)
     return [
         (record.thread[questions[place]].round if place < len(questions) else record.round, asked)
-        for place, asked in enumerate(_rounds(record))
+        for place, asked in enumerate(rounds_of(record))
     ]
-
-
-def _rounds(record: Clarification) -> list[Aaep]:
-    return [*map(past_round, record.asked.earlier), record.asked]
 
 
 def _question_places(record: Clarification) -> list[int]:
@@ -276,13 +271,13 @@ def _question_places(record: Clarification) -> list[int]:
 
 def _questions(record: Clarification) -> dict[int, Aaep]:
     """Returns the facts of each question, by its place in the thread; empty if the numbers do not match."""
-    return dict(zip(_question_places(record), _rounds(record), strict=False))
+    return dict(zip(_question_places(record), rounds_of(record), strict=False))
 
 
 def _answers(record: Clarification) -> dict[int, Aaep]:
     """Returns the facts of each answer, by its place in the thread, found by its time. A resolution may be the answer."""
     found: dict[int, Aaep] = {}
-    for asked in _rounds(record):
+    for asked in rounds_of(record):
         for kind in ("answer", "resolution"):
             places = [
                 place

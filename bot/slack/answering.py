@@ -480,8 +480,14 @@ class Interactions:
         self.later.run(self._follow(request, task), "answer a command")
         return None
 
-    async def press_list(self, press: ListPress, click: Click) -> Told:
+    async def search(self, text: str, click: Click) -> OpenModal:
+        """Search what a person typed on their Home tab."""
+        return OpenModal(await self.commands.window(f"search {text}", click.person))
+
+    async def press_list(self, press: ListPress, click: Click) -> Told | OpenModal:
         """Take a question from a list, or turn a page: the new page replaces the list later."""
+        if press.verb == "page" and click.surface == "modal":
+            return OpenModal(await self.commands.window(press.arg, click.person, press.number))
         if press.verb == "take":
             return await self.commands.take(press.arg, click.person)
         if self.commands.is_change(press.arg):  # not a list, and it would be acknowledged before it is done

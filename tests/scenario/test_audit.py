@@ -37,6 +37,17 @@ def of(kind: str, lines: list[Json]) -> list[Json]:
     return [each for each in lines if each["type"] == kind]
 
 
+async def counted_in_digest(stage: World) -> None:
+    digest = (await command(stage, "digest 24h")).text
+    for words in (
+        "*Approvals*: 1 approved, 1 edited",
+        "*Time to decide*: high risk median 1 hour 31 minutes (1)",
+        f"<@{ONCALL}>: 1 approved, 1 edited",
+        f"<@{ADE}>: 1 answer, median 1 hour 31 minutes; 1 approved",
+    ):
+        assert words in digest, digest
+
+
 async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
     clock = LeapClock()
     async with (
@@ -95,6 +106,7 @@ async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
         )
         assert pages[-1]["event"] == "closed"
 
+        await counted_in_digest(stage)
         table = await run(stage, "export", "--csv", "-o", str(tmp_path / "audit.csv"))
         assert (table.code, table.out, table.err) == (0, "", "")
         text = (tmp_path / "audit.csv").read_text()
