@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from mcp import Client
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ import clarify
 from bot.cli.app import app
 from bot.commands import grammar
 from bot.settings.load import parse_settings
+from bot.signing import pem_of
 from bot.web.health import Readiness
 from bot.workspace.controls import controls
 from bot.workspace.seed import AGENTS, FOLAKE
@@ -39,7 +41,11 @@ BASE = {
     "[slack]": '[slack]\nfallback_channel = "C9"\n',
     "[[routes]]": '[[routes]]\nchannel = "C1"\n',
 }
-OF_A_TEST = {"url": "postgresql://u@127.0.0.1/db", "ical": "webcal://calendar.example.com/basic.ics"}
+OF_A_TEST = {
+    "url": "postgresql://u@127.0.0.1/db",
+    "ical": "webcal://calendar.example.com/basic.ics",
+    "key": pem_of(Ed25519PrivateKey.generate()).decode(),
+}
 SETS_UP = ("Answer…", "View full", "Take", "Reject", "No")  # of a card's buttons: not its first choice
 ENTERED = {"Percent of customers": "5", "Percent": "5", "answer.freetext": "PostgreSQL"}
 AGENT_TO_AGENT = ROOT / "docs/agents/agent-to-agent.md"
