@@ -192,7 +192,7 @@ class Bot:
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.seals.receipts = signing
         if signing is not None:
-            ledger.history = StoredHistory(store.read, signing.known)
+            ledger.history = StoredHistory(store.read, signing.known, signing.load)
         self.base = base = build_base(
             settings,
             store,
