@@ -29,6 +29,7 @@ from bot import home
 from bot.base import build as build_base
 from bot.callbacks import Callbacks
 from bot.decisions.chain import claims_in
+from bot.decisions.keys import is_vouched_for
 from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
@@ -63,7 +64,7 @@ from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock, within
 from core.dispatch import Dispatcher
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Scan, scan
 from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
@@ -192,7 +193,7 @@ class Bot:
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.seals.receipts = signing
         if signing is not None:
-            ledger.history = StoredHistory(store.read, signing.known)
+            ledger.history = StoredHistory(store.read, signing.known, signing.load)
         self.base = base = build_base(
             settings,
             store,
@@ -446,6 +447,7 @@ class Bot:
         yield "delivery", self.shown.delivery.run()
         yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
         yield "ledger watch", self.watch.run()
+        yield "refusals", self.base.router.run()
         yield "slack", self._run_slack()
         yield "replicas", self.replicas.run()
         if self._http is not None:
@@ -516,6 +518,8 @@ class Bot:
 
     async def _lead(self, found: Scan) -> None:
         """Starts the work that only the leader does."""
+        if self.signing is not None:
+            await self._warn_of_another_key(self.signing)
         for name, work in self._work_of_leader():
             self._begin(name, work)
         await self.told.producers.start()
@@ -529,10 +533,19 @@ class Bot:
                 await self.told.adoption.adopt(record.id)
             else:
                 await self.told.adoption.receipt(record)
+            if record.round > 1:
+                await self._earlier_receipts(record)
         self.slack.app.later.run(self.watch.look_at_settled(), "comparing receipts")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
+
+    async def _earlier_receipts(self, record: Clarification) -> None:
+        """Makes the receipt of an earlier round that ended in another process or without a key."""
+        try:
+            await self.told.adoption.receipt(await self.ledger.find(record.id, record.issue_number))
+        except ClarifyError as error:
+            _log.warning("receipt delayed", id=record.id, reason=str(error))
 
     async def _receipts_owed(self, signing: Signing) -> None:
         """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
@@ -542,6 +555,7 @@ class Bot:
             await self.base.clock.sleep(_KEY_RETRY)
         note = partial(signing.note, self.store, self.base.clock.now())
         await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
+        await self._warn_of_another_key(signing)
         try:
             async with aclosing(self.ledger.every(archived=False)) as every:
                 async for contents in every:
@@ -552,6 +566,15 @@ class Bot:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
         await until_stored(partial(settled, self.store), self.base.clock, _log, "receipts delayed")
+
+    async def _warn_of_another_key(self, signing: Signing) -> None:
+        """Tells the fallback channel if the signing key is one that the key before did not announce."""
+        if signing.kid is None:
+            return
+        look = partial(is_vouched_for, self.store, signing)
+        if not await until_stored(look, self.base.clock, _log, "reading the log later"):
+            _log.warning("another key signs now, which the one before did not announce", kid=signing.kid)
+            await self.told.adoption.notify(partial(self.told.notices.another_key, signing.kid))
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of the leader."""
@@ -616,6 +639,7 @@ class Bot:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.base.router.write_refusals()
         await self.oncall.page_actions.close()
         await self.agent_status.settle()
         self.agent_status.close()
@@ -789,6 +813,8 @@ class Bot:
         if before is not None or record.needs_something:  # else it was settled before
             for event in lifecycle(before, record, self.base.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
+        if ours and record.is_open and record.asked.earlier and not record.asked.earlier[-1].get("receipt"):
+            self.slack.app.later.run(self._earlier_receipts(record), "receipt of an earlier round")
         for part in self._followers:
             part.record_changed(record)
         self.told.replies.record_changed(record, ours=ours)

@@ -15,8 +15,8 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,6 +98,11 @@ def read_key(text: str | bytes) -> Ed25519PrivateKey:
     return key
 
 
+def pem_of(key: Ed25519PrivateKey) -> bytes:
+    """Returns the key as a PKCS#8 PEM."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
 def jwk_of(key: Ed25519PublicKey) -> Jwk:
     """Returns a public key as a JWK (RFC 8037). `kid`: its thumbprint (RFC 7638)."""
     x = _base64url(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
@@ -149,10 +154,16 @@ class KeyPlace:
             raise ValueError(f"cannot be read: {error.strerror or error}") from None
 
     def _create(self) -> None:
-        """Makes the file, readable by the bot's user only. Atomic: of several processes the first one wins."""
-        if os.path.lexists(self.file):
-            return
-        pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        """Makes the file. Atomic: of several processes the first one wins."""
+        if not os.path.lexists(self.file):
+            with self.drafted(pem_of(Ed25519PrivateKey.generate())) as draft, suppress(FileExistsError):
+                os.link(draft, self.file)
+
+    @contextmanager
+    def drafted(self, pem: bytes) -> Iterator[Path]:
+        """Yields a new file with a key beside the key file, readable by the bot's user only. Deletes it afterwards, unless it
+        has taken the key file's place.
+        """
         draft = self.file.with_name(f"{KEY_FILE}.{os.getpid()}.{secrets.token_hex(8)}")
         try:
             handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -160,8 +171,7 @@ class KeyPlace:
                 file.write(pem)
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(FileExistsError):
-                os.link(draft, self.file)
+            yield draft
         finally:
             draft.unlink(missing_ok=True)
 
@@ -248,6 +258,7 @@ class Signing(PublicKeys):
         self.since = since
         self.trouble: str | None = None
         self.owes_some = False
+        self.is_another = False  # whether another key signed before, and this one never
         self._key: Ed25519PrivateKey | None = None
         self._kid = ""
         self._guard = threading.Lock()
@@ -302,6 +313,7 @@ class Signing(PublicKeys):
                 return False
             public = key.public_key()
             jwk = jwk_of(public)
+            self.is_another = bool(self.known) and jwk["kid"] not in self.known
             self.known.setdefault(jwk["kid"], KnownKey(jwk, datetime.now(UTC)))
             self._kid, self._key, self.trouble = jwk["kid"], key, None
             return True

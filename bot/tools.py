@@ -38,7 +38,9 @@ _PROGRESS = (1.0, 5.0)
 _INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. Answers \
 can take minutes or hours. If a call returns status "waiting", the question was asked: call wait_for_answer with its id. \
 Do not ask again. Only status "answered" is an answer. Silence is not approval."""
-Carry = Callable[[str, dict[str, Any], ServerRequestContext[Any, Any]], Awaitable[CallToolResult]]
+Carry = Callable[
+    [str, dict[str, Any], ServerRequestContext[Any, Any]], Awaitable[CallToolResult | dict[str, Any]]
+]
 """Runs a tool, given its name, its arguments, and the request that called it."""
 
 
@@ -290,7 +292,7 @@ def make_server(carry: Carry) -> Server[Any]:
 
     async def called(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
-    ) -> CallToolResult:
+    ) -> Any:  # a tool's result, or a task
         if params.name not in _NAMES:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         progress = asyncio.ensure_future(_progress(context))
@@ -348,7 +350,7 @@ def error_result(problem: Mapping[str, Any]) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=str(problem["message"]))], is_error=True)
 
 
-def wait_in(arguments: dict[str, Any]) -> int:
+def wait_in(arguments: dict[str, Any], default: int = DEFAULT_WAIT) -> int:
     """Removes `wait` from a call's arguments and returns it.
 
     Raises:
@@ -356,7 +358,7 @@ def wait_in(arguments: dict[str, Any]) -> int:
     """
     wait = arguments.pop("wait", None)
     if wait is None:
-        return DEFAULT_WAIT
+        return default
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST_WAIT:
         raise ValueError(f"`wait` must be a number of seconds from 0 to {LONGEST_WAIT}.")
     return int(wait)

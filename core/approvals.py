@@ -30,11 +30,13 @@ from core.clarification import (
     Decider,
     Edit,
     FourEyes,
+    Refusal,
     answered,
     renewed,
 )
 from core.errors import (
     AnswerRejected,
+    ClarifyError,
     ConsentRefused,
     CountsOnce,
     NoRequester,
@@ -48,6 +50,8 @@ from core.records import with_whole_numbers
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 MOST_APPROVALS = 5
+MOST_REFUSALS = 50  # of a round that are told apart
+OTHERS = "others"
 LEAST_REASON = 10  # characters of a reason, without what surrounds it
 Reason = Literal["never", "high", "always"]
 ARGUMENTS_LIMIT = 262_144  # bytes of JSON
@@ -204,6 +208,34 @@ def approved_by(asked: Aaep) -> list[str]:
     if asked.is_consent:
         return [*before, asked.decided_by]
     return [each for each in before if each != asked.decided_by]
+
+
+def why_refused(error: ClarifyError, decider: Decider) -> str | None:
+    """Returns why this person may not decide as they tried to, as `Refusal` keeps it; None: they may, or not that way."""
+    match error:
+        case OwnRequest():
+            return "own request"
+        case NoRequester():
+            return "no requester"
+        case ConsentRefused() if decider.surface != "slack":
+            return "not in Slack"
+    return None
+
+
+def with_refusal(refusals: tuple[Refusal, ...], attempt: Refusal) -> tuple[Refusal, ...]:
+    """Adds an attempt: the same person, way and reason are counted, and so are all others beyond `MOST_REFUSALS`."""
+    for place, each in enumerate(refusals):
+        if each.subject == attempt.subject:
+            seen = {
+                "times": each.times + attempt.times,
+                "first": min(each.first, attempt.first),
+                "last": max(each.last, attempt.last),
+            }
+            return (*refusals[:place], each.model_copy(update=seen), *refusals[place + 1 :])
+    if len(refusals) < MOST_REFUSALS or attempt.by == OTHERS:
+        return (*refusals, attempt)
+    gone = {"by": OTHERS, "user": None, "team": None, "surface": OTHERS, "why": OTHERS, "response": None}
+    return with_refusal(refusals, attempt.model_copy(update=gone))
 
 
 def trouble_with(arguments: Any, *, exact: bool = True) -> str | None:

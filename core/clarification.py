@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
@@ -164,6 +165,28 @@ class Edit(Record):
     lapsed: tuple[Approval, ...] = ()
 
 
+class Refusal(Record):
+    """An attempt to decide by someone who may not, or several with the same reason. `why`: a code, such as "not listed"
+    (`bot.people.access.Reason`) or "own request"; `response`: "accept" or "reject", if known; `first`, `last`: when;
+    `times`: how often.
+    """
+
+    team: str | None = None
+    user: str | None = None
+    by: str
+    surface: str
+    why: str
+    response: str | None = None
+    first: Moment
+    last: Moment
+    times: Count = 1
+
+    @property
+    def subject(self) -> tuple[str | None, ...]:
+        """What is the same for attempts that are counted together."""
+        return self.user or self.by, self.surface, self.why, self.response
+
+
 class Requester(Record):
     """The person whom an agent works for: a Slack user id or an e-mail address. `pinned`: the configuration says so;
     otherwise the agent claims it.
@@ -209,8 +232,8 @@ class Aaep(Record):
     last of them; `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
     `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
-    it must be pinned or may be claimed. See `core.approvals`. `receipt`: of the round, once it has ended; see
-    `core.receipts`.
+    it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not; not sealed, since they change
+    nothing. See `core.approvals`. `receipt`: of the round, once it has ended; see `core.receipts`.
     """
 
     producer: str | None = None
@@ -271,6 +294,7 @@ class Aaep(Record):
     reason_wanted: bool | None = None
     requested_by: Requester | None = None
     four_eyes: FourEyes | None = None
+    refusals: tuple[Refusal, ...] | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -652,6 +676,19 @@ def one_line(text: str, most: int | None = None) -> str:
 def agent_key(agent: str) -> str:
     """Returns a key that is the same for all spellings of an agent's name."""
     return one_line(agent).casefold()
+
+
+def past_round(fields: Mapping[str, Any]) -> Aaep:
+    """Reads an earlier round; an empty one if another program broke it."""
+    try:
+        return Aaep.model_validate(fields)
+    except ValidationError:
+        return Aaep(kinds=())
+
+
+def rounds_of(record: Clarification) -> list[Aaep]:
+    """Returns the facts of each round that was asked through the bot, oldest first."""
+    return [*map(past_round, record.asked.earlier), record.asked]
 
 
 def parse_id(text: str) -> tuple[int, int]:

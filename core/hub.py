@@ -179,6 +179,8 @@ class Hub:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self.owns_ledger:
+            await self.router.write_refusals()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:

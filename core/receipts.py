@@ -36,14 +36,14 @@ _KINDS: Mapping[Kind, str] = {
     "confirmation": "approval",
 }
 # What is wrong with a receipt: there is none; it has no good signature; we do not know its key; it is of another question or
-# round; the record says something else; the log has another one.
-Problem = Literal["missing", "signature", "key", "another", "record", "log"]
+# round; the record says something else; the log has another one; the log has one, the record has none.
+Problem = Literal["missing", "signature", "key", "another", "record", "log", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What checking the receipt of a round found. `problem`: None if its signature is good and the record says the same.
-    `claims`: empty unless the signature is good.
+    `claims`: what was signed, of `log` and `removed` what the log has; empty unless the signature is good.
     """
 
     problem: Problem | None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal, TypeVar
 
 from core.answers import hint
-from core.approvals import accepted, check_seen
+from core.approvals import accepted, check_seen, why_refused, with_refusal
 from core.clarification import (
     DONE,
     US,
@@ -21,6 +24,7 @@ from core.clarification import (
     Holder,
     MaxRoundsExceeded,
     NotAnswered,
+    Refusal,
     ReplyState,
     Superseded,
     Why,
@@ -44,7 +48,15 @@ from core.clarification import (
     taken_over,
 )
 from core.clock import Clock
-from core.errors import AnswerRejected, BadInput, ConsentRefused, LedgerUnwritable, TooLong
+from core.errors import (
+    AnswerRejected,
+    BadInput,
+    ClarifyError,
+    ConsentRefused,
+    LedgerUnwritable,
+    LockTimeout,
+    TooLong,
+)
 from core.escalation import escalation_words
 from core.ledger import LOCK_TIMEOUT, Ledger
 from core.matching import (
@@ -64,9 +76,11 @@ from core.matching import (
     tampered,
 )
 from core.monitor import DueCall, due_call
-from core.records import Book, is_unsettled
+from core.records import Book, is_forgotten, is_unsettled
 
+_log = logging.getLogger("clarify.router")
 _T = TypeVar("_T")
+_RETRY = 5.0  # seconds
 Changed = Callable[[Clarification], None]
 BODY_LIMIT = 2000  # characters of what agents say to each other
 _Change = Callable[[Clarification], Clarification]
@@ -111,6 +125,9 @@ class Router:
         self._patience = patience
         self._may_be_answered = may_be_answered
         self._shown_whole = shown_whole
+        # By id and round; bounded like the records themselves.
+        self._refused: dict[tuple[str, int], tuple[Refusal, ...]] = {}
+        self._has_refused, self._writing = asyncio.Event(), asyncio.Lock()
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Records a question. Idempotent by producer, session, reply token and text.
@@ -187,8 +204,11 @@ class Router:
             NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, NotSeen, TooLong: see `core.errors`.
             AlreadyAnswered, Closed, Superseded, ArgumentsChanged: with the current record.
         """
+        seen: Clarification | None = None
 
         def change(record: Clarification) -> Clarification:
+            nonlocal seen
+            seen = record
             if round is not None and round < record.round and record.is_open:
                 raise Superseded(record)
             check_open(record)
@@ -201,7 +221,63 @@ class Router:
                 return accepted(record, answer, decider, at)
             return answered(record, answer, decider, at)
 
-        return await self._change_record(clarification_id, change, at)
+        try:
+            return await self._change_record(clarification_id, change, at)
+        except ClarifyError as error:
+            if seen is not None and (why := why_refused(error, decider)) is not None:
+                self.note_refusal(seen, decider, why, "accept")
+            raise
+
+    def note_refusal(
+        self, record: Clarification, decider: Decider, why: str, response: str | None = None
+    ) -> None:
+        """Notes that somebody tried to decide about an action and may not. Written by `write_refusals`, later, so that they
+        are told at once. `response`: what they tried, if known.
+        """
+        if not (record.is_open and record.asked.is_confirmation):
+            return
+        now = self._clock.now()
+        attempt = Refusal(
+            team=decider.team,
+            user=decider.user,
+            by=decider.decided_by,
+            surface=decider.surface,
+            why=why,
+            response=response,
+            first=now,
+            last=now,
+        )
+        of = record.id, record.round
+        self._refused[of] = with_refusal(self._refused.get(of, ()), attempt)
+        self._has_refused.set()
+
+    async def run(self) -> None:
+        """Writes refusals as they come; runs until cancelled."""
+        while True:
+            await self._has_refused.wait()
+            # Not cancelled in the middle: it would be unknown what is written.
+            if not await asyncio.shield(self.write_refusals()):
+                await self._clock.sleep(_RETRY)
+                self._has_refused.set()
+
+    async def write_refusals(self) -> bool:
+        """Writes the refusals that were noted; returns False if some could not be written now. Whatever happened to the
+        question meanwhile, they were refused; only a forgotten one, or its next round, gets none.
+        """
+        async with self._writing:
+            self._has_refused.clear()
+            for of in list(self._refused):
+                attempts = self._refused.pop(of)
+                try:
+                    await self._decide(of[0], partial(_put_refusals, of[1], attempts))
+                except (LockTimeout, LedgerUnwritable) as error:
+                    _log.warning("%s: refusals not recorded yet, will retry: %s", of[0], error)
+                    for each in self._refused.get(of, ()):
+                        attempts = with_refusal(attempts, each)
+                    self._refused[of] = attempts
+                except ClarifyError as error:
+                    _log.error("%s: refusals not recorded: %s", of[0], error)
+            return not self._refused
 
     async def apply_due(self, clarification_id: str) -> DueCall | Literal["held"] | None:
         """Reminds, escalates or expires a clarification if that is due. Returns what it did, or None; "held": it would
@@ -521,6 +597,15 @@ class Router:
 
         # `report` runs even if the caller is cancelled: what is written must be shown.
         return await self._ledger.transact(issue, run, self._patience, report)
+
+
+def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record: Clarification) -> None:
+    if record.round != number or record.aaep is None or is_forgotten(record):
+        return
+    refusals = record.asked.refusals or ()
+    for each in attempts:
+        refusals = with_refusal(refusals, each)
+    book.put(renewed(record, aaep=record.asked.model_copy(update={"refusals": refusals})))
 
 
 def check_follow_up(record: Clarification, ask: Ask) -> None:

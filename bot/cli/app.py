@@ -77,6 +77,10 @@ RoleOption = Annotated[
 ]
 
 
+class KeyAction(StrEnum):
+    rotate = "rotate"
+
+
 class StatusName(StrEnum):
     """`core.clarification.Status` as an enum, since typer does not support literals in lists."""
 
@@ -229,6 +233,14 @@ def check(config: ConfigOption = None) -> None:
 
 @app.command(rich_help_panel=_KEPT)
 def keys(
+    action: Annotated[
+        KeyAction | None,
+        typer.Argument(
+            metavar="[rotate]",
+            help="Make the next key instead, announced in the log by the old one. It takes the key file's place, or, with "
+            "`key_env`, is printed for you to put there. The bot signs with it once you restart it.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     json: JsonOption = False,  # noqa: FBT002 - typer's
 ) -> None:
@@ -236,7 +248,10 @@ def keys(
     from bot.cli import running, trust
 
     with running.trouble_told(json=json) as out:
-        trust.list_keys(out, config)
+        if action is None:
+            trust.list_keys(out, config)
+        else:
+            trust.rotate_key(out, config)
 
 
 @app.command(rich_help_panel=_KEPT)

@@ -96,7 +96,11 @@ async def answer(
     record, version = await one(shell, name), None
     if _is_consent(record, said):
         check_reason(record.asked, _reads(said)(record).rationale)
-        _ask_back(shell, record, decider, yes=yes)
+        try:
+            _ask_back(shell, record, decider, yes=yes)
+        except ConsentRefused:
+            shell.router.note_refusal(record, decider, "not in Slack", "accept")
+            raise
         # Pins the round and the arguments that the person read: a newer round may be another action.
         seen, version = record.round if seen is None else seen, version_of(record.asked)
     after = await shell.router.answer(

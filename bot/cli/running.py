@@ -112,7 +112,8 @@ class Shell:
         return is_led(url)
 
     async def settle(self) -> None:
-        """Update the agent-status file, unless a running bot does."""
+        """Record who was refused, and update the agent-status file, unless a running bot does."""
+        await self.router.write_refusals()
         if self.store is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 

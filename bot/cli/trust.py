@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
 from bot.cli.output import Cell, Column, Output, Table
@@ -19,18 +22,19 @@ from bot.cli.records import exact
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.decisions.chain import claims_in
+from bot.decisions.keys import NotStartedYet, announce
 from bot.errors import StorageError
 from bot.http import NETWORK, HttpClient, words
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings, is_loopback
-from bot.signing import KeyPlace, KnownKey, jwk_of, stored_keys
-from bot.storage.outside import reading
+from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
+from bot.storage.outside import changed, reading
 from bot.storage.tx import Tx
 from bot.views import inert
 from core.clock import iso, span_of
 from core.errors import BadInput, NotFound
-from core.files import reason
+from core.files import reason, sync
 
 _PATIENCE = 10.0  # seconds for the keys of a URL
 _COLUMNS = (Column("Key", whole=True), Column("Since", whole=True), Column("Private key"))
@@ -75,6 +79,57 @@ def list_keys(out: Output, config: Path | None) -> None:
     out.show({"keys": rows}, Table(_COLUMNS, cells, empty="The first start of the bot makes a key."))
     if trouble is not None and (known or place.variable is not None or place.file.exists()):
         out.note(f"clarify: {trouble}")
+
+
+def rotate_key(out: Output, config: Path | None) -> None:
+    """Make the next signing key, and have the old one announce it in the log. It takes the key file's place; for a variable
+    it is printed.
+
+    Raises:
+        BadInput: the old key cannot be read, no bot has started with it, or the new one cannot be written. StorageUnavailable:
+            nothing was changed.
+    """
+    settings = load_shell_settings(config, read_environment())
+    place, now, key = KeyPlace.of(settings), datetime.now(UTC), Ed25519PrivateKey.generate()
+    try:
+        place.read()
+    except ValueError as error:
+        lost = "" if place.variable else " If it is lost, the next start makes a new one."
+        raise BadInput(f"The signing key {place} {error}, so it cannot announce another one.{lost}") from None
+    old, jwk, pem = Signing(place, "", now), jwk_of(key.public_key()), pem_of(key)
+    old.load()
+    try:
+        with nullcontext() if place.variable else place.drafted(pem) as draft:
+            work = partial(announce, signing=old, jwk=jwk, now=now)
+            changed(settings.storage.path, _url(settings), work)
+            if draft is not None:
+                draft.replace(place.file)
+                sync(place.file.parent)
+    except NotStartedYet as error:
+        raise BadInput(str(error)) from None
+    except OSError as error:
+        raise BadInput(f"{place}: {reason(error)}. The old key stays.") from None
+    told = {"kid": jwk["kid"], "was": old.kid, "where": str(place)}
+    if draft is None:
+        out.show(told | {"pem": pem.decode()}, pem.decode().rstrip())
+        out.note(f"clarify: Put this key into {place}, and restart the bot: {jwk['kid']}")
+    else:
+        out.show(told, f"The next key is in {place}: {jwk['kid']}")
+        out.note("clarify: Restart the bot to sign with it.")
+
+
+def _url(settings: ShellSettings) -> str | None:
+    """Returns PostgreSQL's address, or None for SQLite.
+
+    Raises:
+        BadInput: its variable is not set.
+    """
+    variable = settings.storage.url_env
+    if variable is None:
+        return None
+    if variable not in settings.by_variable:
+        raise BadInput(f"storage.url_env: {variable} is not set in the environment.")
+    return settings.by_variable[variable].get_secret_value()
 
 
 def verify(out: Output, receipt: str, jwks: str | None, wanted: Wanted, config: Path | None) -> int:
@@ -373,11 +428,7 @@ def _storage(settings: ShellSettings) -> Iterator[Tx | None]:
     Raises:
         BadInput: its address is not set. StorageUnavailable: it cannot be read.
     """
-    variable, secrets = settings.storage.url_env, settings.by_variable
-    if variable is not None and variable not in secrets:
-        raise BadInput(f"storage.url_env: {variable} is not set in the environment.")
-    url = None if variable is None else secrets[variable].get_secret_value()
-    with reading(settings.storage.path, url) as tx:
+    with reading(settings.storage.path, _url(settings)) as tx:
         yield tx
 
 

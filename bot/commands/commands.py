@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from bot.commands import grammar
@@ -24,9 +25,10 @@ from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
-from bot.views.lists import choice_of, said
+from bot.views.lists import choice_of, said, search_modal
 from bot.views.reaction import Tell, Told, explained
 from bot.views.render import Renderer
+from core import answers
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition
@@ -69,6 +71,15 @@ class Commands:
         named = command.id if isinstance(command, One | Change) and command.id else "of that id"
         return await self._answered(self._done(command, person, place, page), named)
 
+    async def window(self, text: str, person: Person, page: int = 1) -> dict[str, Any]:
+        """Returns a window with a page of what a search (`search …`) found, or why there is nothing."""
+        command = grammar.parse(text)
+        if not isinstance(command, Past):
+            draft = said(command.text if isinstance(command, Hint) else phrases.UNREADABLE_PRESS, live=False)
+        else:
+            draft, _ = await self._drafted(self.past.show(command, person, page), "of that id")
+        return self.renderer.view(search_modal(draft))
+
     async def take(self, clarification_id: str, person: Person) -> Told:
         """Claim a clarification for a person who clicked Take in a list."""
         return await self._answered(self.changes.take(clarification_id, person), clarification_id)
@@ -97,6 +108,12 @@ class Commands:
 
     async def _answered(self, work: Awaitable[Draft], clarification_id: str) -> Told:
         """Returns the command's reply, or why it failed."""
+        answer, told = await self._drafted(work, clarification_id)
+        message = self.renderer.message(answer)
+        return replace(told, text=message.text, blocks=message.blocks)
+
+    async def _drafted(self, work: Awaitable[Draft], clarification_id: str) -> tuple[Draft, Told]:
+        """Returns the command's reply or why it failed, and what kind of answer that is."""
         told: Told = Tell()
         try:
             answer = await work
@@ -109,8 +126,7 @@ class Commands:
                 self.refresh(error.record.id)
             told = explained(error, clarification_id)
             answer = said(told.text)
-        message = self.renderer.message(answer)
-        return replace(told, text=message.text, blocks=message.blocks)
+        return answer, told
 
 
 @dataclass(kw_only=True, eq=False)
@@ -154,6 +170,10 @@ class ChangeCommands:
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self.access.refusal(person, record)) is not None:
+            if command.verb in {"answer", "resolve"}:
+                by = self.access.control.refused(person)
+                tried = _decision_in(record, self.to_plain(command.words))
+                self.hub.router.note_refusal(record, by, refusal.reason, tried)
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         await self.hear(record.id, person.deadline)
         by = await self.access.control.decider_of(person, record)
@@ -333,6 +353,14 @@ class OnCallTurns:
         )
         meant = f"Did you mean “{self._known(near[0])}”?" if near else f"Policies: {', '.join(self._names)}."
         return f"Unknown on-call policy “{inert.clip(policy, 40)}”. {meant}"
+
+
+def _decision_in(record: Clarification, text: str) -> str | None:
+    """Returns the decision about an action that a text gives, if it gives one."""
+    try:
+        return str(answers.from_text(record.asked, text).response)
+    except AnswerRejected:
+        return None
 
 
 def _span(swap: Override) -> str:

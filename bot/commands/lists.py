@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bot.commands.grammar import Board, List, Past
 from bot.decisions.search import DecisionSearch
 from bot.delivery.messages import Permalinks
-from bot.errors import SlackError
+from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
@@ -38,7 +38,7 @@ from bot.views.lists import (
 )
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification, parse_id
-from core.clock import Clock, spoken
+from core.clock import Clock
 from core.errors import NotFound
 from core.index import Index, as_read
 from core.ledger import Ledger
@@ -55,9 +55,10 @@ _NOTHING = {
     "ready": "The queue is empty: no session is running.",
 }
 _SEARCHED = (
-    "I looked through the questions, answers, comments and agents' names of decisions{since}, in the channels that you are in "
-    "and in your direct messages."
+    "I looked through the questions, answers, comments and agents' names of decisions, in the channels that you are in and in "
+    "your direct messages."
 )
+_UNREADABLE = "The decisions can't be read right now. Please try again in a moment."
 _CHANNELS_UNKNOWN = (
     "Slack did not say which channels you are in, so nothing is shown. Please try again in a moment."
 )
@@ -290,11 +291,7 @@ class PastDecisions:
     to_plain: Callable[[str], str]
 
     async def show(self, command: Past, person: Person, page: int = 1) -> Draft:
-        """Returns a page of it, or that nothing was found or Slack did not say what the person may see.
-
-        Raises:
-            StorageUnavailable: the decisions cannot be read now.
-        """
+        """Returns a page of it, or why there is none."""
         search = command.search
         search = search._replace(
             words=tuple(map(self.to_plain, search.words)), agent=self.to_plain(search.agent)
@@ -304,10 +301,12 @@ class PastDecisions:
         except SlackError as error:
             _log.warning("decisions not searched: %s", error)
             return said(_CHANNELS_UNKNOWN)
+        except StorageUnavailable as error:
+            _log.warning("decisions not searched: %s", error)
+            return said(_UNREADABLE)
         words = self.to_plain(command.text)
         if not found.items:
-            since = f" of the last {spoken(search.span)}" if search.span else ""
-            return said(f"Nothing found for “{words}”. {_SEARCHED.format(since=since)}", live=False)
+            return said(f"Nothing found for “{words}”. {_SEARCHED}", live=False)
         links = await asyncio.gather(*(self._link(each) for each in found.items))
         rows = [decision_row(each, link) for each, link in zip(found.items, links, strict=True)]
         return decisions(f"Decisions: {words}", found.of(rows), query=command.query)

@@ -12,9 +12,9 @@ from bot.storage.store import Store
 from bot.views.verify import Proof
 from core.clarification import Clarification
 from core.ledger import Ledger
-from core.receipts import Checked, at_round, jti_of
+from core.receipts import Checked, Problem, at_round, jti_of
 
-ENTRY = "select seq, entry, (select max(seq) from decisions) as last from decisions where jti = :jti"
+ENTRY = "select seq, entry, receipt, (select max(seq) from decisions) as last from decisions where jti = :jti"
 
 
 async def prove(
@@ -34,11 +34,22 @@ async def prove(
         row, is_place_known = await store.read_one(ENTRY, jti=jti_of(ended)), True
     except StorageUnavailable:
         row, is_place_known = None, False
-    if checked.problem is None and row is not None and not _names(row["entry"], receipt or ""):
-        checked = replace(checked, problem="log")
+    if row is not None and checked.problem in {None, "missing"} and not _names(row["entry"], receipt or ""):
+        checked = _of_the_log(signing, ended, row["receipt"])
     if checked.problem is None and ended is record and await ledger.is_tampered(record):
         checked = replace(checked, problem="record")
     return Proof(checked, (row["seq"], row["last"]) if row is not None else None, is_place_known)
+
+
+def _of_the_log(signing: Signing | None, ended: Clarification, logged: str | None) -> Checked:
+    """Returns what is wrong with a record that lacks the receipt in the log, and what that receipt says."""
+    if ended.asked.receipt is None and logged is None:
+        return Checked("missing")  # it was forgotten
+    problem: Problem = "removed" if ended.asked.receipt is None else "log"
+    if signing is None or logged is None:
+        return Checked(problem)
+    there = ended.model_copy(update={"aaep": ended.asked.model_copy(update={"receipt": logged})})
+    return replace(signing.check(there), problem=problem)
 
 
 def _names(entry: str, receipt: str) -> bool:

@@ -23,12 +23,12 @@ from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
 from bot.storage import outside
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
+from bot.views.codec import LONGEST_SEARCH
 from core.clock import Clock, span_of
 from core.errors import BadInput
 from core.lists import DecidedBy, Page, PastDecision
 
 PAGE = 8
-LONGEST = 130  # characters of a search: the buttons that turn its pages carry it
 _AT_ONCE = 2
 _LONGEST_SPAN = timedelta(days=36_600)
 _PATIENCE = 5.0  # seconds
@@ -98,8 +98,8 @@ def search_of(text: str) -> Search:
     Raises:
         BadInput: says what was expected.
     """
-    if len(text) > LONGEST:
-        raise BadInput(f"That's too long: at most {LONGEST} characters.")
+    if len(text) > LONGEST_SEARCH:
+        raise BadInput(f"That's too long: at most {LONGEST_SEARCH} characters.")
     found = parsed(tokens_of(text))
     (by,) = found.by or ("",)
     if match := _MENTION.fullmatch(by):

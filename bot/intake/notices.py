@@ -28,6 +28,7 @@ from bot.views.locale import hinted
 from bot.views.notices import (
     ToolLine,
     agent_of,
+    another_key_notice,
     checkpoint_notice,
     consent_notice,
     deleted_notice,
@@ -182,6 +183,18 @@ class Notices:
                 kind="notice",
                 target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
                 body=content(self.renderer, key_notice(trouble), needed=True),
+                wanted="notice",
+            )
+        )
+
+    async def another_key(self, kid: str) -> None:
+        """Posts to the fallback channel that another key signs, which the key before did not announce."""
+        await self.delivery.notify(
+            Fresh(
+                key=f"notice:another-key:{kid}",
+                kind="notice",
+                target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
+                body=content(self.renderer, another_key_notice(kid), needed=True),
                 wanted="notice",
             )
         )

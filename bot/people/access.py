@@ -65,10 +65,11 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a person may not answer, and who may (as configured)."""
+    """Why a person may not answer, and who may (as configured). `reason`: the same as `why`, for the record."""
 
     why: str
     answerers: Sequence[str]
+    reason: Reason = "not listed"
 
 
 def lookup_deadline() -> float:
@@ -243,6 +244,11 @@ class AccessControl:
         # An address without an account is compared with the person's own, if Slack shows it.
         return None if not theirs.id and mine.email is None else False
 
+    def refused(self, person: Person) -> Decider:
+        """Returns the decider of an attempt that was refused; asks Slack nothing."""
+        named = self.settings.identities.get(person.user)
+        return Decider(named or f"user:slack/{person.team}/{person.user}", "slack", person.team, person.user)
+
     async def decider(self, person: Person, *, several: bool = False) -> Decider:
         """Returns the decider of an answer given in Slack. If `several` people must approve, Slack must identify each."""
         profile = await self._profile(person) if several else None
@@ -303,13 +309,13 @@ class AccessControl:
     async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> Refusal | None:
         """Checks cached facts, then fresh ones before it refuses."""
         if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
-            return Refusal(_WHY["asked of another"], route.mentioned)
+            return Refusal(_WHY["asked of another"], route.mentioned, "asked of another")
         if person.user in route.answerer_users:
             return None
         if await self._decide(person, route, channel, fresh=False) is None:
             return None
         reason = await self._decide(person, route, channel, fresh=True)
-        return None if reason is None else Refusal(_WHY[reason], route.answerers)
+        return None if reason is None else Refusal(_WHY[reason], route.answerers, reason)
 
     async def _decide(
         self, person: Person, route: RouteSettings, channel: str, *, fresh: bool

@@ -10,8 +10,8 @@ import hashlib
 import json
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -652,10 +652,40 @@ class Questions:
             self.inbox.announce(stored)
         return place
 
+    async def changes(
+        self, ids: Collection[str], producer: str, *ends: Callable[[], Awaitable[Any]]
+    ) -> AsyncGenerator[Clarification]:
+        """Yields each of these questions, as it then is, whenever it changes; at first those that are no longer open. Ends
+        when one of `ends` is done.
+
+        Raises:
+            NotFound, Forgotten, Tampered: see `find`.
+        """
+        changed = asyncio.Event()
+        waits = [asyncio.ensure_future(each()) for each in ends]
+        try:
+            with ExitStack() as stack:
+                waiters = {name: stack.enter_context(self._woken(name, changed)) for name in ids}
+                for name in ids:
+                    if not (record := await self.find(name, producer)).is_open:
+                        yield record
+                while not any(each.done() for each in waits):
+                    await _until_first(changed, waits)
+                    for name, waiter in waiters.items():
+                        if waiter.record is not None:
+                            waiter.record = None
+                            yield await self.find(name, producer)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
     @contextmanager
-    def _woken(self, name: str) -> Iterator[_Waiter]:
-        """Yields a waiter for the changes of a clarification, named by its id or its token."""
-        waiter = _Waiter()
+    def _woken(self, name: str, changed: asyncio.Event | None = None) -> Iterator[_Waiter]:
+        """Yields a waiter for the changes of a clarification, named by its id or its token. `changed`: to set; several waiters
+        may share one.
+        """
+        waiter = _Waiter(changed or asyncio.Event())
         self._waiting[name].add(waiter)
         try:
             yield waiter

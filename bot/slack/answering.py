@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,7 +43,7 @@ from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell,
 from bot.views.render import Renderer
 from bot.views.verify import Proof, verify_view
 from core import answers
-from core.approvals import check_four_eyes, check_seen
+from core.approvals import check_four_eyes, check_seen, why_refused
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
@@ -167,7 +168,7 @@ class Answering:
         """
         # The index knows who may answer an open question; no ledger read is needed.
         seen = self.index.get(clarification_id) or await self.find(clarification_id)
-        if (refused := await self.refusal(seen, person, place)) is not None:
+        if (refused := await self.refusal(seen, person, place, partial(_tried, read, seen))) is not None:
             return refused
         decider = await self.access.decider_of(person, seen)
         record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
@@ -205,8 +206,15 @@ class Answering:
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
         return Tell(asked.text, blocks=asked.blocks), text_id
 
-    async def refusal(self, seen: Clarification, person: Person, place: Place) -> Tell | None:
-        """Returns why this person may not answer, or None if they may.
+    async def refusal(
+        self,
+        seen: Clarification,
+        person: Person,
+        place: Place,
+        tried: Callable[[], str | None] | None = None,
+    ) -> Tell | None:
+        """Returns why this person may not answer, or None if they may. `tried`: returns the decision that they tried to
+        give, if known; None: they did not try.
 
         Raises:
             SlackError: Slack could not tell who they are.
@@ -217,6 +225,8 @@ class Answering:
         _answers_log.warning(
             "refused a click: %s, team %s, user %s: %s", seen.id, person.team, person.user, refusal.why
         )
+        if tried is not None:
+            self.router.note_refusal(seen, self.access.refused(person), refusal.reason, tried())
         return Tell(phrases.not_allowed(refusal.why, refusal.answerers))
 
     def notice(self, phrase: str) -> View:
@@ -300,7 +310,8 @@ class Answering:
     async def _open(self, press: Press, person: Person, place: Place) -> Reaction:
         """Returns the modal to answer a question, or to read a whole action and accept it."""
         record = await self.find(press.clarification)
-        if (refused := await self.refusal(record, person, place)) is not None:
+        tried = "accept" if press.verb == "review" else None
+        if (refused := await self.refusal(record, person, place, lambda: tried)) is not None:
             return refused
         if not record.is_open:
             return Tell(phrases.closed(record))
@@ -309,7 +320,13 @@ class Answering:
         if press.verb == "answer":
             return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         check_seen(record, press.version)  # every page must show the same arguments
-        check_four_eyes(record, await self.access.decider_of(person, record))
+        decider = await self.access.decider_of(person, record)
+        try:
+            check_four_eyes(record, decider)
+        except ClarifyError as error:
+            if (why := why_refused(error, decider)) is not None:
+                self.router.note_refusal(record, decider, why, tried)
+            raise
         return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
 
     def _whole(self, record: Clarification, press: Press) -> View:
@@ -333,6 +350,24 @@ class Answering:
             NotFound, BadInput: no clarification has that id.
         """
         return await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+
+
+def _tried(read: Read, seen: Clarification) -> str | None:
+    """Returns the decision about an action that a person tried to give, if it can be read."""
+    if not seen.asked.is_confirmation:
+        return None
+    try:
+        return str(read(_with_action(seen)).response)
+    except NotShownWhole:
+        return "accept"
+    except (ClarifyError, SubmissionErrors):
+        return None
+
+
+def _with_action(seen: Clarification) -> Clarification:
+    """Returns a record of the index so that it can be accepted: it lacks the action's text."""
+    asked = seen.asked
+    return seen.model_copy(update={"aaep": asked.model_copy(update={"action": asked.action or seen.topic})})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -445,8 +480,14 @@ class Interactions:
         self.later.run(self._follow(request, task), "answer a command")
         return None
 
-    async def press_list(self, press: ListPress, click: Click) -> Told:
+    async def search(self, text: str, click: Click) -> OpenModal:
+        """Search what a person typed on their Home tab."""
+        return OpenModal(await self.commands.window(f"search {text}", click.person))
+
+    async def press_list(self, press: ListPress, click: Click) -> Told | OpenModal:
         """Take a question from a list, or turn a page: the new page replaces the list later."""
+        if press.verb == "page" and click.surface == "modal":
+            return OpenModal(await self.commands.window(press.arg, click.person, press.number))
         if press.verb == "take":
             return await self.commands.take(press.arg, click.person)
         if self.commands.is_change(press.arg):  # not a list, and it would be acknowledged before it is done

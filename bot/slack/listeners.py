@@ -43,6 +43,7 @@ from bot.views.codec import (
     HAND_CALLBACK,
     HOME_ACTIONS,
     LINK_ACTION,
+    SEARCH_ACTION,
     HomePress,
     ListPress,
     PagePress,
@@ -154,7 +155,17 @@ def _home(app: AsyncApp, to: Handlers) -> None:
             await to.interactions.settle(click, reaction, is_answer=True)
         await ack()
 
+    async def search(ack: AsyncAck, body: dict[str, Any]) -> None:
+        click = click_of(body, lookup_deadline())
+        if (why := to.interactions.origin.elsewhere(click.control)) is not None:
+            to.interactions.react(click, Tell(why))
+            await to.home.opened(click.person.user, shown=False)
+        elif click.value.strip():
+            to.interactions.react(click, await to.interactions.search(click.value, click))
+        await ack()
+
     app.event("app_home_opened")(opened)
+    app.action(SEARCH_ACTION)(search)
     app.action(HOME_ACTIONS)(pressed)
 
 

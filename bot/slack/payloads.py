@@ -103,6 +103,8 @@ def click_of(body: Json, deadline: float) -> Click:
     surface: Surface = "ephemeral" if container.get("is_ephemeral") else "message"
     if view:
         surface = "home" if view.get("type") == "home" else "modal"
+    if surface == "home" and action.get("type") == "plain_text_input":  # an input, which carries no seal
+        installation, value = unseal(str(view.get("private_metadata")))[0], str(action.get("value") or "")
     in_modal = surface == "modal"
     return Click(
         value=value,

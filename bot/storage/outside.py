@@ -1,13 +1,17 @@
-"""Reads a storage of either kind from another process, whether a bot runs or not. Blocking."""
+"""Reads and changes a storage of either kind from another process, whether a bot runs or not. Blocking."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from bot.errors import StorageUnavailable
 from bot.storage import beside
 from bot.storage.tx import Tx
+
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -28,3 +32,19 @@ def reading(path: Path, url: str | None) -> Iterator[Tx | None]:
             yield tx
     else:
         yield None
+
+
+def changed(path: Path, url: str | None, work: Callable[[Tx], _T]) -> _T:
+    """Runs `work` in one transaction on a storage of this version: see `reading`. On PostgreSQL it may run again.
+
+    Raises:
+        StorageUnavailable: nothing was changed, or there is no storage of this version.
+    """
+    if url is not None:
+        from bot.storage import tables  # noqa: PLC0415 - psycopg is an optional extra
+
+        return tables.change(url, work)
+    if not path.exists():
+        raise StorageUnavailable(f"{path} is not there: no bot has used it yet.")
+    with beside.transaction(path) as tx:
+        return work(tx)

@@ -165,7 +165,8 @@ class Input:
     """A field of a form. `element` is the type of its Block Kit element, `options` are (text, value). `initial`: its
     first content, as a text, as values of options, or as a moment.
 
-    For texts: `multiline`, `least` and `most` characters; for numbers: `whole`, and bounds as digits.
+    For texts: `multiline`, `least` and `most` characters; for numbers: `whole`, and bounds as digits. `sends`: Enter sends it
+    at once.
     """
 
     kind: ClassVar = "input"
@@ -185,6 +186,7 @@ class Input:
     lowest: str = ""
     highest: str = ""
     chosen_most: int = 0  # options of a multi-select; 0: all
+    sends: bool = False
 
     @property
     def chosen(self) -> tuple[tuple[str, str], ...]:
@@ -408,7 +410,8 @@ class _Check:
                 self._walk(where, value)
             elif isinstance(value, list):
                 for each in value:
-                    self._walk(where, each)
+                    if isinstance(each, dict):
+                        self._walk(where, each)
 
     def item(self, where: str, item: Block) -> None:
         """Checks one block, element or object, without its children."""

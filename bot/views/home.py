@@ -17,6 +17,7 @@ from bot.views.blockkit import (
     Button,
     Context,
     Header,
+    Input,
     Part,
     Section,
     View,
@@ -26,7 +27,15 @@ from bot.views.blockkit import (
     sections,
     turning,
 )
-from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
+from bot.views.codec import (
+    HOME_CALLBACK,
+    HOME_PRESS,
+    LONGEST_SEARCH,
+    SEARCH_ACTION,
+    HomePress,
+    HomeSection,
+    HomeVerb,
+)
 from bot.views.wording import ID_LIMIT, capital, decided_words, name_of, until_words
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
@@ -35,7 +44,7 @@ from core.lists import Decided, Page, several
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
-# there may be two notes above: 22 + 12 + 17 + 12 + 10 + 10 + 2 = 85.
+# there may be two notes above: 22 + 12 + 17 + 12 + 10 + 11 + 2 = 86.
 PAGE_SIZES: Mapping[HomeSection, int] = {
     "inbox": 10,
     "taken": 5,
@@ -52,7 +61,7 @@ HEADINGS: Mapping[HomeSection, str] = {
     "agents": "Agents",
     "ready": "Ready queue",
     "duty": "On call",
-    "answers": "Recent answers",
+    "answers": "Recent decisions",
 }
 _NOTHING: Mapping[HomeSection, str] = {
     "inbox": "No questions are waiting for you.",
@@ -60,8 +69,18 @@ _NOTHING: Mapping[HomeSection, str] = {
     "agents": "None of the agents you answer is running.",
     "ready": "None of the sessions you answer is running.",
     "duty": "No on-call policy is configured.",
-    "answers": "No answers yet.",
+    "answers": "No decisions yet.",
 }
+_SEARCH = Input(
+    "search",
+    "Search all decisions of your channels",
+    "plain_text_input",
+    action_id=SEARCH_ACTION,
+    most=LONGEST_SEARCH,
+    placeholder="rotate keys since 30d",
+    multiline=False,
+    sends=True,
+)
 _QUESTION, _SAID, _SESSION, _USERS, _LISTED = 300, 120, 14, 20, 5
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _DEEPEST = 8
@@ -124,7 +143,8 @@ def home(shown: Chosen) -> View:
     made += _part("duty", shown.duty, [Context(tuple(_duty(each))) for each in shown.duty.items])
     if not shown.stranger:
         made += _part("answers", shown.answers, [Context(_answered(each)) for each in shown.answers.items])
-    return View(tuple(made), HOME_CALLBACK, kind="home")
+        made.append(_SEARCH)
+    return View(tuple(made), HOME_CALLBACK, HOME_PRESS, kind="home")
 
 
 def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterator[Part]:

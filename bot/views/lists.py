@@ -34,7 +34,7 @@ from bot.views.blockkit import (
     turning,
 )
 from bot.views.card import CANCEL, MEANT, MEANT_THIS, MENU_OPTIONS, reply_dialog
-from bot.views.codec import LIST_CALLBACK, WHICH_ACTION, ListPress, Press
+from bot.views.codec import LIST_CALLBACK, SEARCH_CALLBACK, WHICH_ACTION, ListPress, Press
 from bot.views.locale import directed
 from bot.views.wording import (
     ID_LIMIT,
@@ -197,6 +197,11 @@ def decisions(heading: str, page: Page[ListRow], *, query: str) -> Draft:
     heading = f"{inert.line(heading, _HEADING - len(where))}{where}"
     text = "\n".join([inert.fallback(heading), *(row.aloud for row in page.items)])
     return _listing(text, heading, (*shown, Actions(_turning(page, query))))
+
+
+def search_modal(draft: Draft) -> View:
+    """Returns a window with what a search found, or why there is nothing."""
+    return View(draft.parts, SEARCH_CALLBACK, title="Decisions")
 
 
 def unread(clarification_id: str, topic: str) -> ListRow:

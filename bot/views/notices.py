@@ -36,6 +36,7 @@ from bot.views.card import POINTER, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.page import HAND, OPEN, PageItem, called_words, standing_words
+from bot.views.verify import VERIFY
 from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
@@ -219,7 +220,7 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     told = (
         f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
         "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
-        f"To see what the ledger says now, run: clarify show {ids[0]}"
+        f"To see what was signed, click {VERIFY} on the card. To see what the ledger says now, run: clarify show {ids[0]}"
     )
     return _notice(f"{_named(ids)} changed by another program", [told])
 
@@ -243,11 +244,23 @@ def key_notice(trouble: str) -> Draft:
     return _notice("Receipts cannot be signed", [inert.plain(f"The signing key {trouble}."), told])
 
 
+def another_key_notice(kid: str) -> Draft:
+    """Tells the operator that another key signs, which the key before did not announce."""
+    use = (
+        "If you lost or replaced the key, that is why. What the old key signed can still be verified. To verify the log, run: "
+        f"clarify verify --log FILE --accept-key {kid}"
+    )
+    otherwise = "If nobody here did, someone else replaced the key: stop the bot, and find out who can write its folder."
+    return _notice(
+        "Another key signs decisions now", [f"The key before did not announce it: {kid}", use, otherwise]
+    )
+
+
 def checkpoint_notice(entry: str, head: int) -> Draft:
     """Shows a checkpoint of the log of decisions."""
     use = (
-        "Keep a copy where the bot cannot change it. With it, clarify verify --log --checkpoint shows whether anything before "
-        "it was changed or cut off since."
+        "Keep a copy in a file that the bot cannot change. To see whether anything before it was changed or cut off since, run: "
+        "clarify log > log.jsonl && clarify verify --log log.jsonl --checkpoint FILE"
     )
     return _notice(f"Checkpoint of the log of decisions: entry {head}", [entry, use])
 

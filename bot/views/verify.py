@@ -27,19 +27,21 @@ NOT_VERIFIED = "Not verified."
 PROVES = "A receipt proves what Slack told the bot: who clicked."
 _WARNING = "Don't rely on what the card says. Tell the people who run clarify-bot."
 _PROBLEMS: Mapping[Problem, str] = {
-    "missing": "The record has no receipt. Decisions from before receipts were made have none; otherwise, someone removed it.",
+    "missing": "The record has no receipt: the decision is from before receipts were made, or it was forgotten.",
+    "removed": "The log has a receipt for this decision, but the record has none: someone removed it.",
     "signature": "The signature is bad: the receipt was changed after it was signed, or something else made it.",
     "key": "The receipt was signed with a key that this bot doesn't know: {kid}. Check it against a copy of the public keys "
     "from the time of the decision.",
     "another": "The receipt in this record belongs to another question or round: {jti}.",
-    "record": "The signature is good, but the question's record says something else: it was changed after the decision. "
-    "Below is what was signed.",
-    "log": "The log has another receipt for this decision. Below is what the one in the record says.",
+    "record": "The signature is good, but the question's record says something else: it was changed after the decision.",
+    "log": "The receipt in the record isn't the one in the log: someone replaced it.",
 }
+_BELOW = "Below is what was signed."
+_BELOW_LOG = "Below is what the log has."
 _ENDS = {"expired": "Expired", "withdrawn": "Withdrawn by the agent"}
 _DECISIONS: Mapping[str, Outcome] = {"accept": "approved", "reject": "rejected"}
 _CODE = re.compile(r"[\w/-]{1,200}", re.ASCII)  # nothing in it that Slack formats within backticks
-_BY_ITSELF = "Print the receipt and check it in the shell:"
+_BY_ITSELF = "To check it yourself, run:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,9 @@ def _parts(record: Clarification, number: int, proof: Proof) -> Iterator[Part]:
     else:
         why = _PROBLEMS[checked.problem].format(kid=_code(checked.kid), jti=_code(claims.get("jti")))
         yield Section(Words(f"*{NOT_VERIFIED}* {why}", live=True))
-        yield Section(Words(_WARNING))
+        below = _BELOW_LOG if checked.problem in {"log", "removed"} else _BELOW
+        if checked.problem != "missing":
+            yield Section(Words(f"{_WARNING} {below}" if claims else _WARNING))
     if claims:
         yield from (
             Section(Words(f"*{name}*\n{text}", live=True)) for name, text in _rows(proof, claims) if text

@@ -14,7 +14,7 @@ from bot.intake.build import IntakeParts
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
-from bot.settings.model import Settings
+from bot.settings.model import Settings, is_loopback
 from bot.signing import Signing
 from bot.slack.build import SlackParts
 from bot.web import clarifications, health, mcp, push, questions, receipts, slack
@@ -89,7 +89,7 @@ def build(
         ),
         mcp.mcp_routes(
             questions=intake.questions,
-            callers=_askers(settings, settings.http.origins),
+            callers=_askers(settings, settings.http.origins, local_pages=is_loopback(settings.http.host)),
             waiting=waiting,
             origins=settings.http.origins,
             telemetry=base.telemetry,
@@ -109,13 +109,14 @@ def build(
     return build_app(routers, callers, base.telemetry.requested)
 
 
-def _askers(settings: Settings, origins: Sequence[str] = ()) -> Callers:
+def _askers(settings: Settings, origins: Sequence[str] = (), *, local_pages: bool = False) -> Callers:
     """Returns who may ask directly: producers with a token, and processes on this machine, as the producer without one.
-    `origins`: web pages that count as such processes.
+    `origins`, `local_pages`: web pages that count as such processes.
     """
     asking = [each for each in settings.producers if each.token_env is not None or each.pushes]
     return Callers(
         {each.name: settings.producer_token(each) for each in asking},
         {each.name: each.speaker for each in asking},
         origins=origins,
+        local_pages=local_pages,
     )

@@ -36,6 +36,7 @@ _UNKNOWN_BEARER = (
     "This bearer token belongs to no producer in clarify.toml. Check the variable that `token_env` names."
 )
 _WITH_BODY = {"POST", "PUT", "PATCH"}
+_LOCAL_PAGE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
 
 
 class Callers:
@@ -47,15 +48,18 @@ class Callers:
         speakers: Mapping[str, Speaker] | None = None,
         *,
         origins: Collection[str] = (),
+        local_pages: bool = False,
     ) -> None:
         """`tokens`: producer → bearer token, None if it has none. `speakers`: the producers that may speak only for some
-        agents. `origins`: web pages that may call from this machine without a token.
+        agents. `origins`: web pages that may call from this machine without a token; `local_pages`: and all that this
+        machine serves, such as MCP's inspector.
         """
         self._tokens = {
             name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
         }
         self._speakers = speakers or {}
         self._origins = frozenset(origins)
+        self._local_pages = local_pages
         self.page_key = secrets.token_urlsafe(32)  # of `/docs` while we run
         self._bare = tuple(name for name, token in tokens.items() if token is None)
         self._may_call = bool(tokens)
@@ -127,7 +131,9 @@ class Callers:
             raise problem(
                 403, "NOT_LOCAL", why + " To call from elsewhere, set `token_env` in its [[producers]] table."
             )
-        known = self._is_our_page(request) or request.headers.get("origin") in self._origins
+        origin = request.headers.get("origin", "")
+        is_local = self._local_pages and _LOCAL_PAGE.fullmatch(origin) is not None
+        known = self._is_our_page(request) or is_local or origin in self._origins
         if not known and (
             "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
         ):

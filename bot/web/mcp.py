@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 from fastapi import APIRouter, HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -56,6 +57,7 @@ class _Served:
     waiting: Waiting
     telemetry: Telemetry
     _tools: ModuleType | None = field(default=None, init=False)
+    _polled: Any = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -75,6 +77,7 @@ class _Served:
             return
         if self._tools is None:
             self._tools = await asyncio.to_thread(_load)
+            self._polled = self._tools.Polled()
         call = self._tools.Call(
             self.questions,
             self.waiting,
@@ -82,6 +85,7 @@ class _Served:
             stopping_of(request).wait,
             self.telemetry,
             name=request.headers.get(CALL_HEADER),
+            polled=self._polled,
         )
         await call.serve(scope, _replayed(body, receive), send)
 

@@ -7,25 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import CallToolResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, CallToolResult
 from starlette.types import Message, Receive, Scope, Send
 
-from bot.producers.questions import Questions
+from bot.errors import ClarifyBotError
+from bot.producers.questions import KEYS_KEPT, Forgotten, Questions
+from bot.tasks import Task, UnknownTask, add_tasks, created, declares
 from bot.telemetry import Telemetry
-from bot.tools import error_result, make_server, state_result, wait_in
+from bot.tools import ASKING, DEFAULT_WAIT, error_result, make_server, say, state_result, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
-from core.clarification import AlreadyAnswered, Clarification, parse_id
+from core.clarification import ID, AlreadyAnswered, Clarification, parse_id
+from core.clock import iso
+from core.errors import ClarifyError, NotFound, Tampered
 from core.questions import BadField, NewQuestion
 from core.workflow import Speaker
 
@@ -37,7 +47,7 @@ logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs each request
 @dataclass(eq=False)
 class Call:
     """Serves one request, and records that its answer was picked up once the response is written. `name`: the caller's
-    name for this call, if it may repeat it.
+    name for this call, if it may repeat it. `polled`: the tasks that clients poll.
     """
 
     questions: Questions
@@ -46,13 +56,16 @@ class Call:
     stopping: Callable[[], Awaitable[Any]]
     telemetry: Telemetry
     name: str | None
+    polled: Polled
     _handed: Clarification | None = field(default=None, init=False)
     _written: Clarification | None = field(default=None, init=False)
     _gone: bool = field(default=False, init=False)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        server = make_server(self._carry)
+        add_tasks(server, self)
         manager = StreamableHTTPSessionManager(
-            make_server(self._carry),
+            server,
             stateless=True,
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             max_request_body_size=BODY_LIMIT,
@@ -84,18 +97,25 @@ class Call:
         await send({**message, "body": body[-1:]})
 
     async def _carry(
-        self, name: str, arguments: dict[str, Any], _: ServerRequestContext[Any, Any]
-    ) -> CallToolResult:
+        self, name: str, arguments: dict[str, Any], context: ServerRequestContext[Any, Any]
+    ) -> CallToolResult | dict[str, Any]:
         outcome = "left"  # the caller hung up first
         try:
-            result, outcome = await self._result(name, arguments)
+            result, outcome = await self._result(
+                name, arguments, as_task=name in ASKING and declares(context)
+            )
             return result
         finally:
             self.telemetry.tools[name, outcome] += 1
 
-    async def _result(self, name: str, arguments: dict[str, Any]) -> tuple[CallToolResult, str]:
+    async def _result(
+        self, name: str, arguments: dict[str, Any], *, as_task: bool
+    ) -> tuple[CallToolResult | dict[str, Any], str]:
+        """`as_task`: if no one has decided yet, the client gets a task."""
         try:
-            record, state = await self._settled(name, dict(arguments))
+            record, state = await self._settled(name, dict(arguments), 0 if as_task else DEFAULT_WAIT)
+            if as_task and record.is_open and (task_id := await self._task_id(record.id)) is not None:
+                return created(self._task(task_id, record, state)), "done"
         except Exception as error:  # noqa: BLE001 - reported as on the routes; unexpected errors are logged
             answer = _body_of(error)
             failed = answer["error"] == "INTERNAL_ERROR"
@@ -105,7 +125,96 @@ class Call:
         self._handed = record
         return state_result(state, record.asked.receipt), "done"
 
-    async def _settled(self, name: str, arguments: dict[str, Any]) -> tuple[Clarification, dict[str, Any]]:
+    async def get(self, task_id: str, *, for_client: bool) -> Task:
+        record, result = await self._of_task(task_id)
+        if record is None:
+            return result
+        (state,) = await self.waiting.states([record])
+        task = self._task(task_id, record, state)
+        if for_client and "result" in task:
+            self._handed = record
+        return task
+
+    async def cancel(self, task_id: str) -> None:
+        record, _ = await self._of_task(task_id)
+        if record is not None and record.is_open:
+            with suppress(AlreadyAnswered):
+                await self._tried(self.questions.withdraw(record.id, self.speaker.producer))
+
+    async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:  # noqa: ARG002 - tasks ask nothing
+        await self._of_task(task_id)
+
+    async def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
+        ids = {each.rpartition(".")[0]: each for each in task_ids}
+        async with aclosing(self.questions.changes(ids, self.speaker.producer, self.stopping)) as changes:
+            async for record in changes:
+                (state,) = await self.waiting.states([record])
+                yield self._task(ids[record.id], record, state)
+
+    async def _of_task(self, task_id: str) -> tuple[Clarification | None, Task]:
+        """Returns a task's question; without one, the task of a question that was tampered with.
+
+        Raises:
+            UnknownTask: the caller has no such task.
+        """
+        name, _, _ = task_id.rpartition(".")
+        known = await self._task_id(name) if ID.fullmatch(name) else None
+        if known is None or not hmac.compare_digest(known.encode(), task_id.encode()):
+            raise UnknownTask
+        try:
+            return await self._tried(self.questions.find(name, self.speaker.producer)), {}
+        except (NotFound, Forgotten):
+            raise UnknownTask from None
+        except Tampered as error:
+            at = iso(self.questions.clock.now())
+            result = error_result({"message": str(error)})
+            task = {
+                "taskId": task_id,
+                "status": "completed",
+                "createdAt": at,
+                "lastUpdatedAt": at,
+                "ttlMs": 0,
+            }
+            return None, task | {"result": _dumped(result)}
+
+    async def _tried(self, work: Awaitable[Clarification]) -> Clarification:
+        """Returns the result of `work`; what cannot be done now is an error of the protocol, and the client tries again."""
+        try:
+            return await work
+        except (NotFound, Forgotten, Tampered, AlreadyAnswered):
+            raise
+        except (ClarifyError, ClarifyBotError) as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
+
+    async def _task_id(self, name: str) -> str | None:
+        """Returns the id of the task for a question of this caller; None: the key that makes it is away."""
+        seals = self.questions.ledger.seals
+        token = await asyncio.to_thread(seals.token, "task", self.speaker.producer, name)
+        return None if token is None else f"{name}.{token}"
+
+    def _task(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:
+        status = {"waiting": "working", "withdrawn": "cancelled"}.get(state["status"], "completed")
+        if status == "working":
+            self.polled.note(task_id)
+        else:
+            self.polled.drop(task_id)
+        expires = record.asked.expires_at or record.created
+        task: Task = {
+            "taskId": task_id,
+            "status": status,
+            "statusMessage": _message(record, state) if status == "working" else say(state),
+            "createdAt": iso(record.created),
+            "lastUpdatedAt": iso(record.last_change),
+            "ttlMs": ceil((expires - record.created + KEYS_KEPT).total_seconds()) * 1000,
+            "pollIntervalMs": self.polled.interval_ms,
+        }
+        if status == "completed":
+            task["result"] = _dumped(state_result(state, record.asked.receipt))
+        return task
+
+    async def _settled(
+        self, name: str, arguments: dict[str, Any], default_wait: int
+    ) -> tuple[Clarification, dict[str, Any]]:
         """Runs a tool. Returns the question that it is about, and its state."""
         producer = self.speaker.producer
         if name == "withdraw_question":
@@ -116,7 +225,7 @@ class Call:
             (state,) = await self.waiting.states([record])
             return record, state
         try:
-            wait = wait_in(arguments)
+            wait = wait_in(arguments, default_wait)
         except ValueError as error:
             raise BadField("wait", str(error)) from None
         if name == "wait_for_answer":
@@ -130,6 +239,42 @@ class Call:
             record, _ = await self.questions.ask(new, self.speaker, repeats=True, call=self.name)
         record, state, _ = await self.waiting.settled(record, producer, wait, self.stopping)
         return record, state
+
+
+class Polled:
+    """The open tasks that clients polled lately, by which the interval of polls grows, so that they cost the bot little."""
+
+    _LATELY, _SHORTEST, _EACH = 600.0, 5000, 20  # seconds, milliseconds, milliseconds
+
+    def __init__(self) -> None:
+        self._at: OrderedDict[str, float] = OrderedDict()
+
+    def note(self, task_id: str) -> None:
+        now = time.monotonic()
+        self._at[task_id] = now
+        self._at.move_to_end(task_id)
+        while self._at and next(iter(self._at.values())) < now - self._LATELY:
+            self._at.popitem(last=False)
+
+    def drop(self, task_id: str) -> None:
+        self._at.pop(task_id, None)
+
+    @property
+    def interval_ms(self) -> int:
+        return max(self._SHORTEST, self._EACH * len(self._at))
+
+
+def _message(record: Clarification, state: Mapping[str, Any]) -> str:
+    """Returns how a question that waits stands, with the link to it."""
+    holder = record.asked.taken_by
+    who = f"{holder.user} has it." if holder is not None else "waiting for a person."
+    escalated = " It is escalated: whoever is on call is told." if record.status == "escalated" else ""
+    link = f" {state['link']}" if state.get("link") else ""
+    return f"Asked in Slack; {who}{escalated}{link}"
+
+
+def _dumped(result: CallToolResult) -> dict[str, Any]:
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _id_in(arguments: dict[str, Any]) -> str:

@@ -242,6 +242,14 @@ class Workspace:
             raise ControlError(msg)
         return await self._use_in(user, home, label_or_action_id, {"button"})
 
+    async def type_on_home(self, user: str, label: str, text: str) -> Outcome:
+        """Type into a field of the user's Home tab, and press Enter."""
+        home = self.home(user)
+        if home is None:
+            msg = f"nothing was published on {user}'s Home tab"
+            raise ControlError(msg)
+        return await self._use_in(user, home, label, {"plain_text_input"}, text)
+
     async def _use_in(
         self, user: str, view: View, name: str | None, kinds: set[str], entered: Any = None
     ) -> Outcome:

@@ -255,7 +255,7 @@ async def test_home_is_read_and_answered_from(visit: Visit) -> None:
     )
     await hand.press(page, page.get_by_role("link", name="clarify home"))
     home = page.get_by_role("region", name="Home")
-    for heading in ("My inbox", "Claimed by me", "On call", "Recent answers"):
+    for heading in ("My inbox", "Claimed by me", "On call", "Recent decisions"):
         await expect(home.get_by_role("heading", name=heading)).to_be_visible()
     await expect(home).to_contain_text("What shall we call it?")
     await hand.press(page, home.get_by_role("button", name="Answer CLR-"))
@@ -264,3 +264,25 @@ async def test_home_is_read_and_answered_from(visit: Visit) -> None:
     await page.keyboard.press("Escape")
     await expect(modal).to_be_hidden()
     await expect(home.get_by_role("button", name="Answer CLR-")).to_be_focused()
+
+
+async def test_decision_is_found_again_from_the_home(visit: Visit) -> None:
+    page = await visit.page(FOLAKE)
+    shown = await visit.stage.ask(question="Rotate the keys?", accepted_response_kinds=["yes_no"])
+    await visit.stage.workspace.click(FOLAKE, AGENTS, shown.ts, label="Yes")
+    await visit.stage.reply()
+    (bot,) = visit.stage.bots
+    assert bot.log is not None
+    await bot.log.caught_up()
+    await HANDS["keyboard"].press(page, page.get_by_role("link", name="clarify home"))
+    box = page.get_by_role("region", name="Home").get_by_label("Search all decisions of your channels")
+    await box.fill("keys since 1h")
+    await box.press("Enter")
+    modal = page.locator("dialog#modal")
+    await expect(modal).to_contain_text("Rotate the keys?")
+    await expect(modal.get_by_role("link", name="CLR-")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(modal).to_be_hidden()
+    await box.fill("nowhere")
+    await box.press("Enter")
+    await expect(modal).to_contain_text("Nothing found for “nowhere”")

@@ -16,7 +16,7 @@ _BLOCK = re.compile(
 )
 _NOT_RUN = re.compile(r"not run: .{5,}")
 ELSEWHERE = {"try-command", "test-command"}  # .ci/run reads these from the README
-ASKS, SHELL, AUDIT = "asks", "shell", "audit"
+ASKS, SHELL, AUDIT, VERIFIES = "asks", "shell", "audit", "verifies"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Snippet:
             first = {words[0] for words in self.commands}
             if first == {"curl"}:
                 return ASKS
-            return SHELL if first <= {"clarify", "export"} else None
+            verifies = VERIFIES if "clarify log --jwt" in self.text else None
+            return SHELL if first <= {"clarify", "export"} else verifies
         if self.kind != "python":
             return None
         if "_in_slack import" in self.text:

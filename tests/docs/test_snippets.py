@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from mcp import Client
 from typer.testing import CliRunner
 
@@ -23,13 +24,14 @@ import clarify
 from bot.cli.app import app
 from bot.commands import grammar
 from bot.settings.load import parse_settings
+from bot.signing import pem_of
 from bot.web.health import Readiness
 from bot.workspace.controls import controls
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message, View
 from core.workflow import Scopes
 from tests.docs.references import ROOT, pages
-from tests.docs.snippets import ASKS, AUDIT, SHELL, Snippet, run_by, snippets
+from tests.docs.snippets import ASKS, AUDIT, SHELL, VERIFIES, Snippet, run_by, snippets
 from tests.kit.processes import command
 from tests.kit.world import World, config, url_of
 from tests.unit.bot.cli.kit import Prompt
@@ -39,7 +41,11 @@ BASE = {
     "[slack]": '[slack]\nfallback_channel = "C9"\n',
     "[[routes]]": '[[routes]]\nchannel = "C1"\n',
 }
-OF_A_TEST = {"url": "postgresql://u@127.0.0.1/db", "ical": "webcal://calendar.example.com/basic.ics"}
+OF_A_TEST = {
+    "url": "postgresql://u@127.0.0.1/db",
+    "ical": "webcal://calendar.example.com/basic.ics",
+    "key": pem_of(Ed25519PrivateKey.generate()).decode(),
+}
 SETS_UP = ("Answer…", "View full", "Take", "Reject", "No")  # of a card's buttons: not its first choice
 ENTERED = {"Percent of customers": "5", "Percent": "5", "answer.freetext": "PostgreSQL"}
 AGENT_TO_AGENT = ROOT / "docs/agents/agent-to-agent.md"
@@ -277,6 +283,23 @@ async def test_agent_of_the_pages_is_answered(stage: World, port: int) -> None:
     assert printed == [f"65 decided by user:slack/T0LOCAL/{FOLAKE}"]
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.parametrize("snippet", run_by(VERIFIES), ids=str)
+async def test_decision_is_verified_as_the_pages_say(
+    stage: World, snippet: Snippet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot() as bot:
+        await with_somebody(stage, asyncio.to_thread(clarify.approve, "Send the newsletter", url=url_of(bot)))
+        assert bot.log is not None
+        await bot.log.caught_up()
+        for name, value in stage.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        monkeypatch.chdir(stage.folder)
+        said = await run_shell(snippet.text.replace(HERE, url_of(bot)))
+    assert said.startswith("Verified: CLR-100001-001/1 “Send the newsletter” approved by user:slack/T0LOCAL/")
+
+
 async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As docs/security/audit.md says, though it is not March."""
     (snippet,) = run_by(AUDIT)
@@ -296,9 +319,7 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     program = snippet.text.replace("2026-03", answer["timestamp"][:7])
     exec(compile(program, str(snippet), "exec"), {"print": printing(printed)})  # noqa: S102 - our own
     at = answer["timestamp"]
-    assert printed == [
-        f"{answer['clarification']} Send the newsletter {at} accept user:slack/T0LOCAL/{FOLAKE} in slack"
-    ]
+    assert printed == [f"{answer['clarification']} {at} accept user:slack/T0LOCAL/{FOLAKE} in slack sealed"]
 
 
 def test_responder_of_the_pages_answers(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

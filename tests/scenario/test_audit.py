@@ -13,8 +13,11 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, scene
+from tests.kit.until import impatient
+from tests.kit.world import World, controls, scene
+from tests.scenario.other_parties import another_writes, answers, held, in_a_persons_name
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press, routed
+from tests.scenario.test_four_eyes import eyed
 from tests.scenario.test_receipts import run
 from tests.scenario.typist import command
 
@@ -32,6 +35,17 @@ async def exported(stage: World, *words: str) -> list[Json]:
 
 def of(kind: str, lines: list[Json]) -> list[Json]:
     return [each for each in lines if each["type"] == kind]
+
+
+async def counted_in_digest(stage: World) -> None:
+    digest = (await command(stage, "digest 24h")).text
+    for words in (
+        "*Approvals*: 1 approved, 1 edited",
+        "*Time to decide*: high risk median 1 hour 31 minutes (1)",
+        f"<@{ONCALL}>: 1 approved, 1 edited",
+        f"<@{ADE}>: 1 answer, median 1 hour 31 minutes; 1 approved",
+    ):
+        assert words in digest, digest
 
 
 async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
@@ -92,6 +106,7 @@ async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
         )
         assert pages[-1]["event"] == "closed"
 
+        await counted_in_digest(stage)
         table = await run(stage, "export", "--csv", "-o", str(tmp_path / "audit.csv"))
         assert (table.code, table.out, table.err) == (0, "", "")
         text = (tmp_path / "audit.csv").read_text()
@@ -121,3 +136,100 @@ async def test_what_was_forgotten_is_not_exported(stage: World) -> None:
         for gone in ("example.com", "newsletter", "me@", ADE, FOLAKE, ONCALL):
             assert gone not in text, gone
         assert {"question", "answer", "page"} <= {each["type"] for each in lines}
+
+
+async def test_whoever_may_not_approve_is_on_record(stage: World) -> None:
+    async with asking(stage, eyed(stage, answerers=(FOLAKE, ONCALL), requester=ONCALL)) as http:
+        asked, card = await ask(stage, http)
+        for _ in range(3):
+            await press(stage, ADE, card, "Accept")
+        await press(stage, ADE, card, "Reject")
+        await stage.workspace.post(ADE, AGENTS, "accept", card.ts)
+        assert "not an answerer" in (await command(stage, f"answer {asked['id']} accept", ADE)).text
+        await press(stage, ONCALL, card, "Accept")
+        await stage.whisper(ONCALL, "the agent works for you")
+        done = await run(stage, "answer", asked["id"], "accept", "--yes")
+        assert done.code == 4
+        assert (await run(stage, "answer", asked["id"], "--as", "mallory", "accept", "--yes")).code == 4
+        await stage.until(
+            lambda: sum(each["times"] for each in stage.record()["aaep"].get("refusals", ())) == 9
+        )
+        await press(stage, FOLAKE, card, "Accept")
+        state = await look(http, asked, wait=30)
+    lines = await exported(stage)
+    found = {
+        (each["user"] or each["by"], each["response"], each["why"], each["times"])
+        for each in of("refusal", lines)
+    }
+    shell = next(each["by"] for each in of("refusal", lines) if each["by"].startswith("user:os/"))
+    assert found == {
+        (ADE, "accept", "not listed", 5),
+        (ADE, "reject", "not listed", 1),
+        (ONCALL, "accept", "own request", 1),
+        (shell, "accept", "not in Slack", 1),
+        ("agent:mallory", "accept", "not in Slack", 1),
+    }
+    for each in of("refusal", lines):
+        assert each["surface"] == ("slack" if each["user"] else "shell")
+        assert (
+            lines[0]["timestamp"] <= each["first"] <= each["timestamp"] <= of("answer", lines)[0]["timestamp"]
+        )
+    assert of("answer", lines)[0]["receipt"] == state["receipt"], "a refusal changes no receipt"
+    assert (await run(stage, "forget", asked["id"], "--yes")).code == 0
+    lines = await exported(stage)
+    assert of("refusal", lines) == []
+    assert ADE not in json.dumps(lines)
+
+
+async def test_refusal_waits_for_no_ledger_and_is_written_once_it_can(tmp_path: Path) -> None:
+    clock = LeapClock()
+    async with scene(tmp_path, clock=clock) as stage:
+
+        def is_noted() -> bool:
+            """Whether one waits for the ledger, which was tried in vain."""
+            return any(
+                each._refused and not each._writing.locked() and not each._has_refused.is_set()
+                for each in stage.routers
+            )
+
+        async with asking(stage, eyed(stage, answerers=(FOLAKE,))) as http:
+            _, card = await ask(stage, http)
+            with held(stage, 100001), impatient(*stage.routers):
+                await press(stage, ADE, card, "Accept")
+                await stage.whisper(ADE, "not an answerer")
+                await stage.until(is_noted)
+                assert "refusals" not in stage.record()["aaep"]
+            clock.leap(timedelta(seconds=6))
+            await stage.until(lambda: "refusals" in stage.record()["aaep"])
+            await stage.until(lambda: not any(each._writing.locked() for each in stage.routers))
+            with held(stage, 100001), impatient(*stage.routers):
+                await press(stage, ADE, card, "Reject")
+                await stage.until(is_noted)
+        counted = stage.record()["aaep"]["refusals"]
+        assert [(each["response"], each["times"]) for each in counted] == [("accept", 1), ("reject", 1)]
+
+
+async def test_accept_that_another_program_wrote_is_no_approval(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, _ = await ask(stage, http)
+        await another_writes(stage, answers("accept"))
+        card = await stage.until(
+            lambda: next((c for c in stage.cards()[1:] if "Reject" in controls(c)), None)
+        )
+        await press(stage, ADE, card, "Reject")
+        await look(http, asked, wait=30)
+        lines = await exported(stage)
+        assert [(each["by"], each["response"]) for each in of("answer", lines)] == [(named(ADE), "reject")]
+        (refusal,) = of("refusal", lines)
+        assert (refusal["by"], refusal["surface"], refusal["response"], refusal["why"]) == (
+            *("architect", "ledger", "accept", "not in Slack"),
+        )
+        again = of("question", lines)[-1]
+        assert (again["by"], again["round"], again["action"]) == ("clarify-bot", 2, "Send the newsletter")
+        second, _ = await ask(stage, http, action="Send another")
+    # While no bot runs, nobody undoes it, and nobody else says so.
+    issue = second["id"].split("-")[1]
+    await another_writes(stage, in_a_persons_name("accept", FOLAKE), int(issue))
+    (forged,) = of("answer", await exported(stage, "--issue", issue))
+    assert (forged["decidedBy"], forged["unverified"]) == (named(FOLAKE), True)
+    assert all("unverified" not in each for each in lines)

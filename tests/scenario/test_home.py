@@ -21,7 +21,7 @@ from tests.scenario.typist import (
 )
 
 PATIENCE = 60.0
-SECTIONS = ["My inbox", "Claimed by me", "Agents", "Ready queue", "On call", "Recent answers"]
+SECTIONS = ["My inbox", "Claimed by me", "Agents", "Ready queue", "On call", "Recent decisions"]
 
 
 async def home(stage: World, user: str, *said: str, unsaid: str = "") -> View:
@@ -54,7 +54,7 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: W
             ADE,
             "No questions are waiting for you.",
             "You haven't claimed any questions.",
-            "No answers yet.",
+            "No decisions yet.",
         )
         assert [words(empty).index(each) for each in SECTIONS] == sorted(
             words(empty).index(each) for each in SECTIONS
@@ -80,10 +80,10 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: W
         assert "Claimed by you" in section(view, "Claimed by me")
 
         await stage.workspace.click(FOLAKE, AGENTS, later.ts, label="Yes")
-        view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
+        view = await home(stage, ADE, "My inbox (1)", "Recent decisions (1)")
         assert "Later?" not in section(view, "My inbox")
         assert "You haven't claimed any questions." in words(view)
-        assert f"Later?\nAnswered: “Yes” by <@{FOLAKE}>" in section(view, "Recent answers")
+        assert f"Later?\nAnswered: “Yes” by <@{FOLAKE}>" in section(view, "Recent decisions")
 
 
 async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
@@ -106,7 +106,7 @@ async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
         assert controls(await stage.now_says(card, "8080")) == ["View full", "Verify"]
         for user in (ADE, FOLAKE):
             view = await home(stage, user, "No questions are waiting for you.", "Answered: “8080” by")
-            assert f"<@{ADE}>" in section(view, "Recent answers")
+            assert f"<@{ADE}>" in section(view, "Recent decisions")
 
 
 async def test_p6_home_shows_only_what_is_theirs(stage: World) -> None:
@@ -136,7 +136,7 @@ async def test_p8_agents_words_are_inert_on_the_home(stage: World) -> None:
         await stage.card("Answered Ping")
         await command(stage, f"answer CLR-42-002 {HOSTILE}", FOLAKE)
         await stage.workspace.open_home(ADE)
-        view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
+        view = await home(stage, ADE, "My inbox (1)", "Recent decisions (1)")
         assert "Ping" in section(view, "Agents")
         assert_inert(view)
 

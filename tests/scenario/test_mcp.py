@@ -562,6 +562,8 @@ async def test_callers_are_those_of_the_bot(stage: World) -> None:
     ):
         for wrong, code in [
             ({"Origin": "https://evil.example.com"}, "BROWSER"),
+            ({"Origin": "http://localhost.evil.example.com:6274"}, "BROWSER"),
+            ({"Origin": "http://localhost:6274", "Host": "evil.example.com"}, "HOST"),
             ({"Host": "evil.example.com"}, "HOST"),
             ({"Content-Type": "text/plain"}, "NOT_JSON"),
             ({"Authorization": "Bearer wrong"}, "UNAUTHORIZED"),
@@ -570,6 +572,11 @@ async def test_callers_are_those_of_the_bot(stage: World) -> None:
                 "/mcp", content=json.dumps(call), headers={"Content-Type": "application/json"} | wrong
             )
             assert answer.json()["error"] == code, wrong
+        for local in ("http://localhost:6274", "https://127.0.0.1", "http://[::1]:3000"):
+            answer = await http.post("/mcp", json=call, headers={"Origin": local})
+            assert answer.status_code == 200
+            assert "access-control-allow-origin" not in answer.headers
+            assert (await http.get("/questions", headers={"Origin": local})).json()["error"] == "BROWSER"
         page = {"Origin": "https://inspector.example.com"}
         preflight = {
             "Access-Control-Request-Method": "POST",

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from bot.decisions.search import Search, Sees, deciders_of, find, words_of
+from bot.errors import StorageUnavailable
+from bot.storage import outside
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
+from bot.workspace.state import View
 from core.lists import DecidedBy
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
@@ -127,6 +130,8 @@ async def test_decisions_are_found_by_words_newest_first_with_who_when_and_where
         assert await search(stage, "keys nowhere") == []
 
 
+BOX = "Search all decisions of your channels"
+UNKNOWN = "Slack did not say which channels you are in, so nothing is shown. Please try again in a moment."
 TYPED = [
     ("100%", ["CLR-1-001"]),
     ("a_b", ["CLR-2-001"]),
@@ -242,10 +247,7 @@ async def test_p6_nothing_is_shown_if_slack_does_not_say_what_a_person_may_see(
         table.put("secret")
         stage.workspace.faults.add("users.conversations", fault, times=1000)
         told = await command(stage, "search secret")
-        assert (
-            words(told)
-            == "Slack did not say which channels you are in, so nothing is shown. Please try again in a moment."
-        )
+        assert words(told) == UNKNOWN
 
 
 async def test_p8_what_is_found_is_inert(stage: World, table: Table) -> None:
@@ -363,3 +365,79 @@ async def test_p6_someone_in_many_channels_finds_all_of_theirs_and_no_others(
             found = look(sees=Sees(ADE, theirs), skip=skip)
             assert [each.clarification for each in found] == expected[skip : skip + 9]
         assert [each.clarification for each in look(sees=Sees(ADE))] == [own]
+
+
+async def test_home_has_a_box_whose_results_open_in_a_window(stage: World, table: Table) -> None:
+    async with stage.bot():
+        for n in range(10):
+            table.put(f"Rotate key {n}?")
+        other = table.put("Rotate them?", channel=FALLBACK)
+        outsider(stage)
+        stage.workspace.channel(AGENTS).members.append(LIN)
+        for user in (ADE, LIN):
+            await stage.workspace.open_home(user)
+            await stage.until(partial(stage.workspace.home, user))
+
+        async def window(user: str, text: str) -> View:
+            assert (await stage.workspace.type_on_home(user, BOX, text)).ok
+            view = await stage.modal(user)
+            assert view.payload["title"]["text"] == "Decisions"
+            return view
+
+        view = await window(ADE, "rotate")
+        assert ids(view) == [other, *(f"CLR-{n}-001" for n in range(10, 3, -1))]
+        assert buttons(view) == ["Next"]
+        assert (await stage.workspace.click_in_view(ADE, label="Next")).ok
+        await stage.until(lambda: "page 2" in words(stage.workspace.views(ADE)[-1]))
+        view = await stage.modal(ADE)
+        assert len(stage.workspace.views(ADE)) == 1
+        assert ids(view) == ["CLR-3-001", "CLR-2-001", "CLR-1-001"]
+        assert buttons(view) == ["Previous"]
+        await stage.workspace.close_view(ADE)
+        assert ids(await window(ADE, "by ade@local.example key 7")) == ["CLR-8-001"]
+        await stage.workspace.close_view(ADE)
+        assert "“@ade” is not a mention" in words(await window(ADE, "key by @ade"))
+        await stage.workspace.close_view(ADE)
+        assert "Nothing found for “nowhere”" in words(await window(ADE, "nowhere"))
+        await stage.workspace.close_view(ADE)
+
+        table.put("secret here", agent=HOSTILE)
+        table.put("secret elsewhere", channel=FALLBACK)
+        view = await window(LIN, "secret")
+        assert ids(view) == ["CLR-12-001"]
+        assert_inert(view)
+
+
+async def test_p6_home_box_shows_nothing_if_slack_or_the_storage_does_not_answer(
+    stage: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot():
+        table.put("secret")
+        await stage.workspace.open_home(ADE)
+        await stage.until(lambda: stage.workspace.home(ADE) is not None)
+        stage.workspace.faults.add("users.conversations", "delay:30", times=1)
+        assert (await stage.workspace.type_on_home(ADE, BOX, "secret")).ok
+        assert words(await stage.modal(ADE)) == UNKNOWN
+        await stage.workspace.close_view(ADE)
+
+        def unreadable(*_: Any) -> Any:
+            raise StorageUnavailable
+
+        monkeypatch.setattr(outside, "reading", unreadable)
+        told = await command(stage, "search secret", FOLAKE)
+        assert words(told) == "The decisions can't be read right now. Please try again in a moment."
+
+
+async def test_home_box_of_another_installation_searches_nothing(stage: World, table: Table) -> None:
+    async with stage.bot() as bot:
+        table.put("secret")
+        await stage.workspace.open_home(ADE)
+        await stage.until(lambda: stage.workspace.home(ADE) is not None)
+        shown = stage.workspace.home(ADE)
+        assert shown is not None
+        view = {key: shown.payload[key] for key in ("type", "callback_id", "blocks")}
+        await bot.base.web.views_publish(
+            user_id=ADE, view=view | {"private_metadata": "2|00000000deadbeef|1|home"}
+        )
+        assert (await stage.workspace.type_on_home(ADE, BOX, "2|secret")).ok
+        assert "secret" not in words(await stage.modal(ADE))

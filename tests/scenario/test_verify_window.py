@@ -199,9 +199,32 @@ async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
     await another_writes(stage, approved)
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
-    assert said.startswith("*Not verified.* The log has another receipt for this decision.")
+    assert said.startswith("*Not verified.* The receipt in the record isn't the one in the log")
     assert "✅" not in said
+    assert f"Below is what the log has.\n*Decision*\nRejected by <@{FOLAKE}>" in said
     assert "Entry 1 of 1" in said
+
+
+async def test_receipt_that_was_removed_from_the_record_is_shown_from_the_log(
+    stage: World, http: httpx.AsyncClient
+) -> None:
+    _, card = await decided(stage, http, "Reject")
+    await in_the_log(stage, card)
+    await another_writes(stage, lambda record: record["aaep"].pop("receipt"))
+    assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
+    said = shown((await stage.modal(ADE)).payload["blocks"])
+    assert said.startswith("*Not verified.* The log has a receipt for this decision, but the record has none")
+    assert f"Below is what the log has.\n*Decision*\nRejected by <@{FOLAKE}>" in said
+
+
+async def test_forgotten_decision_is_not_called_tampered_with(stage: World, http: httpx.AsyncClient) -> None:
+    _, card = await decided(stage, http, "Reject")
+    await in_the_log(stage, card)
+    assert (await run(stage, "forget", NAME, "--yes")).code == 0
+    assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
+    said = shown((await stage.modal(ADE)).payload["blocks"])
+    assert "it was forgotten" in said
+    assert "removed" not in said
 
 
 async def test_card_that_the_bot_forgot_about_can_still_be_verified(

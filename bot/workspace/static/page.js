@@ -199,6 +199,12 @@ body.addEventListener("keydown", (event) => {
     event.target.form.requestSubmit();
   }
 });
+body.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.isComposing && event.target.matches("[data-sends] input")) {
+    event.preventDefault();
+    htmx.trigger(event.target.closest("[data-sends]"), "entered");
+  }
+});
 body.addEventListener("htmx:afterRequest", (event) => {
   if (!event.detail.elt.matches("[data-composer]") || !event.detail.successful) return;
   event.detail.elt.reset();

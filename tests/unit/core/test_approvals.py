@@ -9,6 +9,7 @@ import os
 import tempfile
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core.aaep import Confirmation
-from core.approvals import RISKS, accepted, bounded, version_of
+from core.approvals import MOST_REFUSALS, OTHERS, RISKS, accepted, bounded, version_of, with_refusal
 from core.clarification import (
     AlreadyAnswered,
     Answer,
@@ -29,6 +30,7 @@ from core.clarification import (
     Decider,
     Direct,
     FourEyes,
+    Refusal,
     Requester,
     answered,
     opened,
@@ -369,3 +371,40 @@ def test_who_may_accept_under_four_eyes(
     assert answered(record, Answer("reject", "Reject"), decider, NOW).status == "answered"
     with pytest.raises(error) if error else nullcontext():
         assert accepted(record, Answer("accept", "Accept"), decider, NOW).status == "answered"
+
+
+def attempt(user: str, why: str = "not listed", response: str | None = "accept", minute: int = 0) -> Refusal:
+    at = NOW + timedelta(minutes=minute)
+    return Refusal(
+        user=user, by=f"user:{user}", surface="slack", why=why, response=response, first=at, last=at
+    )
+
+
+def test_refusals_of_the_same_person_way_and_reason_are_counted() -> None:
+    found: tuple[Refusal, ...] = ()
+    for each in (
+        attempt("U1"),
+        attempt("U2"),
+        attempt("U1", minute=2),
+        attempt("U1", why="guest"),
+        attempt("U1", response="reject"),
+        attempt("U1", minute=1),
+    ):
+        found = with_refusal(found, each)
+    assert [(each.user, each.why, each.response, each.times) for each in found] == [
+        ("U1", "not listed", "accept", 3),
+        ("U2", "not listed", "accept", 1),
+        ("U1", "guest", "accept", 1),
+        ("U1", "not listed", "reject", 1),
+    ]
+    assert (found[0].first, found[0].last) == (NOW, NOW + timedelta(minutes=2))
+
+
+def test_refusals_are_bounded() -> None:
+    found: tuple[Refusal, ...] = ()
+    for number in range(MOST_REFUSALS + 20):
+        found = with_refusal(found, attempt(f"U{number}"))
+    found = with_refusal(found, attempt("U0"))
+    assert len(found) == MOST_REFUSALS + 1
+    assert (found[0].times, found[-1].by, found[-1].user, found[-1].times) == (2, OTHERS, None, 20)
+    assert sum(each.times for each in found) == MOST_REFUSALS + 21

@@ -109,7 +109,7 @@ def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
     for sentence in (
         "None of the sessions you answer is running.",
         "No on-call policy is configured.",
-        "No answers yet.",
+        "No decisions yet.",
     ):
         assert sentence in said
     assert labels(made) == []
