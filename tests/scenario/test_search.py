@@ -130,7 +130,7 @@ async def test_decisions_are_found_by_words_newest_first_with_who_when_and_where
         assert await search(stage, "keys nowhere") == []
 
 
-BOX = "Search all decisions of your channels"
+BOX = "Search decisions in your channels"
 UNKNOWN = "Slack did not say which channels you are in, so nothing is shown. Please try again in a moment."
 TYPED = [
     ("100%", ["CLR-1-001"]),
