@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +18,7 @@ from bot.decisions.search import Search, Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
 from bot.storage import outside
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
-from bot.workspace.state import View
+from bot.workspace.state import Channel, View
 from core.lists import DecidedBy
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
@@ -49,7 +53,7 @@ class Table:
         user, agent = fields.pop("user", ADE), fields.pop("agent", "planner-agent")
         who = DecidedBy(f"user:slack/{TEAM}/{user}", user)
         row: dict[str, Any] = {
-            "seq": self.seq,
+            "seq": 1000 + self.seq,
             "clarification": f"CLR-{self.seq}-001",
             "at": self.stage.clock.now().timestamp() - 3600 + self.seq,
             "agent": agent,
@@ -441,3 +445,42 @@ async def test_home_box_of_another_installation_searches_nothing(stage: World, t
         )
         assert (await stage.workspace.type_on_home(ADE, BOX, "2|secret")).ok
         assert "secret" not in words(await stage.modal(ADE))
+
+
+async def test_decisions_of_a_channel_with_a_new_id_are_found(stage: World, table: Table) -> None:
+    async with stage.bot():
+        name = table.put("Rotate the keys?")
+        stage.workspace.add_channel(Channel("C0NEW", "new", [ADE]))
+        stage.workspace.emit(
+            {"type": "channel_id_changed", "old_channel_id": AGENTS, "new_channel_id": "C0NEW"}
+        )
+        await stage.heard("channel_id_changed")
+        assert await search(stage, "keys", ADE) == [name]
+        assert await search(stage, "keys", FOLAKE) == []
+
+
+async def test_a_slow_search_keeps_nobody_waiting(
+    stage: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in a thread, on a connection of its own: clicks and other reads go on meanwhile."""
+    reading, let, begun = outside.reading, threading.Event(), threading.Event()
+
+    @contextmanager
+    def slowly(*place: Any) -> Iterator[Any]:
+        with reading(*place) as tx:
+            begun.set()
+            assert let.wait(30)
+            yield tx
+
+    monkeypatch.setattr(outside, "reading", slowly)
+    async with stage.bot() as bot:
+        name = table.put("Rotate the keys?")
+        card = await stage.ask(question="Shall I go on?")
+        searching = asyncio.create_task(search(stage, "keys", FOLAKE))
+        await stage.until(begun.is_set)
+        assert await bot.base.store.read("select seq from decision_texts") != []
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        assert (await stage.reply())["response"] is True
+        assert not searching.done()
+        let.set()
+        assert await searching == [name]
