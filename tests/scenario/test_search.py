@@ -49,6 +49,17 @@ class Table:
 
     def put(self, question: str, **fields: Any) -> str:
         """Returns the id."""
+        row = self.row(question, **fields)
+        statement = f"insert into decision_texts ({', '.join(row)}) values ({_values(row)})"  # noqa: S608 - our own
+        assert self.stage.changed(statement) == 1
+        return str(row["clarification"])
+
+    async def put_many(self, rows: list[dict[str, Any]]) -> None:
+        names = rows[0].keys()
+        statement = f"insert into decision_texts ({', '.join(names)}) values (:{', :'.join(names)})"  # noqa: S608
+        await self.stage.bots[0].base.store.write(lambda tx: tx.many(statement, rows))
+
+    def row(self, question: str, **fields: Any) -> dict[str, Any]:
         self.seq += 1
         user, agent = fields.pop("user", ADE), fields.pop("agent", "planner-agent")
         who = DecidedBy(f"user:slack/{TEAM}/{user}", user)
@@ -69,9 +80,7 @@ class Table:
         } | fields
         texts = (question, row["answer"], row.pop("comment", None))
         row["words"] = words_of((agent, row.pop("agent_name", None)), texts)
-        statement = f"insert into decision_texts ({', '.join(row)}) values ({_values(row)})"  # noqa: S608 - our own
-        assert self.stage.changed(statement) == 1
-        return str(row["clarification"])
+        return row
 
 
 def _values(row: dict[str, Any]) -> str:
@@ -369,6 +378,11 @@ async def test_p6_someone_in_many_channels_finds_all_of_theirs_and_no_others(
             found = look(sees=Sees(ADE, theirs), skip=skip)
             assert [each.clarification for each in found] == expected[skip : skip + 9]
         assert [each.clarification for each in look(sees=Sees(ADE))] == [own]
+
+        others = [f"CX{n}" for n in range(600)]  # more than a statement takes
+        await table.put_many([table.row("secret", channel=name) for name in others])
+        found = look(sees=Sees(ADE, theirs), skip=min(channels - 3, 600))
+        assert [each.clarification for each in found] == expected[:9]
 
 
 async def test_home_has_a_box_whose_results_open_in_a_window(stage: World, table: Table) -> None:
