@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from bot.checks import CheckResult, first_of, right, wrong
+from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.github import check_repository
 from bot.history import Known, known_beside
@@ -223,7 +223,11 @@ def _signing_key(settings: Settings) -> Iterator[CheckResult]:
     subject, place = "trust.key_env" if settings.trust.key_env else "trust", KeyPlace.of(settings)
     if place.variable is None and not os.path.lexists(place.file):
         text = f"the first start makes the key that signs receipts, {place}"
-        yield right(subject, text, "replicas need one key: put it in the variable of [trust] key_env")
+        if settings.database_url is not None:
+            text += "; each replica makes one of its own"
+            yield warning(subject, text, "put one key for all into the variable of [trust] key_env")
+            return
+        yield right(subject, text)
         return
     try:
         kid = jwk_of(place.read().public_key())["kid"]
@@ -239,9 +243,11 @@ def _signing_key(settings: Settings) -> Iterator[CheckResult]:
         yield right(subject, text)
     elif place.file.stat().st_mode & 0o077:
         yield wrong(subject, f"others than the bot's user can read {place}", f"chmod 600 {place.file}")
+    elif settings.database_url is not None:
+        yield warning(subject, text, "replicas need one key: put it into the variable of [trust] key_env")
     else:
         text += "; every program of this user can read it, and write the ledgers"
-        yield right(subject, text, "to keep it elsewhere, name a variable in [trust] key_env")
+        yield warning(subject, text, "keep it elsewhere: put it into the variable of [trust] key_env")
 
 
 def _bot_runs(settings: Settings) -> bool:

@@ -21,25 +21,31 @@ _ALLOWED_SKEW = timedelta(seconds=30)
 
 
 class CheckResult(NamedTuple):
-    """The result of one check. `fix`: what to do; `line`: where it is in the file."""
+    """The result of one check. `fix`: what to do; `line`: where it is in the file; `warns`: it works, but is not safe."""
 
     ok: bool
     subject: str
     text: str
     fix: str | None = None
     line: str = ""
+    warns: bool = False
 
     @property
     def lines(self) -> Iterator[str]:
         """The lines to print."""
         where = f"{self.line}: " if self.line else ""
-        yield f"{'✓ ok   ' if self.ok else '✗ wrong'}  {where}{self.subject}: {self.text}"
+        mark = "✗ wrong" if not self.ok else "! warn " if self.warns else "✓ ok   "
+        yield f"{mark}  {where}{self.subject}: {self.text}"
         if self.fix is not None:
             yield f"           → {self.fix}"
 
 
 def right(subject: str, text: str, fix: str | None = None) -> CheckResult:
     return CheckResult(True, subject, text, fix)  # noqa: FBT003 - the field's name is in its class
+
+
+def warning(subject: str, text: str, fix: str | None = None) -> CheckResult:
+    return right(subject, text, fix)._replace(warns=True)
 
 
 def wrong(subject: str, text: str, fix: str | None = None) -> CheckResult:

@@ -19,7 +19,8 @@ from bot.errors import StorageUnavailable
 from bot.storage import beside
 from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
-from core.receipts import decided_at, number_of
+from core.receipts import decided_at, jti_of, number_of
+from core.records import unsigned_rounds
 
 _AHEAD = 5  # rounds after a record's own that are looked for
 _LOGGED = "select jti, receipt from decisions where jti in :jtis"
@@ -44,6 +45,8 @@ class Known:
             return False
         if any(f"{record.id}/{later}" in self.receipts for later in _later(number)):
             return True
+        if any(jti_of(then) in self.receipts for _, then in unsigned_rounds(record)):
+            return True
         own = asked.receipt
         if (jti := f"{record.id}/{number}") in self.receipts:
             known = self.receipts[jti]
@@ -60,7 +63,8 @@ def _later(number: int) -> range:
 
 
 def _jtis(records: Iterable[Clarification]) -> list[str]:
-    return [f"{each.id}/{n}" for each in records for n in (number_of(each), *_later(number_of(each)))]
+    found = [f"{each.id}/{n}" for each in records for n in (number_of(each), *_later(number_of(each)))]
+    return found + [jti_of(then) for each in records for _, then in unsigned_rounds(each)]
 
 
 def _kid_of(receipt: str) -> str | None:
@@ -87,11 +91,12 @@ def _known(logged: Iterable[Row], keys: Iterable[Row], since: Sequence[Row]) -> 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
     """Compares records with the storage of a bot (`core.ledger.History`). `read` runs a query (`Store.read`); `own`: the
-    keys of this process, by id, of which the newest may not be stored yet.
+    keys of this process, by id, of which the newest may not be stored yet; `load` reads that one, if it can.
     """
 
     read: Callable[..., Awaitable[list[Row]]]
     own: Mapping[str, object]
+    load: Callable[[], object] = lambda: None
 
     async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
         """Raises StorageUnavailable if it cannot tell."""
@@ -99,6 +104,7 @@ class StoredHistory:
         known = Known({row["jti"]: row["receipt"] for row in logged})
         if any(_kid_of(each.asked.receipt) not in self.own for each in records if each.asked.receipt):
             known = _known(logged, await self.read(_KEYS), await self.read(_SINCE))
+            await asyncio.to_thread(self.load)
             known = replace(known, kids=known.kids.union(self.own))
         return {each.id for each in records if known.contradicts(each)}
 

@@ -13,11 +13,14 @@ from typing import Any, Literal, Protocol
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
+    DiscoverResult,
     Notification,
     NotificationParams,
     RequestParams,
@@ -90,6 +93,20 @@ def add_tasks(server: Server[Any], tasks: Tasks) -> None:
     """Has the server serve `tasks/get`, `tasks/cancel`, `tasks/update` and `subscriptions/listen` for these tasks."""
     served = _Served(tasks)
     server.extensions[IDENTIFIER] = {}
+
+    async def discovered(context: Context, _: RequestParams) -> DiscoverResult:
+        capabilities = server.get_capabilities(protocol_version=context.protocol_version)
+        if capabilities.tools is not None:
+            capabilities.tools.list_changed = (
+                False  # the SDK takes any listener for one to changes of the list
+            )
+        return DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=capabilities,
+            instructions=server.instructions,
+        )
+
+    server.add_request_handler("server/discover", RequestParams, discovered)
     server.add_request_handler("tasks/get", _TaskParams, served.get)
     server.add_request_handler("tasks/cancel", _TaskParams, served.cancel)
     server.add_request_handler("tasks/update", _UpdateParams, served.update)
@@ -103,18 +120,18 @@ class _Served:
         self._tasks = tasks
 
     async def get(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        _require(context)
+        _require(context, params.task_id)
         with _unknown_refused():
             return {"resultType": "complete", **await self._tasks.get(params.task_id, for_client=True)}
 
     async def cancel(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        _require(context)
+        _require(context, params.task_id)
         with _unknown_refused():
             await self._tasks.cancel(params.task_id)
         return {"resultType": "complete"}
 
     async def update(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
-        _require(context)
+        _require(context, params.task_id)
         with _unknown_refused():
             await self._tasks.update(params.task_id, params.input_responses)
         return {"resultType": "complete"}
@@ -151,9 +168,15 @@ class _Served:
         return True
 
 
-def _require(context: Context) -> None:
-    """Refuses a request whose client does not declare the extension."""
+def _require(context: Context, task_id: str | None = None) -> None:
+    """Refuses a request whose client does not declare the extension, or whose `Mcp-Name` header is not its task's id: the
+    SDK compares that header for the core's methods only.
+    """
     if declares(context):
+        headers = getattr(context.request, "headers", None)  # none over stdio
+        named = task_id if headers is None else decode_header_value(headers.get(MCP_NAME_HEADER))
+        if task_id is not None and named != task_id:
+            raise MCPError(HEADER_MISMATCH, "`Mcp-Name` must be the request's `taskId`.")
         return
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)

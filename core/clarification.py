@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
@@ -675,6 +676,19 @@ def one_line(text: str, most: int | None = None) -> str:
 def agent_key(agent: str) -> str:
     """Returns a key that is the same for all spellings of an agent's name."""
     return one_line(agent).casefold()
+
+
+def past_round(fields: Mapping[str, Any]) -> Aaep:
+    """Reads an earlier round; an empty one if another program broke it."""
+    try:
+        return Aaep.model_validate(fields)
+    except ValidationError:
+        return Aaep(kinds=())
+
+
+def rounds_of(record: Clarification) -> list[Aaep]:
+    """Returns the facts of each round that was asked through the bot, oldest first."""
+    return [*map(past_round, record.asked.earlier), record.asked]
 
 
 def parse_id(text: str) -> tuple[int, int]:

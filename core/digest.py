@@ -8,14 +8,16 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from core.clarification import US, Clarification, one_line
+from core.approvals import RISKS, approved_by, risk_rank
+from core.clarification import US, Aaep, Clarification, one_line, rounds_of
 from core.clock import spoken
 
 _TOPIC = 120
+_BECAME = {"accept": "approved", "reject": "rejected"}
 _TOP, _PEOPLE = 5, 10
 _PERSON = "user:"  # how the names of people begin
 
@@ -31,19 +33,57 @@ def _counted(answers: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Approvals:
+    """How many approvals were approved, rejected or expired, and of how many the arguments were edited. Of a person: those
+    that they approved (with others), rejected and edited.
+    """
+
+    approved: int = 0
+    rejected: int = 0
+    expired: int = 0
+    edited: int = 0
+
+    @property
+    def words(self) -> str:
+        """Those that there are; empty if there are none."""
+        return ", ".join(f"{times} {name}" for name, times in asdict(self).items() if times)
+
+    def __add__(self, other: Approvals) -> Approvals:
+        mine, theirs = asdict(self), asdict(other)
+        return Approvals(**{name: times + theirs[name] for name, times in mine.items()})
+
+
+NO_APPROVALS = Approvals()
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
-    """The figures of one route or person: clarifications asked, answers to them, and the median time to answer."""
+    """The figures of one route or person: clarifications asked, answers to them, the median time to answer, and approvals."""
 
     name: str
     asked: int
     answers: int
     median: timedelta | None
+    approvals: Approvals = NO_APPROVALS
 
     @property
-    def speed(self) -> str:
-        if self.median is None:
+    def words(self) -> str:
+        answered = (
+            f"{_counted(self.answers)}, median {spoken(self.median)}" if self.median is not None else ""
+        )
+        approvals = self.approvals.words
+        if not answered and not approvals:
             return "no answer"
-        return f"{_counted(self.answers)}, median {spoken(self.median)}"
+        return "; ".join(each for each in (answered, approvals) if each)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeToDecide:
+    """How many actions of a risk, as its route counted it, were approved or rejected, and the median time to decide."""
+
+    risk: str
+    times: int
+    median: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +93,8 @@ class Digest:
     `total` = `open` + `answered` + `resolved` + `abandoned`, by current status. `escalated` counts all that were ever
     escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank.
     `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five. `routes`: those
-    with questions; `people`: those with the most answers, at most ten.
+    with questions; `people`: those with the most answers and approvals, at most ten. `approvals` counts rounds; `decided`:
+    by risk, the highest first.
     """
 
     since: datetime | None
@@ -73,6 +114,8 @@ class Digest:
     answerers: tuple[Count, ...]
     routes: tuple[Share, ...]
     people: tuple[Share, ...]
+    approvals: Approvals = NO_APPROVALS
+    decided: tuple[TimeToDecide, ...] = ()
 
     def words(self) -> list[tuple[str, str]]:
         """The figures in words: (name, value)."""
@@ -83,15 +126,20 @@ class Digest:
             found.append(("Time to answer", f"{times} ({_counted(self.answers)})"))
         if self.rounds_mean is not None:
             found.append(("Rounds", f"{self.rounds_mean:.1f} on average, {self.rounds_max} at most"))
+        if approvals := self.approvals.words:
+            found.append(("Approvals", approvals))
+        if self.decided:
+            each = (f"{one.risk} risk median {spoken(one.median)} ({one.times})" for one in self.decided)
+            found.append(("Time to decide", ", ".join(each)))
         return found
 
     def shares(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """The figures by route, if there are several, and by person, in words: a title with rows of (name, value)."""
         routes = [
-            ("all others" if each.name == "*" else each.name, f"{each.asked} asked, {each.speed}")
+            ("all others" if each.name == "*" else each.name, f"{each.asked} asked, {each.words}")
             for each in self.routes
         ]
-        people = [(each.name, each.speed) for each in self.people]
+        people = [(each.name, each.words) for each in self.people]
         found = [("By route", routes if len(routes) > 1 else []), ("By person", people)]
         return [(title, rows) for title, rows in found if rows]
 
@@ -123,6 +171,11 @@ class DigestBuilder:
         self._routes: Counter[str] = Counter()
         self._of_route: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
         self._of_person: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._approvals = Approvals()
+        self._approvals_of_route: defaultdict[str, Approvals] = defaultdict(Approvals)
+        self._approvals_of_person: defaultdict[str, Approvals] = defaultdict(Approvals)
+        self._shared: Counter[str] = Counter()  # approvals that somebody else decided, by person
+        self._of_risk: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, record: Clarification, route: str = "") -> None:
         """`route`: the name of the one by which it is asked; empty: it is not told by route."""
@@ -146,6 +199,33 @@ class DigestBuilder:
                 self._of_person[who].append(seconds)
             if route:
                 self._of_route[route].append(seconds)
+        for asked in rounds_of(record):
+            if asked.is_confirmation:
+                self._add_approval(asked, record.created, route)
+
+    def _add_approval(self, asked: Aaep, created: datetime, route: str) -> None:
+        became = _BECAME.get(asked.response) if isinstance(asked.response, str) else None
+        counts = Approvals(
+            approved=became == "approved",
+            rejected=became == "rejected",
+            expired=became is None and asked.closed == "expired",
+            edited=bool(asked.edits),
+        )
+        self._approvals += counts
+        if route:
+            self._approvals_of_route[route] += counts
+        for person in {edit.decided_by for edit in asked.edits or ()}:
+            self._approvals_of_person[person] += Approvals(edited=1)
+        if became is None:
+            return
+        others = approved_by(asked) if became == "approved" else [asked.decided_by or ""]
+        for person in others:
+            self._approvals_of_person[person] += Approvals(**{became: 1})
+            self._shared[person] += person != asked.decided_by
+        if asked.answered_at is not None:
+            since = asked.received_at or created
+            waited = max(0.0, (asked.answered_at - since).total_seconds())
+            self._of_risk[_risk(asked)].append(waited)
 
     def result(self) -> Digest:
         total = self._statuses.total()
@@ -166,14 +246,29 @@ class DigestBuilder:
             topics=_top(self._topics),
             askers=_top(self._askers),
             answerers=_top(self._answerers),
-            routes=tuple(_share(name, self._of_route[name], asked) for name, asked in _ordered(self._routes)),
+            routes=tuple(
+                _share(name, self._of_route[name], asked, self._approvals_of_route[name])
+                for name, asked in _ordered(self._routes)
+            ),
             people=tuple(
-                _share(name, self._of_person[name])
-                for name, _ in _ordered(Counter({who: len(each) for who, each in self._of_person.items()}))[
-                    :_PEOPLE
-                ]
+                _share(name, self._of_person[name], approvals=self._approvals_of_person[name])
+                for name, _ in _ordered(self._people())[:_PEOPLE]
+            ),
+            approvals=self._approvals,
+            decided=tuple(
+                TimeToDecide(risk, len(waited), timedelta(seconds=median(waited)))
+                for risk in reversed(RISKS)
+                if (waited := self._of_risk[risk])
             ),
         )
+
+    def _people(self) -> Counter[str]:
+        """Returns how often each person answered, approved with others, or edited."""
+        found = Counter({who: len(each) for who, each in self._of_person.items()})
+        for who, approvals in self._approvals_of_person.items():
+            if who.startswith(_PERSON):
+                found[who] += self._shared[who] + approvals.edited
+        return found
 
 
 def nearest_rank(ordered: list[float], percent: int) -> float:
@@ -200,5 +295,11 @@ def _ordered(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _share(name: str, seconds: Sequence[float], asked: int = 0) -> Share:
-    return Share(name, asked, len(seconds), timedelta(seconds=median(seconds)) if seconds else None)
+def _share(name: str, seconds: Sequence[float], asked: int = 0, approvals: Approvals = NO_APPROVALS) -> Share:
+    middle = timedelta(seconds=median(seconds)) if seconds else None
+    return Share(name, asked, len(seconds), middle, approvals)
+
+
+def _risk(asked: Aaep) -> str:
+    """Returns the risk of an action as it counts: one that nobody said counts as medium, an unknown word as high."""
+    return RISKS[risk_rank(asked.risk_level)]

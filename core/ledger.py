@@ -43,6 +43,7 @@ from core.records import (
     encode,
     identity,
     speaks_for_a_person,
+    unsigned_rounds,
 )
 
 _T = TypeVar("_T")
@@ -223,12 +224,21 @@ class Ledger(Protocol):
         return frozenset(found)
 
     async def owes_receipt(self, record: Clarification) -> bool:
-        """Whether the round of a record ended without a receipt, and this process can sign it."""
+        """Whether a round of a record ended without a receipt, and this process can sign it."""
         receipts = self.receipts
-        if receipts is None or record.is_open or record.asked.receipt is not None:
+        rounds = [then for _, then in unsigned_rounds(record)]
+        if not record.is_open and record.asked.receipt is None:
+            rounds.append(record)
+        if (
+            receipts is None
+            or not rounds
+            or not await asyncio.to_thread(lambda: any(map(receipts.owes, rounds)))
+        ):
             return False
         # One that had a receipt, which another program removed, gets no other.
-        return await asyncio.to_thread(receipts.owes, record) and not await self.is_tampered(record)
+        if self.history is not None and await self.history.contradicted([record]):
+            return False
+        return not await self.is_tampered(record)
 
     async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
         """Run a check of seals, in a thread if the key must be read first or there is much to check."""

@@ -280,7 +280,7 @@ class Book:
 
     def put(self, record: Clarification, *, owed: bool = False) -> Clarification:
         """Adds a record, or replaces the one with its id. Seals its question or decision, and signs its receipt if its
-        round ends, unless another program had changed it before. `owed`: or if it ended without one.
+        round ends, unless another program had changed it before. `owed`: also those of rounds that ended without one.
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         is_ours = before is None or self.verify_question(before)
@@ -297,19 +297,36 @@ class Book:
     def _with_receipt(
         self, record: Clarification, before: Clarification | None, raw: Raw, *, owed: bool
     ) -> Clarification:
-        """Adds the receipt of a round that ends with this write, or that is `owed` one. `raw`: gets it, too."""
-        if self.receipts is None or record.is_open or record.asked.receipt is not None:
+        """Adds the receipt of a round that ends with this write, or those that are `owed`. `raw`: gets them, too."""
+        signer, asked = self.receipts, record.asked
+        if signer is None:
             return record
-        ends = before is None or before.is_open
-        receipt = self.receipts.made(record) if ends or (owed and self.receipts.owes(record)) else None
-        if receipt is None:
-            return record
-        raw["aaep"]["receipt"] = receipt
-        return record.model_copy(update={"aaep": record.asked.model_copy(update={"receipt": receipt})})
+        for place in self._owed(record) if owed else ():
+            receipt = signer.made(as_of(record, place))
+            earlier = tuple(
+                {**past, "receipt": receipt} if at == place else past for at, past in enumerate(asked.earlier)
+            )
+            asked = asked.model_copy(update={"earlier": earlier})
+            raw["aaep"]["earlier"][place] = earlier[place]
+        if not record.is_open and asked.receipt is None:
+            ends = before is None or before.is_open
+            receipt = signer.made(record) if ends or (owed and signer.owes(record)) else None
+            asked = asked.model_copy(update={"receipt": receipt})
+            raw["aaep"]["receipt"] = receipt
+        return record if asked is record.asked else record.model_copy(update={"aaep": asked})
+
+    def _owed(self, record: Clarification) -> list[int]:
+        """Returns the places of earlier rounds that are owed a receipt."""
+        signer = self.receipts
+        return [
+            place
+            for place, then in unsigned_rounds(record)
+            if signer is not None and signer.owes(then) and self.seals.verify_answer(then)
+        ]
 
     def owes_receipt(self, record: Clarification) -> bool:
-        """Whether `put` of this record would add its receipt: its round ended elsewhere, or while there was no key."""
-        if self.receipts is None or not self.receipts.owes(record):
+        """Whether `put` with `owed` would add receipts: a round ended elsewhere, or while there was no key."""
+        if self.receipts is None or not (self.receipts.owes(record) or self._owed(record)):
             return False
         is_ours = self.verify_question(record) and self.seals.verify_answer(record)
         return bool(is_ours) and not self.seals.is_tampered(record)
@@ -794,8 +811,8 @@ class _Decision:
     is_latest: bool
 
 
-def _is_decision_seal(seal: str | None) -> bool:
-    return seal is not None and _DECISION_SEAL.fullmatch(seal) is not None
+def _is_decision_seal(seal: object) -> bool:
+    return isinstance(seal, str) and _DECISION_SEAL.fullmatch(seal) is not None
 
 
 def _latest_decision(record: Clarification) -> _Decision | None:
@@ -811,11 +828,16 @@ def _latest_decision(record: Clarification) -> _Decision | None:
     for place in range(len(asked.earlier) - 1, -1, -1):
         if match := _DECISION_SEAL.fullmatch(str(asked.earlier[place].get("seal"))):
             number, count = int(match[1]), int(match[2])
-            return _Decision(_as_of(record, place), number, count, is_latest=False)
+            return _Decision(_with_fields_of(record, place), number, count, is_latest=False)
     return None
 
 
-def _as_of(record: Clarification, place: int) -> Clarification:
+def as_of(record: Clarification, place: int) -> Clarification:
+    """Returns a record as of the end of an earlier round: `place` in `earlier`."""
+    return _ended(_with_fields_of(record, place))
+
+
+def _with_fields_of(record: Clarification, place: int) -> Clarification:
     """Returns a record with the fields of an earlier round; one that matches nothing if another program broke them."""
     asked, past = record.asked, record.asked.earlier[place]
     try:
@@ -830,13 +852,20 @@ def signed_rounds(record: Clarification) -> Iterator[Clarification]:
     asked = record.asked
     for place, past in enumerate(asked.earlier):
         if past.get("receipt") is not None:
-            yield _ended(_as_of(record, place))
+            yield as_of(record, place)
     if asked.receipt is None:
         return
     decided = _latest_decision(record)
     # Other programs add rounds between agents and leave our fields unchanged.
     is_over = decided is not None and decided.record is record and not decided.is_latest
     yield _ended(record) if is_over else record
+
+
+def unsigned_rounds(record: Clarification) -> Iterator[tuple[int, Clarification]]:
+    """Yields the earlier rounds that people decided and that have no receipt: the place, and the record as of their end."""
+    for place, past in enumerate(record.asked.earlier):
+        if past.get("receipt") is None and _is_decision_seal(past.get("seal")):
+            yield place, as_of(record, place)
 
 
 def _ended(record: Clarification) -> Clarification:
@@ -880,7 +909,10 @@ def _decision_seal(key: bytes, record: Clarification, number: int, count: int, r
         ],
         "choices": [[each.value, each.label] for each in asked.choices],
         "aaep": _sealed_fields(asked, _DECISION_FIELDS, raw),
-        "earlier": asked.earlier,
+        # A receipt may follow later, and has a signature of its own.
+        "earlier": [
+            {name: each for name, each in past.items() if name != "receipt"} for past in asked.earlier
+        ],
     }
     return f"2:{number}:{count}:{_mac(key, sealed)}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from bot.retention.backup import Kept
 from bot.routing import Audiences
 from core.clarification import Clarification
 from core.clock import iso, recent, span_of, spoken
-from core.digest import Count, Digest, DigestBuilder, Share
+from core.digest import NO_APPROVALS, Count, Digest, DigestBuilder, Share
 from core.errors import BadInput
 from core.ledger import Ledger
 
@@ -130,9 +130,10 @@ async def export_to(
 
     async def take(records: Sequence[Clarification]) -> None:
         tampered = await ledger.tampered_among(records)
-        for record in records:
+        verified = await asyncio.to_thread(lambda: [ledger.seals.verify_answer(each) for each in records])
+        for record, is_verified in zip(records, verified, strict=True):
             mark = {"tampered": True} if record.id in tampered else {}
-            for line in trail(record, since, beside):
+            for line in trail(record, since, beside, is_verified=is_verified):
                 write(line | mark)
 
     return await each_ledger(ledger, take, issue=issue)
@@ -157,6 +158,11 @@ def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
         "topics": _counts(digest.topics),
         "askers": _counts(digest.askers),
         "answerers": _counts(digest.answerers),
+        "approvals": asdict(digest.approvals),
+        "decided": [
+            {"risk": each.risk, "times": each.times, "medianSeconds": each.median.total_seconds()}
+            for each in digest.decided
+        ],
         "routes": [{"name": each.name, "asked": each.asked, **_speed(each)} for each in digest.routes],
         "people": [{"name": each.name, **_speed(each)} for each in digest.people],
     }
@@ -164,7 +170,8 @@ def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
 
 def _speed(share: Share) -> dict[str, object]:
     median = share.median.total_seconds() if share.median is not None else None
-    return {"answers": share.answers, "medianSeconds": median}
+    approvals = {} if share.approvals == NO_APPROVALS else {"approvals": asdict(share.approvals)}
+    return {"answers": share.answers, "medianSeconds": median, **approvals}
 
 
 def _digest_parts(digest: Digest, period: Period) -> list[Part]:
@@ -207,6 +214,10 @@ def _rows(digest: Digest) -> list[list[str | Cell]]:
         rows.append(["Time to answer, 95th percentile", _span(digest.p95)])
     if digest.rounds_mean is not None:
         rows.append(["Rounds", f"{digest.rounds_mean:.1f} on average, {digest.rounds_max} at most"])
+    if digest.approvals != NO_APPROVALS:
+        rows += [[f"Approvals {name}", str(times)] for name, times in asdict(digest.approvals).items()]
+    for each in digest.decided:
+        rows.append([f"Time to decide, {each.risk} risk, median", _span(each.median)])
     return rows
 
 

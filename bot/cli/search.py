@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.cli.output import Cell, Column, Output, Table
-from bot.cli.records import when
+from bot.cli.records import exact, when
 from bot.cli.running import database_url
 from bot.cli.trust import moment_of
 from bot.decisions.search import Search, Token, find, parsed, tokens_of
@@ -18,7 +18,7 @@ from bot.settings.load import load_shell_settings
 from bot.views import inert
 from bot.views.lists import ENDED
 from bot.views.wording import decided_plainly, name_of
-from core.clock import iso, spoken
+from core.clock import iso
 from core.errors import BadInput
 from core.lists import PastDecision
 
@@ -56,7 +56,7 @@ def run(out: Output, words: Sequence[str], options: Options, config: Path | None
     most = options.limit or _EVERYTHING
     found = find(settings.storage.path, database_url(settings), search, now, most=most + 1)
     shown = found[:most]
-    since = f" of the last {spoken(search.span)}" if search.span else ""
+    since = f" since {exact(now - search.span)}" if search.span else ""
     nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{since}."
     data = {"decisions": [_as_json(each) for each in shown], "more": len(found) > most}
     out.show(data, Table(_COLUMNS, [_row(each, now) for each in shown], empty=nothing))

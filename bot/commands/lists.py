@@ -38,7 +38,7 @@ from bot.views.lists import (
 )
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification, parse_id
-from core.clock import Clock, spoken
+from core.clock import Clock
 from core.errors import NotFound
 from core.index import Index, as_read
 from core.ledger import Ledger
@@ -55,8 +55,8 @@ _NOTHING = {
     "ready": "The queue is empty: no session is running.",
 }
 _SEARCHED = (
-    "I looked through the questions, answers, comments and agents' names of decisions{since}, in the channels that you are in "
-    "and in your direct messages."
+    "I looked through the questions, answers, comments and agents' names of decisions, in the channels that you are in and in "
+    "your direct messages."
 )
 _UNREADABLE = "The decisions can't be read right now. Please try again in a moment."
 _CHANNELS_UNKNOWN = (
@@ -306,8 +306,7 @@ class PastDecisions:
             return said(_UNREADABLE)
         words = self.to_plain(command.text)
         if not found.items:
-            since = f" of the last {spoken(search.span)}" if search.span else ""
-            return said(f"Nothing found for “{words}”. {_SEARCHED.format(since=since)}", live=False)
+            return said(f"Nothing found for “{words}”. {_SEARCHED}", live=False)
         links = await asyncio.gather(*(self._link(each) for each in found.items))
         rows = [decision_row(each, link) for each, link in zip(found.items, links, strict=True)]
         return decisions(f"Decisions: {words}", found.of(rows), query=command.query)

@@ -119,7 +119,9 @@ def _signed(entry: str, keys: Mapping[str, Any], name: str) -> Claims:
     try:
         header = jwt.get_unverified_header(entry)
         if header.get("typ") != TYP:
-            raise BrokenLog(f"{name} is no entry of a log: its type is {header.get('typ')!r}, not {TYP!r}.")
+            raise BrokenLog(
+                f"{name} is not an entry of a log: its type is {header.get('typ')!r}, not {TYP!r}."
+            )
         key = next((each for each in keys["keys"] if each.get("kid") == header.get("kid")), None)
         if key is None:
             raise BrokenLog(
@@ -170,7 +172,7 @@ class _Reading:
         else:
             self._follow(name, seq, claims, entry)
         if seq == 1 and claims.get("prev") is not None:
-            raise BrokenLog("Entry 1 says that something was before it.")
+            raise BrokenLog("Entry 1 says that there was an entry before it.")
         self.last = entry
         self.found.entries += 1
         self.found.head = Head(seq, digest_of(entry))
@@ -204,7 +206,7 @@ class _Reading:
     def _meet(self) -> None:
         if self.checkpoint != self.found.head:
             raise BrokenLog(
-                f"Entry {self.found.head.seq} is not the one of the checkpoint: this history is another one than was noted then."
+                f"Entry {self.found.head.seq} differs from the checkpoint: the log was rewritten since."
             )
         self.met = True
 
@@ -233,9 +235,7 @@ class _Reading:
             self.missing[jti] = seq
             return
         if not isinstance(receipt, str) or digest_of(receipt) != claims.get("sha256"):
-            raise BrokenLog(
-                f"{name}: the receipt of {jti} was changed or swapped: its digest is another one."
-            )
+            raise BrokenLog(f"{name}: the receipt of {jti} was changed or swapped: its digest differs.")
         verified = clarify.verify(receipt, keys=self.keys)
         if verified.problem is not None:
             raise BrokenLog(f"{name}: the receipt of {jti} is not genuine: {verified.problem}.")

@@ -93,8 +93,8 @@ class DecisionLog:
 
     def record_changed(self, record: Clarification) -> None:
         """Notes what was decided; `run` appends it."""
-        if record.asked.receipt is not None:
-            self._queue(each for each in ended_in(record) if each.jti not in self._recent)
+        if some := [each for each in ended_in(record) if each.jti not in self._recent]:
+            self._queue(some)
 
     def forgotten(self) -> None:
         """Notes that another process may have forgotten decisions; `run` appends an entry that says so."""

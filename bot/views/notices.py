@@ -36,6 +36,7 @@ from bot.views.card import POINTER, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.page import HAND, OPEN, PageItem, called_words, standing_words
+from bot.views.verify import VERIFY
 from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
@@ -196,6 +197,15 @@ def unclaimed_notice(record: Clarification) -> Draft:
     return _notice(f"Not picked up · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
+def callback_notice(record: Clarification, host: str, why: str) -> Draft:
+    """Tells the answerer that the agent's callback was given up."""
+    told = (
+        f"The agent asked to be called back at {inert.line(host, NAME_LIMIT)}. The bot gave up: {inert.line(why, NAME_LIMIT)}. "
+        "The answer stays here in case the agent asks."
+    )
+    return _notice(f"Not called back · {inert.clip(record.id, ID_LIMIT)}", [told])
+
+
 def consent_notice(record: Clarification, by: str) -> Draft:
     """Tells people that another program wrote an approval into a ledger, which does not count."""
     told = (
@@ -210,7 +220,7 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     told = (
         f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
         "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
-        f"To see what the ledger says now, run: clarify show {ids[0]}"
+        f"To see what was signed, click {VERIFY} on the card. To see what the ledger says now, run: clarify show {ids[0]}"
     )
     return _notice(f"{_named(ids)} changed by another program", [told])
 
@@ -237,8 +247,8 @@ def key_notice(trouble: str) -> Draft:
 def another_key_notice(kid: str) -> Draft:
     """Tells the operator that another key signs, which the key before did not announce."""
     use = (
-        "If you lost or replaced the key, that is why. What the old key signed can still be verified; whoever verifies the log "
-        f"needs: clarify verify --log FILE --accept-key {kid}"
+        "If you lost or replaced the key, that is why. What the old key signed can still be verified. To verify the log, run: "
+        f"clarify verify --log FILE --accept-key {kid}"
     )
     otherwise = "If nobody here did, someone else replaced the key: stop the bot, and find out who can write its folder."
     return _notice(
@@ -249,8 +259,8 @@ def another_key_notice(kid: str) -> Draft:
 def checkpoint_notice(entry: str, head: int) -> Draft:
     """Shows a checkpoint of the log of decisions."""
     use = (
-        "Keep a copy where the bot cannot change it. With it, clarify verify --log --checkpoint shows whether anything before "
-        "it was changed or cut off since."
+        "Keep a copy in a file that the bot cannot change. To see whether anything before it was changed or cut off since, run: "
+        "clarify log > log.jsonl && clarify verify --log log.jsonl --checkpoint FILE"
     )
     return _notice(f"Checkpoint of the log of decisions: entry {head}", [entry, use])
 

@@ -41,7 +41,7 @@ _BELOW_LOG = "Below is what the log has."
 _ENDS = {"expired": "Expired", "withdrawn": "Withdrawn by the agent"}
 _DECISIONS: Mapping[str, Outcome] = {"accept": "approved", "reject": "rejected"}
 _CODE = re.compile(r"[\w/-]{1,200}", re.ASCII)  # nothing in it that Slack formats within backticks
-_BY_ITSELF = "Print the receipt and check it in the shell:"
+_BY_ITSELF = "To check it yourself, run:"
 
 
 @dataclass(frozen=True, slots=True)

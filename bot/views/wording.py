@@ -7,20 +7,29 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
-
-from pydantic import ValidationError
+from typing import Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
 from bot.views.blockkit import Words
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
-from core.clarification import CHANGED, HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
+from core.clarification import (
+    CHANGED,
+    HUMAN,
+    US,
+    Aaep,
+    Clarification,
+    Entry,
+    EntryType,
+    Why,
+    agent_key,
+    past_round,
+)
 from core.lists import Decided, DecidedBy, decided_of
 from core.matching import author_of
 
@@ -246,14 +255,6 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
     return Round(
         record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
     )
-
-
-def past_round(fields: Mapping[str, Any]) -> Aaep:
-    """Reads an earlier round; an empty one if another program broke it."""
-    try:
-        return Aaep.model_validate(fields)
-    except ValidationError:
-        return Aaep(kinds=())
 
 
 def name_of(agent: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fastapi import FastAPI
 
 from bot.base import Base
+from bot.callbacks import Callbacks
 from bot.checks import Check
 from bot.delivery.build import DeliveryParts
 from bot.intake.build import IntakeParts
@@ -35,6 +36,7 @@ def build(
     *,
     signing: Signing | None,
     webhooks: Webhooks | None,
+    callbacks: Callbacks,
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
@@ -55,7 +57,11 @@ def build(
         backlog=lambda: intake.inbox.backlog(clock.now()),
         producers=producers.status,
         slack_connected=lambda: app.connected,
-        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: len(intake.replies.outbox)},
+        queues={
+            "delivery": lambda: shown.lanes.length,
+            "replies": lambda: len(intake.replies.outbox),
+            "callbacks": lambda: len(callbacks),
+        },
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
     needed = [

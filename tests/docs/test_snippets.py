@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from mcp import Client
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ import clarify
 from bot.cli.app import app
 from bot.commands import grammar
 from bot.settings.load import parse_settings
+from bot.signing import pem_of
 from bot.web.health import Readiness
 from bot.workspace.controls import controls
 from bot.workspace.seed import AGENTS, FOLAKE
@@ -39,7 +41,11 @@ BASE = {
     "[slack]": '[slack]\nfallback_channel = "C9"\n',
     "[[routes]]": '[[routes]]\nchannel = "C1"\n',
 }
-OF_A_TEST = {"url": "postgresql://u@127.0.0.1/db", "ical": "webcal://calendar.example.com/basic.ics"}
+OF_A_TEST = {
+    "url": "postgresql://u@127.0.0.1/db",
+    "ical": "webcal://calendar.example.com/basic.ics",
+    "key": pem_of(Ed25519PrivateKey.generate()).decode(),
+}
 SETS_UP = ("Answer…", "View full", "Take", "Reject", "No")  # of a card's buttons: not its first choice
 ENTERED = {"Percent of customers": "5", "Percent": "5", "answer.freetext": "PostgreSQL"}
 AGENT_TO_AGENT = ROOT / "docs/agents/agent-to-agent.md"
@@ -313,9 +319,7 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     program = snippet.text.replace("2026-03", answer["timestamp"][:7])
     exec(compile(program, str(snippet), "exec"), {"print": printing(printed)})  # noqa: S102 - our own
     at = answer["timestamp"]
-    assert printed == [
-        f"{answer['clarification']} Send the newsletter {at} accept user:slack/T0LOCAL/{FOLAKE} in slack"
-    ]
+    assert printed == [f"{answer['clarification']} {at} accept user:slack/T0LOCAL/{FOLAKE} in slack sealed"]
 
 
 def test_responder_of_the_pages_answers(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -36,13 +36,13 @@ class Agent:
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": self.capabilities,
         }
-        name = params.get("name") or params.get("taskId")
+        name = params.get("name", params.get("taskId"))
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": VERSION,
             "mcp-method": method,
         }
-        headers |= {"mcp-name": name} if name else {}
+        headers |= {} if name is None else {"mcp-name": name}
         headers |= {"authorization": f"Bearer {self.token}"} if self.token else {}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         return {"url": "/mcp", "json": body, "headers": headers}
@@ -99,7 +99,7 @@ def agent(http: httpx.AsyncClient) -> Agent:
 
 async def test_approval_is_a_task_until_a_person_decides(stage: World, agent: Agent) -> None:
     discovered = await agent.result("server/discover")
-    assert discovered["capabilities"]["extensions"] == {IDENTIFIER: {}}
+    assert discovered["capabilities"] == {"extensions": {IDENTIFIER: {}}, "tools": {"listChanged": False}}
     task = await agent.call(
         "ask_approval", action="Send the newsletter", arguments={"count": 3}, timeout=3600
     )
@@ -158,6 +158,13 @@ async def test_whoever_does_not_know_tasks_or_the_id_gets_none(
         for method in ("tasks/get", "tasks/cancel", "tasks/update"):
             error = await agent.error(method, taskId=guess)
             assert (error["code"], error["message"]) == (-32602, "There is no such task."), (method, guess)
+    for headers in ({"mcp-name": "another"}, {}):
+        request = agent.request("tasks/get", {"taskId": task["taskId"]})
+        request["headers"] = {
+            name: each for name, each in request["headers"].items() if name != "mcp-name"
+        } | headers
+        answer = await http.post(**request)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
     without = Agent(http, {})
     for method in ("tasks/get", "tasks/cancel", "tasks/update"):
         error = await without.error(method, taskId=task["taskId"])

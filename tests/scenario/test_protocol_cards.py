@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import clarify
+from bot.signing import KEY_FILE, KeyPlace
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
@@ -124,6 +126,34 @@ async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_
         assert outcome.ok
         await stage.until(lambda: stage.record(42)["status"] == "answered")
     assert len(stage.cards(ARCHITECTS)) == 3
+
+
+async def test_round_that_ended_while_the_key_was_unreadable_has_its_receipt_though_the_next_one_began(
+    stage: World,
+) -> None:
+    (stage.folder / KEY_FILE).write_text("scrambled")
+    async with stage.bot(configured(stage)) as bot, elsewhere(stage) as other:
+        await other.asks()
+        card = await stage.card("Which database?", ARCHITECTS)
+        await stage.workspace.post(ADE, ARCHITECTS, "SQLite", thread_ts=card.ts)
+        await stage.until(lambda: stage.record(42)["status"] == "answered")
+        await other.asks("Which version of it?")
+        await stage.card("Which version of it?", ARCHITECTS)
+        (stage.folder / KEY_FILE).unlink()
+        KeyPlace(stage.folder / KEY_FILE).read(create=True)
+        await stage.until(lambda: "receipt" in stage.record(42)["aaep"]["earlier"][0])
+        await stage.workspace.post(ADE, ARCHITECTS, "Three", thread_ts=card.ts)
+        await stage.until(lambda: "receipt" in stage.record(42)["aaep"])
+        assert bot.signing is not None
+        asked = stage.record(42)["aaep"]
+        found = [
+            clarify.verify(each["receipt"], keys=bot.signing.jwks) for each in (asked["earlier"][0], asked)
+        ]
+        assert [(each.claims["jti"], each.claims["answer"]) for each in found] == [
+            ("CLR-42-001/1", "SQLite"),
+            ("CLR-42-001/2", "Three"),
+        ]
+        assert not await bot.ledger.is_tampered(await bot.ledger.find("CLR-42-001", 42))
 
 
 async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(stage: World) -> None:

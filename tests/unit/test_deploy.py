@@ -17,9 +17,11 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml  # type: ignore[import-untyped]
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from prometheus_client.parser import text_string_to_metric_families
 
 from bot.settings.load import parse_settings
+from bot.signing import pem_of
 from bot.web.callers import Callers
 from bot.web.health import health_routes
 from bot.web.server import build_app
@@ -142,7 +144,9 @@ def compose() -> dict[str, Any]:
 
 
 def test_clusters_configuration_is_complete_with_its_secret(cluster: dict[str, dict[str, Any]]) -> None:
-    given = cluster["Secret"]["stringData"]
+    given = dict(cluster["Secret"]["stringData"])
+    assert given["CLARIFY_SIGNING_KEY"] == "...", "a key that is known to all would be worse than none"
+    given["CLARIFY_SIGNING_KEY"] = pem_of(Ed25519PrivateKey.generate()).decode()
     settings = parse_settings(
         cluster["ConfigMap"]["data"]["clarify.toml"], file=Path(IMAGE_CONFIG), environ=given
     )
@@ -151,6 +155,16 @@ def test_clusters_configuration_is_complete_with_its_secret(cluster: dict[str, d
         "and nothing is given that it does not ask for"
     )
     assert (settings.http.host, str(settings.http.port)) == ("0.0.0.0", IMAGE_PORT)
+    assert settings.trust.key_env in given, (
+        "the pods' files are gone with them: a key there is lost at each start"
+    )
+
+
+def test_service_and_compose_say_where_the_signing_key_goes() -> None:
+    for name in ("compose.yaml", "clarify.service"):
+        text = (ROOT / "deploy" / name).read_text()
+        assert "[trust] key_env" in text, name
+        assert "CLARIFY_SIGNING_KEY=" in text, name
 
 
 def test_cluster_keeps_its_secret_apart_from_what_is_applied_again(

@@ -1,6 +1,7 @@
-"""Node with the packages of package-lock.json, for the Node snippets of docs/. `python -m tests.kit.node` installs them.
+"""Node with the packages of package-lock.json, for the Node snippets of docs/ and MCP's conformance suite.
 
-Where the machine's Node is too old for them, npm brings a newer one. Where there is no npm, tests that need it are skipped.
+`python -m tests.kit.node` installs them. Where the machine's Node is too old for them, npm brings a newer one. Where there is
+no npm, tests that need it are skipped.
 """
 
 from __future__ import annotations

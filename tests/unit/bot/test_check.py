@@ -18,7 +18,7 @@ from filelock import FileLock
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from bot.check import check_all, check_machine
+from bot.check import _signing_key, check_all, check_machine
 from bot.checks import CheckResult
 from bot.cli.app import app
 from bot.demo.producer import DemoProducer
@@ -791,6 +791,20 @@ async def test_check_tells_that_a_calendar_cannot_be_read(
     assert result.fix == "check the value of FEED"
 
 
+async def test_check_warns_of_a_key_for_each_replica(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = configure()
+    monkeypatch.setattr(type(settings), "database_url", "postgresql://u@127.0.0.1:9/db")
+
+    def said() -> CheckResult:
+        return next(iter(_signing_key(settings)))
+
+    assert (said().warns, "each replica makes one of its own" in said().text) == (True, True)
+    KeyPlace(settings.file.parent / "clarify-signing.pem").read(create=True)
+    assert (said().warns, str(said().fix).startswith("replicas need one key")) == (True, True)
+
+
 async def test_check_says_which_key_signs_receipts(configure: Configure) -> None:
     settings = configure()
 
@@ -800,8 +814,12 @@ async def test_check_says_which_key_signs_receipts(configure: Configure) -> None
     file = settings.file.parent / "clarify-signing.pem"
     assert (said().ok, f"the first start makes the key that signs receipts, {file}") == (True, said().text)
     kid = jwk_of(KeyPlace(file).read(create=True).public_key())["kid"]
-    assert said().ok
-    assert f"signed with the key {kid} in {file}" in said().text
+    assert (
+        f"signed with the key {kid} in {file}; every program of this user can read it, and write the"
+        in said().text
+    )
+    assert (said().ok, next(iter(said().lines)).startswith("! warn ")) == (True, True)
+    assert "[trust] key_env" in str(said().fix)
     file.chmod(0o644)
     assert (said().ok, said().fix) == (False, f"chmod 600 {file}")
     file.write_bytes(

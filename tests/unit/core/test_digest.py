@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from core.clarification import Clarification, Entry
-from core.digest import Count, Digest, DigestBuilder, Share, nearest_rank
+from core.clarification import Aaep, Approval, Clarification, Edit, Entry
+from core.digest import Approvals, Count, Digest, DigestBuilder, Share, TimeToDecide, nearest_rank
 from tests.kit.builders import NOW, record
 
 
@@ -119,3 +119,118 @@ def test_digest_long_topics_are_clipped() -> None:
 )
 def test_nearest_rank_of_95(count: int, rank: int) -> None:
     assert nearest_rank([float(n) for n in range(1, count + 1)], 95) == rank
+
+
+def approval(seq: int, risk: str | None = "high", response: str | None = None, **more: Any) -> Clarification:
+    """An approval; `after`: seconds until it was decided."""
+    by, after = more.pop("by", "user:ade"), more.pop("after", 60)
+    asked: dict[str, Any] = {"kinds": ("confirmation",), "received_at": NOW, "risk_level": risk}
+    if response is not None:
+        at = NOW + timedelta(seconds=after)
+        asked |= {"response": response, "decided_by": by, "answered_at": at}
+        return made(seq, "resolved", ("answer", by, after), aaep=Aaep(**(asked | more)))
+    return made(seq, "abandoned" if "closed" in more else "pending", aaep=Aaep(**(asked | more)))
+
+
+def by(*people: str) -> tuple[Approval, ...]:
+    return tuple(Approval(decided_by=each, at=NOW, digest="") for each in people)
+
+
+def edits(*people: str) -> tuple[Edit, ...]:
+    return tuple(Edit(changed={"to": "me"}, decided_by=each, at=NOW) for each in people)
+
+
+@pytest.mark.parametrize(
+    ("one", "counts", "people"),
+    [
+        (approval(1), Approvals(), {}),
+        (approval(1, response="accept"), Approvals(approved=1), {"user:ade": Approvals(approved=1)}),
+        (approval(1, response="reject"), Approvals(rejected=1), {"user:ade": Approvals(rejected=1)}),
+        (approval(1, closed="expired"), Approvals(expired=1), {}),
+        (approval(1, closed="withdrawn"), Approvals(), {}),
+        (
+            approval(1, response="accept", approvals=by("user:bea")),
+            Approvals(approved=1),
+            {"user:ade": Approvals(approved=1), "user:bea": Approvals(approved=1)},
+        ),
+        (
+            approval(1, response="reject", approvals=by("user:bea")),
+            Approvals(rejected=1),
+            {"user:ade": Approvals(rejected=1)},
+        ),
+        (
+            approval(1, response="accept", edits=edits("user:bea", "user:bea")),
+            Approvals(approved=1, edited=1),
+            {"user:ade": Approvals(approved=1), "user:bea": Approvals(edited=1)},
+        ),
+        (
+            approval(1, closed="expired", edits=edits("user:ade")),
+            Approvals(expired=1, edited=1),
+            {"user:ade": Approvals(edited=1)},
+        ),
+        (approval(1, response="(forgotten)", by="(forgotten)"), Approvals(), {}),
+        (made(1, "answered", ("answer", "user:ade", 1)), Approvals(), {"user:ade": Approvals()}),
+    ],
+)
+def test_digest_counts_approvals(one: Clarification, counts: Approvals, people: dict[str, Approvals]) -> None:
+    builder = DigestBuilder()
+    builder.add(one, "r-*")
+    found = builder.result()
+    assert found.approvals == counts
+    assert [each.approvals for each in found.routes] == [counts]
+    assert {each.name: each.approvals for each in found.people} == people
+
+
+def test_digest_counts_approvals_of_each_round_route_and_person() -> None:
+    first = approval(1, response="reject").aaep
+    assert first is not None
+    again = approval(1, response="accept", by="user:bea", earlier=(first.model_dump(by_alias=True),))
+    builder = DigestBuilder()
+    builder.add(again, "a")
+    builder.add(approval(2, response="accept"), "b")
+    builder.add(approval(3, response="accept"), "b")
+    found = builder.result()
+    assert found.approvals == Approvals(approved=3, rejected=1)
+    assert {each.name: each.approvals for each in found.routes} == {
+        "a": Approvals(approved=1, rejected=1),
+        "b": Approvals(approved=2),
+    }
+    assert {each.name: each.approvals for each in found.people} == {
+        "user:ade": Approvals(approved=2, rejected=1),
+        "user:bea": Approvals(approved=1),
+    }
+    assert ("Approvals", "3 approved, 1 rejected") in found.words()
+    assert ("a", "1 asked, 1 answer, median 1 minute; 1 approved, 1 rejected") in found.shares()[0][1]
+
+
+def test_digest_times_decisions_by_risk_as_it_counts() -> None:
+    found = digest_of(
+        approval(1, "high", "accept", after=600),
+        approval(2, "high", "reject", after=60),
+        approval(3, "enormous", "accept", after=120),
+        approval(4, None, "accept", after=30),
+        approval(5, "low", "accept", after=-5),
+        approval(6, "low"),
+        approval(7, "low", closed="expired"),
+    )
+    assert found.decided == (
+        TimeToDecide("high", 3, timedelta(seconds=120)),
+        TimeToDecide("medium", 1, timedelta(seconds=30)),
+        TimeToDecide("low", 1, timedelta(0)),
+    )
+    name, words = found.words()[-1]
+    assert name == "Time to decide"
+    assert words.startswith("high risk median 2 minutes (3), medium risk median 30 seconds (1), low risk")
+
+
+def test_digest_lists_people_who_only_approved_with_others() -> None:
+    found = digest_of(
+        *(approval(n, response="accept", approvals=by("user:bea")) for n in range(1, 4)),
+        made(9, "answered", ("answer", "user:cem", 1)),
+    )
+    assert [(each.name, each.answers, each.approvals.approved) for each in found.people] == [
+        ("user:ade", 3, 3),
+        ("user:bea", 0, 3),
+        ("user:cem", 1, 0),
+    ]
+    assert dict(found.shares()[0][1])["user:bea"] == "3 approved"

@@ -23,6 +23,7 @@ from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_ke
 from core.aaep import Confirmation
 from core.approvals import accepted, trouble_with
 from core.clarification import Answer, Clarification, Direct, Requester, abandoned, answered, opened
+from core.matching import followed_up
 from core.receipts import INLINE, claims_of, digest, is_decided
 from core.records import Book, Seals, forgotten, parse
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
@@ -218,6 +219,46 @@ def test_unreadable_key_refuses_no_decision_and_the_receipt_follows(tmp_path: Pa
     assert signing.trouble is None
     assert book.owes_receipt(done)
     assert book.put(done, owed=True).asked.receipt is not None
+
+
+def test_earlier_round_gets_the_receipt_that_it_is_owed(signing: Signing) -> None:
+    book = book_with(None)
+    done = book.put(answered(book.put(record(max_rounds=2)), YES, ADE, LATER))
+    after = LATER + timedelta(minutes=1)
+    again = book.put(followed_up(done, ask(question="Surely?"), after, SLA))
+    for _ in range(2):  # while it is open, and once it is decided, too
+        seals = Seals(b"k" * 32)
+        seals.receipts = signing
+        elsewhere = Book(42, json.loads(json.dumps(book.raw)), lambda: 0, seals, receipts=signing)
+        (taken_up,) = elsewhere.records
+        assert elsewhere.owes_receipt(taken_up)
+        elsewhere.put(taken_up, owed=True)
+        (signed,) = Book(42, json.loads(json.dumps(elsewhere.raw)), lambda: 0, seals).records
+        first = signed.asked.earlier[0]["receipt"]
+        assert clarify.verify(first, keys=signing.jwks).claims["jti"] == "CLR-42-001/1"
+        assert (seals.verify_question(signed), seals.is_tampered(signed)) == (True, False)
+        assert not elsewhere.owes_receipt(signed)
+        for cheat in ({"response": "no"}, {"receipt": "x"}, {"receipt": signed.asked.receipt or "y"}):
+            earlier = ({**signed.asked.earlier[0], **cheat},)
+            aaep = signed.asked.model_copy(update={"earlier": earlier})
+            assert seals.is_tampered(signed.model_copy(update={"aaep": aaep}))
+        if again.is_open:
+            again = book.put(answered(again, YES, ADE, after + timedelta(minutes=1)))
+
+
+def test_follow_up_after_the_last_round_has_a_receipt_of_its_own(signing: Signing) -> None:
+    book = book_with(signing)
+    book.seals.receipts = signing
+    done, at = book.put(answered(book.put(record(max_rounds=1)), YES, ADE, LATER)), LATER
+    again = book.put(followed_up(done, ask(question="Surely?"), at + timedelta(minutes=1), SLA))
+    assert (again.round, again.status) == (1, "escalated")
+    over = book.put(answered(again, YES, ADE, at + timedelta(minutes=2)))
+    (read,) = Book(42, json.loads(json.dumps(book.raw)), lambda: 0, book.seals).records
+    names = [
+        clarify.verify(each, keys=signing.jwks).claims["jti"]
+        for each in (over.asked.earlier[0]["receipt"], over.asked.receipt or "")
+    ]
+    assert (names, book.seals.is_tampered(read)) == (["CLR-42-001/1", "CLR-42-001/2"], False)
 
 
 def test_forgetting_removes_it(signing: Signing) -> None:

@@ -246,7 +246,7 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     ]
     named = {name for line in lines for name in line} - {"risk"}
     assert named <= set(COLUMNS)
-    assert set(COLUMNS) - named == {"riskClaimed", "riskCounted", "tampered", "lapsed"}
+    assert set(COLUMNS) - named == {*("riskClaimed", "riskCounted", "tampered", "unverified", "lapsed")}
     reminder, edit = lines[1], lines[3]
     assert (reminder["number"], reminder["channel"]) == (2, None), "only the latest is in the ledger"
     assert (edit["before"], edit["changed"]) == ({"to": "all"}, {"to": "me"})
@@ -322,6 +322,36 @@ def test_digest_tells_of_each_route_and_person(prompt: Prompt) -> None:
         {"name": "eng*", "asked": 1, "answers": 1, "medianSeconds": 600.0},
     ]
     assert figures["people"] == [{"name": "user:slack/T1/U1", "answers": 1, "medianSeconds": 600.0}]
+
+
+def test_digest_counts_approvals(prompt: Prompt) -> None:
+    consent = {
+        "kinds": ["confirmation"],
+        "action": "Send it",
+        "riskLevel": "high",
+        "approvals": [{"decidedBy": "user:bea", "at": "2020-01-02T03:30:00Z", "digest": ""}],
+        "decidedBy": "user:ade",
+        "receivedAt": "2020-01-02T03:04:05Z",
+        "answeredAt": "2020-01-02T04:04:05Z",
+        "response": "accept",
+    }
+    prompt.write(
+        5,
+        long_ago(5, 1, aaep=consent),
+        long_ago(5, 2, aaep={"kinds": ["confirmation"]} | {"closed": "expired"}),
+    )
+    counts = {"approved": 1, "rejected": 0, "expired": 1, "edited": 0}
+    found = prompt.json("digest", "9999d")
+    assert found["approvals"] == counts
+    assert found["decided"] == [{"risk": "high", "times": 1, "medianSeconds": 3600.0}]
+    assert {each["name"]: each["approvals"]["approved"] for each in found["people"]} == {
+        "user:ade": 1,
+        "user:bea": 1,
+    }
+    lines = prompt("digest", "9999d").out.splitlines()
+    assert {"Approvals approved\t1", "Approvals expired\t1", "Approvals edited\t0"} <= set(lines)
+    assert "Time to decide, high risk, median\t3600.000 s" in lines
+    assert "By person: user:bea\t1 approved" in lines
 
 
 def test_digest_draws_a_picture_and_says_the_figures_too(prompt: Prompt) -> None:
