@@ -468,8 +468,8 @@ class _More(TypedDict, total=False):
     `context`: background the person needs. `to`: the only person who may answer, by email address or Slack ID.
     `requested_by`: the person you work for, likewise; someone else may have to approve. `timeout`: seconds (default: 3600).
     `escalate`: page the person on call if no one answers (default: true). `key`: repeating a request with the same key
-    returns the same question, even from another process. `issue`, `topic`: the issue and topic it belongs to. `url`,
-    `token`, `producer`: used instead of the environment variables.
+    returns the same question, even from another process. `callback_url`: where the bot posts the outcome, too. `issue`,
+    `topic`: the issue and topic it belongs to. `url`, `token`, `producer`: used instead of the environment variables.
     """
 
     agent: str | None
@@ -480,6 +480,7 @@ class _More(TypedDict, total=False):
     timeout: float | None
     escalate: bool
     key: str | None
+    callback_url: str | None
     issue: int | None
     topic: str | None
     url: str | None

@@ -91,11 +91,12 @@ def _known(logged: Iterable[Row], keys: Iterable[Row], since: Sequence[Row]) -> 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
     """Compares records with the storage of a bot (`core.ledger.History`). `read` runs a query (`Store.read`); `own`: the
-    keys of this process, by id, of which the newest may not be stored yet.
+    keys of this process, by id, of which the newest may not be stored yet; `load` reads that one, if it can.
     """
 
     read: Callable[..., Awaitable[list[Row]]]
     own: Mapping[str, object]
+    load: Callable[[], object] = lambda: None
 
     async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
         """Raises StorageUnavailable if it cannot tell."""
@@ -103,6 +104,7 @@ class StoredHistory:
         known = Known({row["jti"]: row["receipt"] for row in logged})
         if any(_kid_of(each.asked.receipt) not in self.own for each in records if each.asked.receipt):
             known = _known(logged, await self.read(_KEYS), await self.read(_SINCE))
+            await asyncio.to_thread(self.load)
             known = replace(known, kids=known.kids.union(self.own))
         return {each.id for each in records if known.contradicts(each)}
 

@@ -239,6 +239,8 @@ class Call:
         if name == "wait_for_answer":
             record = await self.questions.find(_id_in(arguments), producer)
         else:
+            if "callback_url" in arguments:  # a model must not choose whom the bot calls
+                raise BadField("callback_url", "`callback_url` is not an argument of this tool. Remove it.")
             if name == "ask_approval":
                 arguments.setdefault("kind", "approval")
             new = NewQuestion.model_validate(arguments)
