@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -85,7 +87,7 @@ def build(
         receipts.receipt_routes(
             questions=intake.questions,
             callers=_askers(settings),
-            jwks=lambda: signing.jwks if signing else {"keys": []},
+            jwks=partial(signing.published, store) if signing else _no_keys,
         ),
         mcp.mcp_routes(
             questions=intake.questions,
@@ -107,6 +109,10 @@ def build(
     if app.request_url is not None:
         routers.append(slack.slack_routes(app.request_url))
     return build_app(routers, callers, base.telemetry.requested)
+
+
+async def _no_keys() -> dict[str, Any]:
+    return {"keys": []}
 
 
 def _askers(settings: Settings, origins: Sequence[str] = (), *, local_pages: bool = False) -> Callers:
