@@ -48,7 +48,7 @@ class Adoption:
 
     async def close_rolled_back(self, records: Iterable[Clarification]) -> tuple[set[str], bool]:
         """Closes those of the open records that lack what people did: another program put their ledger back to an earlier
-        state. Returns their ids, and False if it must be tried again.
+        state. Returns the ids of those that are, or were when they were read, and False to look again.
         """
         still_open, history = [each for each in records if each.is_open], self.ledger.history
         if history is None or not still_open or not self.leads():
@@ -61,11 +61,13 @@ class Adoption:
         for each in filter(is_behind, still_open):
             try:
                 now = await self.ledger.find(each.id, each.issue_number)  # it may be newer than what was read
+                found.add(each.id)
                 if now.is_open and is_behind(now):
-                    found.add(each.id)
                     # First: otherwise a crash in between would hide it.
                     await self.notify(partial(self.notices.rolled_back, now))
                     await self.router.close_rolled_back(each.id, is_behind)
+                else:
+                    done = False
             except (LockTimeout, LedgerUnwritable) as error:
                 _log.warning("closing a question later", id=each.id, reason=str(error))
                 done = False
