@@ -27,6 +27,7 @@ import structlog
 
 from bot import home
 from bot.base import build as build_base
+from bot.callbacks import Callbacks
 from bot.decisions.chain import claims_in
 from bot.decisions.keys import is_vouched_for
 from bot.decisions.log import DecisionLog
@@ -225,7 +226,22 @@ class Bot:
             active=board.roster.active,
         )
         self.told = told = build_told(
-            base, board, shown, on_put=self.monitoring.trigger, on_event=self._touch_home
+            base,
+            board,
+            shown,
+            on_put=self.monitoring.trigger,
+            on_event=self._touch_home,
+            call_back=self._call_back,
+        )
+        self.callbacks = Callbacks(
+            settings=settings,
+            questions=told.questions,
+            store=store,
+            links_of=board.permalinks.links,
+            tell=shown.nudges.callback_given_up,
+            clock=clock,
+            rng=rng,
+            on_outcome=partial(base.telemetry.delivered, "callback"),
         )
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = HomeTabs(
@@ -266,6 +282,7 @@ class Bot:
             catch_up=self.catch_up.schedule,
             forgotten=self._forget,
             settled=self._tell_outside,
+            callbacks=self.callbacks,
             clock=clock,
         )
         self.slack = build_slack(
@@ -360,7 +377,8 @@ class Bot:
             if self.log is not None and keep is not None
             else None,
         )
-        self._outside = tuple(each for each in (self.github, self.webhooks, self.log) if each is not None)
+        outside = (self.github, self.webhooks, self.log, self.callbacks)
+        self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -489,6 +507,7 @@ class Bot:
         await self.home.restore()
         if self.github is not None:
             await self.github.restore(found.records)
+        self.callbacks.restore()
         for record in found.records:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
@@ -580,6 +599,7 @@ class Bot:
             yield "GitHub", self.github.run()
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
+        yield "callbacks", self.callbacks.run()
         if self.log is not None:
             yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
@@ -737,6 +757,7 @@ class Bot:
             self.slack,
             signing=self.signing,
             webhooks=self.webhooks,
+            callbacks=self.callbacks,
             storage_trouble=self._storage_trouble,
             limits=limits,
         )
@@ -803,7 +824,7 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, webhooks and the log of a settled clarification that another bot may have changed.
+        """Tells GitHub, webhooks, the log and callbacks of a settled clarification that another bot may have changed.
 
         Raises:
             StorageUnavailable: its ledger cannot be read now.
@@ -846,6 +867,9 @@ class Bot:
                 send()
 
         return announced
+
+    def _call_back(self, clarification: str) -> None:
+        self.callbacks.put(clarification)
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""

@@ -6,6 +6,7 @@ It is aiohttp, as for Slack. It never decompresses a body: an unrequested compre
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import json
 import os
@@ -22,6 +23,7 @@ from urllib.parse import quote
 
 import aiohttp
 import certifi
+from aiohttp.abc import ResolveResult
 from yarl import URL
 
 from bot.errors import NotLeading
@@ -35,6 +37,10 @@ _KEEPALIVE_EXPIRY = 30.0
 _MOST_CONNECTIONS = 20
 _TORN = "the connection ended in mid-answer, or what came is not HTTP"
 _NOT_IN_A_REQUEST = re.compile(r"""[^!-~]|["<>`{}]|%(?![0-9A-Fa-f]{2})""")
+
+
+class AddressRefused(OSError):
+    """A name resolved to an address that must not be called."""
 
 
 class MalformedRequest(aiohttp.ClientError):
@@ -85,8 +91,9 @@ class HttpClient:
     TCP keepalive, no redirects (a token must not travel), no cookies, no proxies or .netrc from the environment.
     """
 
-    def __init__(self, token: str | None) -> None:
-        """`token`: the bearer token."""
+    def __init__(self, token: str | None, *, may_be_called: Callable[[str], bool] | None = None) -> None:
+        """`token`: the bearer token. `may_be_called`: whether to call an IP address that a name resolved to; None: any."""
+        self._may_be_called = may_be_called
         self._headers = {"User-Agent": "clarify-bot", "Accept": "*/*", "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -184,6 +191,7 @@ class HttpClient:
             keepalive_timeout=_KEEPALIVE_EXPIRY,
             socket_factory=_kept_alive,
             ssl=_ssl_context(),
+            resolver=_CheckedResolver(self._may_be_called) if self._may_be_called is not None else None,
         )
         return aiohttp.ClientSession(
             connector=connector,
@@ -194,6 +202,24 @@ class HttpClient:
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
         )
+
+
+class _CheckedResolver(aiohttp.ThreadedResolver):
+    """Resolves names only to addresses that may be called: if one of a name's may not be, none is. The connection goes to
+    the addresses returned here, and is not resolved again.
+    """
+
+    def __init__(self, may_be_called: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._may_be_called = may_be_called
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await super().resolve(host, port, family)
+        if not all(self._may_be_called(each["host"]) for each in found):
+            raise AddressRefused(errno.EACCES, f"{host} resolves to an address that must not be called")
+        return found
 
 
 @functools.cache

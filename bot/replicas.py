@@ -16,6 +16,7 @@ from typing import cast
 
 import structlog
 
+from bot.callbacks import Callbacks
 from bot.delivery.delivery import Delivery
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.errors import StorageUnavailable
@@ -53,6 +54,7 @@ class Replicas:
     catch_up: Callable[[], None]
     forgotten: Callable[[], Awaitable[None]]
     settled: Callable[[str], Awaitable[None]]
+    callbacks: Callbacks
     clock: Clock
 
     def __post_init__(self) -> None:
@@ -141,6 +143,8 @@ class Replicas:
             await self.home.looked_elsewhere(user)
         for producer in names.get("reader", ()):
             self.producers.note_connected(producer)
+        for clarification in names.get("callback", ()):
+            self.callbacks.put(clarification)
         if "inbox" in names:
             self.inbox.heard()
         if "gap" in names:
@@ -157,6 +161,7 @@ class Replicas:
             await self.home.restore()
             self.home.touch()
             self.inbox.heard()
+            self.callbacks.restore()
             self.catch_up()
 
 

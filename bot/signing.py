@@ -345,6 +345,14 @@ class Signing(PublicKeys):
         """All public keys, as a JWK Set (RFC 7517)."""
         return {"keys": [each.jwk for each in self.known.values()]}
 
+    async def published(self, store: Store) -> dict[str, Any]:
+        """Returns all public keys, with those that other replicas have begun to use. Without the storage: those known here."""
+        try:
+            known = [KnownKey.of(row).jwk for row in await store.read(KNOWN)]
+        except StorageUnavailable:
+            return self.jwks
+        return {"keys": [*known, *(each for each in self.jwks["keys"] if each not in known)]}
+
     def made(self, record: Clarification) -> str | None:
         if not is_decided(record) or not self.load():
             return None

@@ -14,9 +14,7 @@ them. The format and the signature are those of Standard Webhooks (github.com/st
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
-import hmac
 import random
 import uuid
 from collections import Counter, deque
@@ -29,7 +27,8 @@ from urllib.parse import urlsplit
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.http import ANSWER_TIMEOUT, NETWORK, HttpClient, HttpStream, json_body, retry_after, words
+from bot.hooks import Posted, post, signature
+from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Mail, Outbox, Outcome, Owed, RetryLater, retain, waiting
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
@@ -76,16 +75,6 @@ class Endpoint:
 
     def wants(self, event: str) -> bool:
         return not self.events or event in self.events
-
-    def signature(self, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-        """Returns the headers of one attempt: HMAC-SHA256 over id, time (seconds since 1970) and body."""
-        signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
-        digest = base64.b64encode(hmac.digest(self.key, signed, hashlib.sha256)).decode()
-        return {
-            "webhook-id": message_id,
-            "webhook-timestamp": str(timestamp),
-            "webhook-signature": f"v1,{digest}",
-        }
 
 
 def endpoints_of(settings: Settings) -> list[Endpoint]:
@@ -392,34 +381,17 @@ class _Sender:
         )
 
     async def _send(self, owed: Owed) -> Outcome:
-        """Makes one attempt; only the status counts. Reads the body so that the connection can be reused."""
-        now = self.clock.now()
-        headers = self.endpoint.signature(owed.id, int(now.timestamp()), owed.body)
-        try:
-            async with (
-                self.store.acting(),
-                asyncio.timeout(ANSWER_TIMEOUT),
-                self.http.stream("POST", self.endpoint.url, owed.body, headers=headers) as response,
-            ):
-                outcome = _outcome(response, now)
-                await _drain(response)
-                return outcome
-        except NETWORK as error:
-            return RetryLater(words(error), party_wide=True)
+        """Makes one attempt; only the status counts."""
+        headers = signature(self.endpoint.key, owed.id, int(self.clock.now().timestamp()), owed.body)
+        posted = await post(
+            self.http, self.endpoint.url, owed.body, headers, store=self.store, clock=self.clock
+        )
+        return _outcome(posted) if isinstance(posted, Posted) else RetryLater(posted, party_wide=True)
 
 
-def _outcome(response: HttpStream, now: datetime) -> Outcome:
-    status = response.status
-    if 200 <= status < 300:
+def _outcome(posted: Posted) -> Outcome:
+    if posted.is_taken:
         return Delivered()
-    if status == _GONE:
-        return GivenUp(f"HTTP {status}", party_wide=True)
-    said = "redirects, which is not followed" if 300 <= status < 400 else "did not take it"
-    return RetryLater(f"{said} (HTTP {status})", after=retry_after(response.headers, now), party_wide=True)
-
-
-async def _drain(response: HttpStream) -> None:
-    try:
-        await response.body()
-    except NETWORK as error:
-        _log.debug("webhook response ended early", reason=words(error))
+    if posted.status == _GONE:
+        return GivenUp(f"HTTP {posted.status}", party_wide=True)
+    return RetryLater(posted.words, after=posted.after, party_wide=True)

@@ -48,10 +48,6 @@ class Approvals:
         """Those that there are; empty if there are none."""
         return ", ".join(f"{times} {name}" for name, times in asdict(self).items() if times)
 
-    def __add__(self, other: Approvals) -> Approvals:
-        mine, theirs = asdict(self), asdict(other)
-        return Approvals(**{name: times + theirs[name] for name, times in mine.items()})
-
 
 NO_APPROVALS = Approvals()
 
@@ -171,9 +167,9 @@ class DigestBuilder:
         self._routes: Counter[str] = Counter()
         self._of_route: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
         self._of_person: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._approvals = Approvals()
-        self._approvals_of_route: defaultdict[str, Approvals] = defaultdict(Approvals)
-        self._approvals_of_person: defaultdict[str, Approvals] = defaultdict(Approvals)
+        self._approvals: Counter[str] = Counter()  # by the fields of `Approvals`
+        self._approvals_of_route: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._approvals_of_person: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._shared: Counter[str] = Counter()  # approvals that somebody else decided, by person
         self._of_risk: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -205,22 +201,18 @@ class DigestBuilder:
 
     def _add_approval(self, asked: Aaep, created: datetime, route: str) -> None:
         became = _BECAME.get(asked.response) if isinstance(asked.response, str) else None
-        counts = Approvals(
-            approved=became == "approved",
-            rejected=became == "rejected",
-            expired=became is None and asked.closed == "expired",
-            edited=bool(asked.edits),
-        )
-        self._approvals += counts
-        if route:
-            self._approvals_of_route[route] += counts
+        ended = became or ("expired" if asked.closed == "expired" else None)
+        for name in (ended, "edited" if asked.edits else None):
+            if name is not None:
+                self._approvals[name] += 1
+                self._approvals_of_route[route][name] += 1
         for person in {edit.decided_by for edit in asked.edits or ()}:
-            self._approvals_of_person[person] += Approvals(edited=1)
+            self._approvals_of_person[person]["edited"] += 1
         if became is None:
             return
         others = approved_by(asked) if became == "approved" else [asked.decided_by or ""]
         for person in others:
-            self._approvals_of_person[person] += Approvals(**{became: 1})
+            self._approvals_of_person[person][became] += 1
             self._shared[person] += person != asked.decided_by
         if asked.answered_at is not None:
             since = asked.received_at or created
@@ -247,14 +239,14 @@ class DigestBuilder:
             askers=_top(self._askers),
             answerers=_top(self._answerers),
             routes=tuple(
-                _share(name, self._of_route[name], asked, self._approvals_of_route[name])
+                _share(name, self._of_route[name], asked, Approvals(**self._approvals_of_route[name]))
                 for name, asked in _ordered(self._routes)
             ),
             people=tuple(
-                _share(name, self._of_person[name], approvals=self._approvals_of_person[name])
+                _share(name, self._of_person[name], approvals=Approvals(**self._approvals_of_person[name]))
                 for name, _ in _ordered(self._people())[:_PEOPLE]
             ),
-            approvals=self._approvals,
+            approvals=Approvals(**self._approvals),
             decided=tuple(
                 TimeToDecide(risk, len(waited), timedelta(seconds=median(waited)))
                 for risk in reversed(RISKS)
@@ -267,7 +259,7 @@ class DigestBuilder:
         found = Counter({who: len(each) for who, each in self._of_person.items()})
         for who, approvals in self._approvals_of_person.items():
             if who.startswith(_PERSON):
-                found[who] += self._shared[who] + approvals.edited
+                found[who] += self._shared[who] + approvals["edited"]
         return found
 
 

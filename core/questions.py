@@ -277,6 +277,15 @@ class NewQuestion(BaseModel):
         pattern=r"^[ -~]+$",
         description="Idempotency key: repeating a request with the same key returns the same question",
     )
+    callback_url: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2000,
+        repr=False,
+        description="Where the final state is posted; must be allowed by `callbacks` of your [[producers]] table. A repetition "
+        "under the same `key` replaces it",
+        examples=["https://api.trigger.dev/api/v1/waitpoints/tokens/waitpoint_1/callback/0123"],
+    )
     issue: _Whole | None = Field(
         default=None,
         ge=1,
@@ -313,8 +322,10 @@ class NewQuestion(BaseModel):
         return plain(text) if text else None
 
     def stored(self, token: str) -> dict[str, Any]:
-        """Returns its JSON for the inbox. `token`: the session of a question that names none."""
-        stored = self.model_dump(mode="json")
+        """Returns its JSON for the inbox, without `callback_url`, a secret. `token`: the session of a question that names
+        none.
+        """
+        stored = self.model_dump(mode="json", exclude={"callback_url"})
         return stored | {
             "choices": stored["choices"] or [],
             "risk": self.risk or "medium",
@@ -334,7 +345,7 @@ class NewQuestion(BaseModel):
 
     @property
     def digest(self) -> str:
-        """A digest of all fields but `key`, `timeout` and `requested_by`, and but the session if the question names none."""
+        """A digest of all fields but `key`, `timeout`, `requested_by` and `callback_url`, and but the session if the question names none."""
         fields = self.stored("")
         for name in ("timeout", "key", "requested_by", *(("session",) if self.session is None else ())):
             del fields[name]
@@ -366,6 +377,7 @@ _MUST_BE = {
     "timeout": f"a number of seconds from 1 to {LONGEST_TIMEOUT:,}",
     "escalate": "true or false",
     "requested_by": "an email address or a Slack user ID, such as U0FOLAKE",
+    "callback_url": "a URL of at most 2,000 characters",
     "key": "a string of 1 to 200 printable ASCII characters",
     "issue": f"a whole number from 1 to {_HIGHEST_ISSUE:,}",
     "topic": "a string of 1 to 200 characters that is not blank",
@@ -573,6 +585,11 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         "expires_at": iso(asked.expires_at) if asked.expires_at else None,
         "link": link,
     }
+
+
+def asked_and_receipt(record: Clarification) -> dict[str, Any]:
+    """Returns what `GET /questions/{id}` and callbacks give beside the state: what was asked, and the decision's receipt."""
+    return {"asked": asked_in(record), "receipt": record.asked.receipt}
 
 
 def asked_in(record: Clarification) -> dict[str, Any]:

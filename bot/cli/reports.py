@@ -130,9 +130,10 @@ async def export_to(
 
     async def take(records: Sequence[Clarification]) -> None:
         tampered = await ledger.tampered_among(records)
-        for record in records:
+        verified = await asyncio.to_thread(lambda: [ledger.seals.verify_answer(each) for each in records])
+        for record, is_verified in zip(records, verified, strict=True):
             mark = {"tampered": True} if record.id in tampered else {}
-            for line in trail(record, since, beside):
+            for line in trail(record, since, beside, is_verified=is_verified):
                 write(line | mark)
 
     return await each_ledger(ledger, take, issue=issue)

@@ -17,16 +17,18 @@ from bot.cli.output import to_json
 from bot.delivery.messages import Reminder
 from bot.oncall.pages import Logged
 from bot.views import inert
+from core.answers import from_text
 from core.approvals import approved_by
 from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry, rounds_of
 from core.clock import iso
+from core.errors import AnswerRejected
 from core.receipts import deciders_of, risk_of
 from core.records import FORGOTTEN, is_forgotten
 
 Line = dict[str, Any]
 COLUMNS = (
     *("clarification", "issue", "round", "timestamp", "type", "by", "body"),
-    *("from", "to", "topic", "blocking", "status", "tampered"),
+    *("from", "to", "topic", "blocking", "status", "tampered", "unverified"),
     *("surface", "producer", "session", "decidedBy", "team", "user"),
     *("response", "rationale", "reply", "approvedBy", "deciders"),
     *("action", "consequence", "irreversible", "riskClaimed", "riskCounted", "arguments", "extraContext"),
@@ -48,14 +50,20 @@ class Beside:
     pages: Mapping[str, Sequence[Logged]] = field(default_factory=dict)
 
 
-def trail(record: Clarification, since: datetime | None = None, beside: Beside | None = None) -> list[Line]:
-    """Returns all that happened to a record since `since`, earliest first.
+def trail(
+    record: Clarification,
+    since: datetime | None = None,
+    beside: Beside | None = None,
+    *,
+    is_verified: bool = True,
+) -> list[Line]:
+    """Returns all that happened to a record since `since`, earliest first. `is_verified`: see `Seals.verify_answer`.
 
     `surface` of a question: "aaep" (a producer's event), "shell", "python", "http", or "ledger" (another
     implementation); of an answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
     """
     beside = beside or Beside()
-    found = [*_entries(record)]
+    found = [*_entries(record, is_verified=is_verified)]
     for number, asked in _numbered(record):
         found += _approvals(record, number, asked)
         found += _refusals(record, number, asked)
@@ -103,15 +111,21 @@ def _line(record: Clarification, number: int, kind: str, by: str, at: datetime) 
     }
 
 
-def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
+def _entries(record: Clarification, *, is_verified: bool) -> Iterator[tuple[datetime, Line]]:
     """Yields the entries of a record's thread."""
-    answers, questions = _answers(record), _questions(record)
-    for place, entry in enumerate(record.thread):
+    answers, facts = _answers(record), dict(enumerate(rounds_of(record)))
+    for place, group in _groups(record).items():
+        entry, asked = record.thread[place], facts.get(group, _UNKNOWN)
         line = _line(record, entry.round, entry.type, entry.from_, entry.timestamp) | {"body": entry.body}
         if entry.type == "question":
-            line |= _asked(questions.get(place, _UNKNOWN))
+            line |= _asked(asked)
+        elif place not in answers and _is_accept(entry, asked):
+            seen = {"response": "accept", "why": "not in Slack", "first": iso(entry.timestamp), "times": 1}
+            line |= {"type": "refusal", "surface": "ledger", "team": None, "user": None} | seen
         elif entry.type == "answer" or place in answers:
             line |= _answered(answers.get(place, _UNKNOWN), entry)
+            if not is_verified and answers.get(place) is record.asked:
+                line["unverified"] = True
         yield entry.timestamp, line
 
 
@@ -154,6 +168,16 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
             "edits": [_edit(edit, before) | {"at": iso(edit.at)} for edit, before in _edits(asked)],
         }
     return line | {"receipt": asked.receipt}
+
+
+def _is_accept(entry: Entry, asked: Aaep) -> bool:
+    """Whether an answer that does not count, since another program wrote it, would approve the action."""
+    if entry.type != "answer" or not asked.is_confirmation:
+        return False
+    try:
+        return from_text(asked, entry.body).response == "accept"
+    except AnswerRejected:
+        return False
 
 
 def _approvals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple[datetime, Line]]:
@@ -258,20 +282,19 @@ def _without_people(sending: Line) -> Line:
 
 def _numbered(record: Clarification) -> list[tuple[int, Aaep]]:
     """Returns the facts of each round that was asked through the bot, oldest first, with its number."""
-    questions = _question_places(record)
-    return [
-        (record.thread[questions[place]].round if place < len(questions) else record.round, asked)
-        for place, asked in enumerate(rounds_of(record))
-    ]
+    numbers = {group: record.thread[place].round for place, group in _groups(record).items()}
+    return [(numbers.get(group, record.round), asked) for group, asked in enumerate(rounds_of(record))]
 
 
-def _question_places(record: Clarification) -> list[int]:
-    return [place for place, each in enumerate(record.thread) if each.type == "question" and each.from_ != US]
-
-
-def _questions(record: Clarification) -> dict[int, Aaep]:
-    """Returns the facts of each question, by its place in the thread; empty if the numbers do not match."""
-    return dict(zip(_question_places(record), rounds_of(record), strict=False))
+def _groups(record: Clarification) -> dict[int, int]:
+    """Returns which facts of `rounds_of` each entry is about, by its place in the thread. A question that the bot opened
+    again is the same one.
+    """
+    found, group = {}, -1
+    for place, entry in enumerate(record.thread):
+        group += entry.type == "question" and entry.from_ != US
+        found[place] = max(0, group)
+    return found
 
 
 def _answers(record: Clarification) -> dict[int, Aaep]:

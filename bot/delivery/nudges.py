@@ -20,7 +20,7 @@ from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
 from bot.views import inert
-from bot.views.notices import nudge, owner_of, rollup_nudge, taken_over, unclaimed_notice
+from bot.views.notices import callback_notice, nudge, owner_of, rollup_nudge, taken_over, unclaimed_notice
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock, iso
@@ -118,6 +118,12 @@ class Nudges:
             draft = nudge(record, self.audiences.route(record).mentioned, owner)
             fresh = self._own(record, key, self.renderer.message(draft), "nudge")
         await self._once(fresh)
+
+    async def callback_given_up(self, record: Clarification, host: str, why: str) -> None:
+        """Says in the thread, once a round, that the agent was not called back. Durable when it returns."""
+        if self.audiences.shows(record):
+            message = self.renderer.message(callback_notice(record, host, why))
+            await self._once(self._own(record, f"callback:{record.id}:{record.round}", message, "notice"))
 
     async def _report_takeover(self, takeover: _Takeover) -> None:
         """Tells the former holder privately, even if a third person has it by now: everyone hears who took it from

@@ -39,8 +39,11 @@ def build(
     *,
     on_put: Callable[[], None],
     on_event: Callable[[Incoming], None],
+    call_back: Callable[[str], None],
 ) -> IntakeParts:
-    """`on_put` is called when events arrive here; `on_event` before an event is processed, wherever it arrived."""
+    """`on_put` is called when events arrive here; `on_event` before an event is processed, wherever it arrived. `call_back`:
+    see `Questions`.
+    """
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
     notices = Notices(
         settings=settings,
@@ -120,6 +123,7 @@ def build(
             trouble_with=board.access.trouble_with,
             bounded=base.audiences.bounded,
             write_down=intake.write_down,
+            call_back=call_back,
             clock=clock,
         ),
     )

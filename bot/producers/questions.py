@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +21,8 @@ import structlog
 
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.producers.redaction import Redaction, Redactor, TooSlow
-from bot.settings.model import ProducerSettings
+from bot.settings.addresses import callback_url
+from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from core.clarification import Ask, Clarification, parse_id
@@ -76,6 +77,8 @@ _LISTED = """select token, issue, clarification, created_at from questions
 _LISTED_OF_SESSION = """select token, issue, clarification, created_at from questions
   where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
+_NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
+  where token = :token and digest <> :gone"""
 _log = structlog.get_logger("clarify.questions")
 
 
@@ -146,6 +149,16 @@ class _Place:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """Where a question's outcome is to be posted. `failed_at`: when that first failed; None: it never did."""
+
+    token: str
+    producer: str
+    url: str = field(repr=False)
+    failed_at: datetime | None
+
+
 @dataclass(eq=False, slots=True, repr=False)
 class _Waiter:
     """Waits for a clarification to change. `record`: as last written in the meantime; None: it did not change."""
@@ -167,7 +180,8 @@ class Questions:
 
     `adopt` adopts or undoes what another program wrote into a ledger. `trouble_with` returns why a person cannot be asked,
     if that is known. `bounded` returns a question under the rules of its route. `write_down(producer, token)` writes a
-    stored question into its ledger from this bot.
+    stored question into its ledger from this bot. `call_back(id)`, on the leader, posts the outcome of a question that has
+    ended to its new `callback_url`.
 
     Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or ledger
     cannot be used now.
@@ -183,6 +197,7 @@ class Questions:
     trouble_with: Callable[[str], Awaitable[str | None]]
     bounded: Callable[[Ask], Ask]
     write_down: Callable[[str, str], Awaitable[None]]
+    call_back: Callable[[str], None]
     clock: Clock
     _redactions: Mapping[str, Redaction] = field(init=False)
     _on_the_way: Counter[str] = field(
@@ -216,7 +231,8 @@ class Questions:
         From the first `await` on, the question is being stored, even if the caller leaves.
 
         Raises:
-            BadField: that person cannot be asked, no one could approve, or the question cannot be redacted.
+            BadField: that person cannot be asked, no one could approve, the callback is not allowed, or the question cannot
+                be redacted.
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: see there. After the last one, it will still be asked.
             Forgotten, Tampered: it was asked before; see `find`.
         """
@@ -224,7 +240,8 @@ class Questions:
         agent = new.agent or speaker.producer
         if not speaker.may_be(agent):
             raise OtherAgent
-        asked = new.model_copy(update={"agent": agent})
+        url = None if new.callback_url is None else self._allowed(new.callback_url, speaker.producer)
+        asked = new.model_copy(update={"agent": agent, "callback_url": url})
         asking = asyncio.ensure_future(
             self._asked(asked, speaker.producer, token, repeats=repeats, may_be_repeated=call is not None)
         )
@@ -261,10 +278,42 @@ class Questions:
                         raise
                 else:
                     if not_joined is None or place.token == token or _may_be_joined(record, asked):
+                        if asked.callback_url is not None and not (place.is_new or record.is_open):
+                            await self._call_back(record.id)
                         return record, place.is_new
                 not_joined.add(place.token)
         finally:
             self._on_the_way[producer] -= 1
+
+    def _allowed(self, url: str, producer: str) -> str:
+        """Returns a callback URL in its one spelling.
+
+        Raises:
+            BadField: the producer may not name it.
+        """
+        try:
+            given = callback_url(url)
+        except ValueError as error:
+            raise BadField("callback_url", f"`callback_url`: {error}.") from None
+        if self.callback_entry(url, producer) is None:
+            raise BadField(
+                "callback_url",
+                "`callback_url` is not in `callbacks` of your [[producers]] table. Add it there, or use a URL that is.",
+            )
+        return given.text
+
+    def callback_entry(self, url: str, producer: str) -> CallbackSettings | None:
+        """Returns the entry of the producer's `callbacks` that allows a callback URL; one with `private` first."""
+        given, settings = callback_url(url), self.producers.get(producer)
+        found = [each for each in (settings.callbacks if settings else ()) if given.fits(each.pattern)]
+        return max(found, key=lambda each: each.private, default=None)
+
+    async def _call_back(self, clarification_id: str) -> None:
+        """Has the leader post the outcome of a question that has ended to its new URL."""
+        if self.store.leads:
+            self.call_back(clarification_id)
+        else:
+            await self.store.tell("callback", clarification_id, leader_only=True)
 
     async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
         """Returns why no one could answer a question, if that is known."""
@@ -478,6 +527,65 @@ class Questions:
             else:
                 return
 
+    async def owed_callbacks(self) -> list[str]:
+        """Returns the ids of questions that have ended and whose outcome is still to be posted."""
+        rows = await self.store.read(
+            "select token, issue, clarification from questions where callback_url is not null order by created_at"
+        )
+        ids = [row["clarification"] for row in rows if row["clarification"] is not None]
+        ids += [
+            each.id for each in await self._records([row for row in rows if row["clarification"] is None])
+        ]
+        return [each for each in ids if (known := self.index.get(each)) is None or not known.is_open]
+
+    async def callback(self, clarification_id: str) -> Callback | None:
+        """Returns where a question's outcome is to be posted; None: nowhere, or no longer, or it has not ended."""
+        try:
+            record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        except NotFound:
+            return None
+        row = await self.store.read_one(
+            """select token, producer, callback_url, callback_failed_at from questions
+               where token = :token and callback_url is not null""",
+            token=record.asked.event_id,
+        )
+        if row is None or record.is_open:
+            return None
+        failed = row["callback_failed_at"]
+        return Callback(
+            row["token"],
+            row["producer"],
+            row["callback_url"],
+            None if failed is None else datetime.fromtimestamp(failed, UTC),
+        )
+
+    async def callback_failed(self, callback: Callback) -> None:
+        """Stores when posting an outcome failed first."""
+        if callback.failed_at is None:
+            await self.store.run(
+                "update questions set callback_failed_at = :now where token = :token and callback_url = :url",
+                now=self.clock.now().timestamp(),
+                token=callback.token,
+                url=callback.url,
+            )
+
+    async def callback_done(self, callback: Callback) -> bool:
+        """Deletes the URL. Returns whether there is a newer one."""
+
+        def work(tx: Tx) -> bool:
+            tx.run(
+                "update questions set callback_url = null where token = :token and callback_url = :url",
+                token=callback.token,
+                url=callback.url,
+            )
+            left = tx.one(
+                "select 1 from questions where token = :token and callback_url is not null",
+                token=callback.token,
+            )
+            return left is not None
+
+        return await self.store.write(work)
+
     async def _stored(
         self,
         asked: NewQuestion,
@@ -513,6 +621,8 @@ class Questions:
                 tx.queue("inbox")  # another bot may store the same question right now
                 before = _before(tx, asked, incoming, not_joined, may_be_repeated=may_be_repeated)
             if before is not None:
+                if asked.callback_url is not None:
+                    tx.run(_NEW_CALLBACK, token=before.token, url=asked.callback_url, gone=_GONE)
                 return before, incoming
             if trouble is not None:
                 raise trouble
@@ -521,8 +631,9 @@ class Questions:
             _, stored = take(tx, incoming)
             issue = stored.issue or 0  # every question has one
             tx.run(
-                """insert into questions (token, producer, agent, session_id, key, digest, issue, created_at, expires_at)
-                   values (:token, :producer, :agent, :session, :key, :digest, :issue, :now, :expires_at)""",
+                """insert into questions (token, producer, agent, session_id, key, digest, issue, created_at, expires_at,
+                     callback_url)
+                   values (:token, :producer, :agent, :session, :key, :digest, :issue, :now, :expires_at, :url)""",
                 token=token,
                 producer=producer,
                 agent=asked.agent,
@@ -532,6 +643,7 @@ class Questions:
                 issue=issue,
                 now=now.timestamp(),
                 expires_at=expires_at.timestamp(),
+                url=asked.callback_url,
             )
             return _Place(token, issue, None, is_new=True), stored
 
@@ -826,6 +938,7 @@ SWEEP = Sweep(
 def forget(tx: Tx, subject: Subject) -> None:
     """Deletes what questions said. Their keys stay, so that they are not asked again."""
     tx.many(
-        "update questions set digest = :gone where producer = :producer and token = :name",
+        """update questions set digest = :gone, callback_url = null, callback_failed_at = null
+           where producer = :producer and token = :name""",
         [{"producer": producer, "name": name, "gone": _GONE} for producer, name in subject.tokens],
     )

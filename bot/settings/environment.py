@@ -173,6 +173,7 @@ def _apprise_service(url: str) -> str | None:
     return None if service is None else str(getattr(service, "service_name", "") or "notification service")
 
 
+_SECRET = (lambda secret: bool(signing_key(secret)), "be a secret, with base64 after whsec_")
 _POSTGRES = (partial(_begins_with, ("postgresql://", "postgres://")), "begin with postgresql://")
 _FITS: Mapping[
     str, tuple[Callable[[str], bool], str]
@@ -184,7 +185,8 @@ _FITS: Mapping[
         _is_signing_key,
         "hold an Ed25519 private key: PKCS#8 PEM, or its base64",
     ),
-    "secret_env": (lambda secret: bool(signing_key(secret)), "be a secret, with base64 after whsec_"),
+    "secret_env": _SECRET,
+    "callback_secret_env": _SECRET,
     "ical_env": (
         lambda value: feed_url(value) is not None,
         "be the address of an iCalendar feed: https:// or webcal://, or http:// on a loopback host",

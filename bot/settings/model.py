@@ -33,6 +33,7 @@ from pydantic import (
     model_validator,
 )
 
+from bot.settings.addresses import CallbackUrl, callback_url
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, FourEyes, Requester, agent_key
 from core.hours import Hours
@@ -259,6 +260,14 @@ def hook_url(value: str) -> str:
             "expected a URL that starts with http:// or https:// and has a host, without # and a user name"
         )
     return value
+
+
+def _callback_pattern(value: str) -> str:
+    """Returns a URL that callbacks may lead to, in one spelling."""
+    pattern = callback_url(value)
+    if pattern.query:
+        raise ValueError("expected a URL without ?; any query is allowed")
+    return pattern.text
 
 
 def url_host(url: str) -> str:
@@ -493,6 +502,32 @@ class TrustSettings(SettingsTable):
     """How long the log keeps receipts and texts; their digests stay. Default: `keep` of `[storage]`."""
 
 
+class CallbackSettings(SettingsTable):
+    """Where callbacks may lead. A string in place of a table is its `url`."""
+
+    url: Annotated[str, AfterValidator(_callback_pattern)]
+    """The URL, with `*` for any characters in the path: `https://api.trigger.dev/*`. Scheme, host and port count exactly,
+    any query is allowed. `http://` only to `127.0.0.1` or `[::1]`.
+    """
+    private: bool = False
+    """Whether its host may resolve to private addresses. Loopback and link-local addresses are never called by name."""
+
+    @model_validator(mode="after")
+    def _says_private(self) -> CallbackSettings:
+        if self.pattern.literal == "private" and not self.private:
+            raise ValueError("private: required to be true, as the host is a private address")
+        return self
+
+    @property
+    def pattern(self) -> CallbackUrl:
+        return callback_url(self.url)
+
+
+def _callback_table(value: object) -> object:
+    """Turns a URL alone into a table."""
+    return {"url": value} if isinstance(value, str) else value
+
+
 class ProducerSettings(SettingsTable):
     """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to. Agents on
     the bot's machine may also ask without a token.
@@ -517,6 +552,10 @@ class ProducerSettings(SettingsTable):
     that matches is refused.
     """
 
+    callbacks: tuple[Annotated[CallbackSettings, BeforeValidator(_callback_table)], ...] = ()
+    """Where the `callback_url` of its questions may lead; without this key, nowhere."""
+    callback_secret_env: EnvironmentName | None = None
+    """The variable with the secret that signs callbacks: `whsec_…` or any text."""
     requested_by: Annotated[str, AfterValidator(person)] | None = None
     """Whom its agents work for, by user ID or e-mail address; see `four_eyes` of routes. What a question says of this no
     longer counts.

@@ -16,13 +16,24 @@ LONGEST_LIST = 512
 _LIST = re.compile(r"\bin :(\w+)")
 Query = tuple[str, Mapping[str, object]]
 Topic = Literal[
-    "inbox", "message", "card", "incident", "home", "gap", "people", "replies", "reader", "forgotten"
+    "inbox",
+    "message",
+    "card",
+    "incident",
+    "home",
+    "gap",
+    "people",
+    "replies",
+    "reader",
+    "forgotten",
+    "callback",
 ]
 """What bots tell each other, with a name.
 
 - inbox: events arrived; message: one needs an update (its key); card: a clarification's cards need an update
 - incident: it changed; home: a person looks at the Home tab; gap: something from Slack was missed
 - people: cached data of a person, channel or group is outdated; forgotten: another process forgot something
+- callback: the outcome of a question that has ended is to be posted to a new URL (the question's id)
 - replies: a producer's replies are ready to be read; reader: a producer is reading them
 """
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
 from bot.base import Base
+from bot.callbacks import Callbacks
 from bot.checks import Check
 from bot.delivery.build import DeliveryParts
 from bot.intake.build import IntakeParts
@@ -35,6 +38,7 @@ def build(
     *,
     signing: Signing | None,
     webhooks: Webhooks | None,
+    callbacks: Callbacks,
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
@@ -55,7 +59,11 @@ def build(
         backlog=lambda: intake.inbox.backlog(clock.now()),
         producers=producers.status,
         slack_connected=lambda: app.connected,
-        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: len(intake.replies.outbox)},
+        queues={
+            "delivery": lambda: shown.lanes.length,
+            "replies": lambda: len(intake.replies.outbox),
+            "callbacks": lambda: len(callbacks),
+        },
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
     needed = [
@@ -79,7 +87,7 @@ def build(
         receipts.receipt_routes(
             questions=intake.questions,
             callers=_askers(settings),
-            jwks=lambda: signing.jwks if signing else {"keys": []},
+            jwks=partial(signing.published, store) if signing else _no_keys,
         ),
         mcp.mcp_routes(
             questions=intake.questions,
@@ -101,6 +109,10 @@ def build(
     if app.request_url is not None:
         routers.append(slack.slack_routes(app.request_url))
     return build_app(routers, callers, base.telemetry.requested)
+
+
+async def _no_keys() -> dict[str, Any]:
+    return {"keys": []}
 
 
 def _askers(settings: Settings, origins: Sequence[str] = (), *, local_pages: bool = False) -> Callers:

@@ -19,7 +19,7 @@ from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
-from core.questions import BadField, NewQuestion, Status, asked_in, state_of
+from core.questions import BadField, NewQuestion, Status, asked_and_receipt, state_of
 from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
@@ -166,7 +166,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
-        state |= {"asked": asked_in(record), "receipt": record.asked.receipt}
+        state |= asked_and_receipt(record)
         return _FollowedResponse(state, status, headers, lambda: questions.picked_up(record))
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
@@ -227,7 +227,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         except AlreadyAnswered as error:
             record, is_withdrawn = error.record, False
         (state,) = await waiting.states([record])
-        state |= {"asked": asked_in(record), "receipt": record.asked.receipt}
+        state |= asked_and_receipt(record)
         if is_withdrawn:
             return JSONResponse(state)
         return _FollowedResponse(state, 409, {}, lambda: questions.picked_up(record))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Response, Security
@@ -28,7 +28,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def receipt_routes(
-    *, questions: Questions, callers: Callers, jwks: Callable[[], dict[str, Any]]
+    *, questions: Questions, callers: Callers, jwks: Callable[[], Awaitable[dict[str, Any]]]
 ) -> APIRouter:
     """`jwks` returns the public keys, as a JWK Set."""
     router = APIRouter(tags=["questions"])
@@ -65,6 +65,6 @@ def receipt_routes(
     @router.get("/.well-known/jwks.json", response_class=Response)
     async def keys() -> Response:
         """Return all public keys that receipts were signed with, old ones too (RFC 7517). No token is needed."""
-        return JSONResponse(jwks(), media_type=_JWKS, headers=_KEPT)
+        return JSONResponse(await jwks(), media_type=_JWKS, headers=_KEPT)
 
     return router

@@ -276,6 +276,7 @@ _PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+|true|fal
 _DEEPER = {
     "on_call": ("on_call.steps", "on_call.rotation", "on_call.pagerduty"),
     "trust": ("trust.checkpoint",),
+    "producers": ("producers.callbacks",),
     "routes": ("routes.approvals", "routes.four_eyes"),
 }
 

@@ -296,7 +296,8 @@ async def test_decision_is_verified_as_the_pages_say(
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         monkeypatch.chdir(stage.folder)
-        said = await run_shell(snippet.text.replace(HERE, url_of(bot)))
+        text = snippet.text.replace("CLR-42-001", "CLR-100001-001")
+        said = await run_shell(text.replace(HERE, url_of(bot)))
     assert said.startswith("Verified: CLR-100001-001/1 “Send the newsletter” approved by user:slack/T0LOCAL/")
 
 
@@ -306,6 +307,10 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     async with stage.bot() as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
         await with_somebody(stage, asyncio.to_thread(clarify.approve, "Send the newsletter"))
+        assert bot.log is not None
+        await bot.log.caught_up()
+    found = await command(stage.file, "search", "newsletter", env=os.environ | stage.environ)
+    assert all(each in found.out for each in ("CLR-100001-001", "Send the newsletter", FOLAKE)), found
     monkeypatch.chdir(stage.folder)
     file = stage.folder / "audit.jsonl"
     done = await command(
@@ -319,9 +324,7 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     program = snippet.text.replace("2026-03", answer["timestamp"][:7])
     exec(compile(program, str(snippet), "exec"), {"print": printing(printed)})  # noqa: S102 - our own
     at = answer["timestamp"]
-    assert printed == [
-        f"{answer['clarification']} Send the newsletter {at} accept user:slack/T0LOCAL/{FOLAKE} in slack"
-    ]
+    assert printed == [f"{answer['clarification']} {at} accept user:slack/T0LOCAL/{FOLAKE} in slack sealed"]
 
 
 def test_responder_of_the_pages_answers(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

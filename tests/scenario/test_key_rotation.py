@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
 from bot.decisions.chain import claims_in
-from bot.signing import KEY_FILE
+from bot.signing import KEY_FILE, jwk_of
 from bot.workspace.seed import FALLBACK
 from tests.kit.world import World, config
 from tests.scenario.test_approvals import asking
@@ -92,6 +93,16 @@ async def test_key_of_a_variable_is_printed(stage: World, tmp_path: Path) -> Non
         await all_good(stage, http, 3, tmp_path)
         assert "Another key" not in "".join(each.text for each in stage.workspace.messages(FALLBACK))
     assert not (stage.folder / KEY_FILE).exists()
+
+
+async def test_keys_of_other_replicas_are_published(stage: World) -> None:
+    async with asking(stage) as http:
+        (own,) = (await keys_of(http))["keys"]
+        other = jwk_of(Ed25519PrivateKey.generate().public_key())
+        row = f"'{other['kid']}', '{json.dumps(other)}', 4102444800"
+        added = stage.changed(f"insert into signing_keys (kid, jwk, since) values ({row})")  # noqa: S608 - ours
+        assert added == 1
+        assert (await keys_of(http))["keys"] == [own, other]
 
 
 async def test_lost_key_is_followed_by_another_and_told(stage: World, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from bot import webhooks
+from bot import hooks
 from bot.errors import NotLeading
 from bot.settings.environment import signing_key
 from bot.storage.store import Store
@@ -50,6 +50,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 class Got:
     headers: dict[str, str]
     body: bytes
+    path: str = ""
 
     @property
     def said(self) -> Any:
@@ -72,7 +73,7 @@ class Receiver:
     stall: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def take(self, request: web.Request) -> web.StreamResponse:
-        got = Got(dict(request.headers), await request.read())
+        got = Got(dict(request.headers), await request.read(), request.path_qs)
         self.got.append(got)
         status, headers = self.answers.pop(0) if self.answers else (self.refuses(got) or 204, {})
         if status == -1:
@@ -236,7 +237,7 @@ async def test_order_holds_while_a_message_fails_and_others_pass(world: World, r
 async def test_no_answer_is_a_failure(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "ANSWER_TIMEOUT", 0.05)
+    monkeypatch.setattr(hooks, "ANSWER_TIMEOUT", 0.05)
     receiver.answers = [(-1, {})]
     await world.start()
     await world.ask()

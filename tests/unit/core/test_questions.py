@@ -50,6 +50,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
         "a number of seconds from 1 to 2,592,000.",
     ),
     ("escalate", ["no", 0], "true or false."),
+    ("callback_url", [7, "", "x" * 2001], "a URL of at most 2,000 characters."),
     ("key", [7, "", "x" * 201, "é", "a\n"], "a string of 1 to 200 printable ASCII characters."),
     ("issue", [0, 100_001, "42", 1.5], "a whole number from 1 to 100,000."),
     ("topic", [7, "", " ", "x" * 201], "a string of 1 to 200 characters that is not blank."),

@@ -120,7 +120,7 @@ async def test_only_genuine_receipts_are_logged_each_once(
         "accept",
     )
     assert (row["channel"], row["ts"], row["recipient"]) == (AGENTS, None, None)
-    assert row["deciders"] == " user:slack/t1/u1 u1 "
+    assert row["deciders"] == " user:slack/t1/u1  u1 "
     assert "go" in row["words"].splitlines()
 
 

@@ -44,10 +44,10 @@ def test_settings_of_the_smallest_file() -> None:
 def test_shell_settings_need_no_secrets(tmp_path: Path) -> None:
     file = tmp_path / "clarify.toml"
     file.write_text(FULL + "\n[responders.x]\nhttp = 'https://x.example'\ntoken_env = 'X_TOKEN'")
-    settings = load_shell_settings(file, {"X_TOKEN": "secret"})
+    settings = load_shell_settings(file, {"X_TOKEN": "s3cret"})
     assert settings.ledger.directory == tmp_path / ".agentx/state/clarifications"
-    assert settings.by_variable["X_TOKEN"].get_secret_value() == "secret"
-    assert "secret" not in repr(settings)
+    assert settings.by_variable["X_TOKEN"].get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(settings)
 
 
 def test_shell_settings_know_every_secret_so_that_no_command_sees_it(tmp_path: Path) -> None:

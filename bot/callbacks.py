@@ -1,0 +1,217 @@
+"""Posts the final state of questions to their `callback_url`: signed, retried for three days, at least once.
+
+A question's URL stands in the storage until its state was taken or given up (`bot.producers.questions`), so nothing else is
+stored: the state is read for each attempt. Each host has an outbox and connections of its own, so that a slow one delays
+no other.
+
+The URL is a secret: only its host is logged or shown. It came from an agent, so it is compared with `callbacks` of the
+producer again before each attempt, and only addresses that these allow are called.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from bot.hooks import Posted, post, signature
+from bot.http import HttpClient, json_body
+from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.producers.questions import Callback, Forgotten, NotRecordedYet, Questions
+from bot.settings.addresses import callback_url, may_be_called
+from bot.settings.environment import signing_key
+from bot.settings.model import CallbackSettings, Settings
+from bot.storage.store import Store
+from core.clarification import Clarification
+from core.clock import Clock
+from core.errors import LedgersAway, LedgerUnreadable, NotFound, Tampered
+from core.questions import asked_and_receipt, state_of
+from core.records import is_direct
+
+_PATIENCE = timedelta(days=3)  # how long a callback is retried
+_BACKOFF = Backoff(first=2.0, longest=3600.0, spread=1 / 3)
+_FINDING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
+_AT_ONCE = 10  # callbacks to one host
+_ALL = ""  # stands for all questions that are owed one
+_OVER = (404, 410)  # HTTP: nobody waits there any more
+
+
+@dataclass(kw_only=True, eq=False)
+class Callbacks:
+    """Posts what is owed. Call `restore` once, then `run` until cancelled; `put` and `record_changed` at any time.
+
+    `links_of` returns the links to cards. `tell(record, host, why)` says in the thread, once, that a callback was given up.
+    """
+
+    settings: Settings
+    questions: Questions
+    store: Store
+    links_of: Callable[[list[str]], Awaitable[dict[str, str]]]
+    tell: Callable[[Clarification, str, str], Awaitable[None]]
+    clock: Clock
+    rng: random.Random
+    on_outcome: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        secrets = self.settings.secrets.by_variable
+        self._keys = {
+            each.name: signing_key(secrets[each.callback_secret_env].get_secret_value())
+            for each in self.settings.producers
+            if each.callback_secret_env is not None
+        }
+        self._named = {each.name for each in self.settings.producers if each.callbacks}
+        self._finding = Outbox(
+            "callbacks", self._find, _FINDING, clock=self.clock, rng=self.rng, at_once=_AT_ONCE
+        )
+        self._senders: dict[tuple[str, bool], _Sender] = {}
+        self._running = False
+
+    def __len__(self) -> int:
+        """Returns how many callbacks are owed and not taken yet."""
+        return len(self._finding) + sum(len(each.outbox) for each in self._senders.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is running or due now."""
+        return self._finding.idle and all(each.outbox.idle for each in self._senders.values())
+
+    def record_changed(self, record: Clarification) -> None:
+        """Queues the callback of a question that has ended."""
+        if not record.is_open and record.asked.producer in self._named and is_direct(record):
+            self.put(record.id)
+
+    def put(self, clarification: str) -> None:
+        self._finding.put(clarification)
+
+    def restore(self) -> None:
+        """Queues what is owed from before."""
+        self.put(_ALL)
+
+    async def run(self) -> None:
+        """Posts until cancelled."""
+        self._running = True
+        for each in self._senders.values():
+            each.outbox.start()
+        try:
+            await self._finding.run()
+        finally:
+            self._running = False
+            for each in self._senders.values():
+                await each.outbox.close(0.0)
+                await each.http.close()
+
+    async def _find(self, clarification: str) -> Outcome | None:
+        """Hands a question that is owed a callback to the sender for its host."""
+        try:
+            if clarification == _ALL:
+                for each in await self.questions.owed_callbacks():
+                    self.put(each)
+                return None
+            callback = await self.questions.callback(clarification)
+        except (LedgersAway, LedgerUnreadable) as error:
+            return RetryLater(str(error), after=_LEDGERS_RETRY)
+        if callback is not None:
+            entry = self.questions.callback_entry(callback.url, callback.producer)
+            self._sender(callback, entry).outbox.put(clarification)
+        return None
+
+    def _sender(self, callback: Callback, entry: CallbackSettings | None) -> _Sender:
+        host, private = callback_url(callback.url).label, entry is not None and entry.private
+        if (sender := self._senders.get((host, private))) is None:
+            sender = self._senders[host, private] = _Sender(all=self, host=host, private=private)
+            if self._running:
+                sender.outbox.start()
+        return sender
+
+    def key_of(self, producer: str) -> bytes | None:
+        return self._keys.get(producer)
+
+
+@dataclass(kw_only=True, eq=False)
+class _Sender:
+    """Posts to one host. The questions do not wait for each other: each has a URL of its own, which may be the one that is
+    wrong.
+    """
+
+    all: Callbacks
+    host: str
+    private: bool
+    http: HttpClient = field(init=False)
+    outbox: Outbox[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.http = HttpClient(None, may_be_called=partial(may_be_called, private=self.private))
+        self.outbox = Outbox(
+            f"callback {self.host}",
+            self._attempt,
+            _BACKOFF,
+            clock=self.all.clock,
+            rng=self.all.rng,
+            at_once=_AT_ONCE,
+            on_outcome=self.all.on_outcome,
+        )
+
+    async def _attempt(self, clarification: str) -> Outcome | None:
+        """Makes one attempt and stores its outcome."""
+        try:
+            callback = await self.all.questions.callback(clarification)
+            if callback is None:
+                return None
+            if callback_url(callback.url).label != self.host:  # there is a newer URL
+                self.all.put(clarification)
+                return None
+            record, outcome = await self._tried(clarification, callback)
+        except (LedgersAway, LedgerUnreadable, NotRecordedYet) as error:
+            return RetryLater(str(error), after=_LEDGERS_RETRY)
+        return await self._settled(callback, record, outcome)
+
+    async def _tried(self, clarification: str, callback: Callback) -> tuple[Clarification | None, Outcome]:
+        """Returns the question, unless it cannot be returned to anyone now, and what came of the attempt."""
+        try:
+            record = await self.all.questions.find(clarification, callback.producer)
+        except (Forgotten, NotFound, Tampered) as error:
+            return None, RetryLater(str(error))  # it may be restored
+        return record, await self._post(callback, record)
+
+    async def _settled(self, callback: Callback, record: Clarification | None, outcome: Outcome) -> Outcome:
+        """Stores what came of an attempt. Returns it, or that the callback is given up now."""
+        questions, now = self.all.questions, self.all.clock.now()
+        if isinstance(outcome, RetryLater):
+            if (callback.failed_at or now) > now - _PATIENCE:
+                await questions.callback_failed(callback)
+                return outcome
+            outcome = GivenUp(f"for three days, {outcome.reason}")
+        if record is not None:
+            if isinstance(outcome, GivenUp):
+                await self.all.tell(record, self.host, outcome.reason)
+            else:
+                await questions.picked_up(record)
+        if await questions.callback_done(callback) and record is not None:  # there is a newer URL
+            self.all.put(record.id)
+        return outcome
+
+    async def _post(self, callback: Callback, record: Clarification) -> Outcome:
+        """Makes one attempt."""
+        entry = self.all.questions.callback_entry(callback.url, callback.producer)
+        if entry is None or entry.private != self.private:
+            return GivenUp("it is no longer in `callbacks` of [[producers]]")
+        links = await self.all.links_of([record.id])
+        body = json_body(state_of(record, links.get(record.id)) | asked_and_receipt(record))
+        name = f"{record.id}/{record.round}"  # also the id of the receipt
+        headers = {"Idempotency-Key": name}
+        if (key := self.all.key_of(callback.producer)) is not None:
+            headers |= signature(key, name, int(self.all.clock.now().timestamp()), body)
+        posted = await post(
+            self.http, callback.url, body, headers, store=self.all.store, clock=self.all.clock
+        )
+        if not isinstance(posted, Posted):
+            return RetryLater(posted)
+        if posted.is_taken:
+            return Delivered()
+        if posted.status in _OVER:
+            return GivenUp(f"nothing waits there any more (HTTP {posted.status})")
+        if posted.redirects:
+            return GivenUp(posted.words)
+        return RetryLater(posted.words, after=posted.after)

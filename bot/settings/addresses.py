@@ -1,0 +1,193 @@
+"""Reads callback URLs strictly, compares them with what a producer may name, and says which network addresses may be called.
+
+A callback URL comes from an agent, so it must not make the bot call what only the bot can reach. The operator lists where
+callbacks may lead; a listed name can still resolve to anything, so each address is checked again before each call. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import unquote
+
+LONGEST_CALLBACK = 2000  # characters
+Reach = Literal["public", "private", "loopback", "never"]
+_PARTS = re.compile(
+    r"(https?)://"
+    r"(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]%]+)"
+    r"(?::([0-9]{1,5}))?"
+    r"(/[A-Za-z0-9\-._~!$&'()*+,;=:@%/]*)?"
+    r"(\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_LIKE_A_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as a last label: resolvers take it as an IPv4 address
+_PORTS = {"http": 80, "https": 443}
+_PRIVATE = [
+    ipaddress.ip_network(each)
+    for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+]
+_ODD = [  # called global by `ipaddress`, but not by every network: site-local, local NAT64, relays of 6to4
+    ipaddress.ip_network(each) for each in ("fec0::/10", "64:ff9b:1::/48", "192.88.99.0/24")
+]
+_WITH_IPV4 = [ipaddress.ip_network(each) for each in ("::/96", "::ffff:0:0/96", "64:ff9b::/96")]
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackUrl:
+    """A URL in one spelling: host in lower case and IDNA, without a default port. It is a secret: show only `label`."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = field(repr=False)
+    query: str = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        return f"{self.scheme}://{self.label}{self.path}{self.query}"
+
+    @property
+    def label(self) -> str:
+        """The host and, unless it is the default, the port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def literal(self) -> Reach | None:
+        """What its host reaches, if that is an IP address; None: a name."""
+        try:
+            return reach(self.host)
+        except ValueError:
+            return None
+
+    def fits(self, pattern: CallbackUrl) -> bool:
+        """Whether a URL of the list, with `*` in its path, allows this one. Any query is allowed."""
+        same = (self.scheme, self.host, self.port) == (pattern.scheme, pattern.host, pattern.port)
+        return same and _matches(self.path, pattern.path)
+
+
+def callback_url(text: str) -> CallbackUrl:
+    """Parses a URL.
+
+    Raises:
+        ValueError: it is none, or one that can be read in two ways. The message does not repeat it.
+    """
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
+        raise ValueError(
+            "expected a URL with https:// and a host, without a user name, #, spaces and other characters that URLs escape"
+        )
+    scheme, host, port, path, query = parts.groups()
+    scheme = scheme.lower()
+    found = CallbackUrl(
+        scheme=scheme,
+        host=_host(host),
+        port=int(port) if port else _PORTS[scheme],
+        path=path or "/",
+        query=query or "",
+    )
+    if not 0 < found.port < 65536:
+        raise ValueError("expected a port from 1 to 65535")
+    if _climbs(found.path):
+        raise ValueError("expected a path without . and .. segments")
+    if len(found.text) > LONGEST_CALLBACK:
+        raise ValueError(f"expected a URL of at most {LONGEST_CALLBACK:,} characters")
+    if scheme == "http" and found.literal != "loopback":
+        raise ValueError("expected https://; http:// only to a loopback address, such as 127.0.0.1")
+    if found.literal == "never" or found.host == "localhost" or found.host.endswith(".localhost"):
+        raise ValueError("expected a host that callbacks may reach; write loopback as 127.0.0.1 or [::1]")
+    return found
+
+
+def reach(address: str) -> Reach:
+    """Returns what an IP address reaches. One that holds an IPv4 address (mapped, NAT64, 6to4) reaches no more than that.
+
+    Raises:
+        ValueError: it is no IP address.
+    """
+    given = ipaddress.ip_address(address)
+    if getattr(given, "scope_id", None):
+        return "never"
+    inner = _inner(given)
+    if inner is None:
+        return _reach(given)
+    found = _reach(inner)
+    return "never" if found == "loopback" else found
+
+
+def may_be_called(address: str, *, private: bool) -> bool:
+    """Whether a callback may call an address that its host's name resolved to. `private`: the list says so."""
+    return reach(address) in ({"public", "private"} if private else {"public"})
+
+
+def _reach(address: _Address) -> Reach:
+    if address.is_loopback:
+        return "loopback"
+    if any(address in network for network in _PRIVATE if network.version == address.version):
+        return "private"
+    is_odd = any(address in network for network in _ODD if network.version == address.version)
+    return "public" if address.is_global and not address.is_multicast and not is_odd else "never"
+
+
+def _inner(address: _Address) -> ipaddress.IPv4Address | None:
+    """Returns the IPv4 address that packets to an IPv6 address end at, if any."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if any(address in network for network in _WITH_IPV4) and int(address) > 1:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour
+
+
+def _host(text: str) -> str:
+    if text.startswith("["):
+        try:
+            return str(ipaddress.IPv6Address(text[1:-1]))
+        except ValueError:
+            raise ValueError("expected an IPv6 address in brackets") from None
+    host = text.lower()
+    if not host.isascii():
+        import idna  # noqa: PLC0415 - only where a name needs it
+
+        try:
+            host = idna.encode(host, uts46=True).decode()
+        except idna.IDNAError:
+            raise ValueError("expected a host name that exists in IDNA") from None
+    labels = host.split(".")
+    if _LIKE_A_NUMBER.fullmatch(labels[-1]):
+        try:
+            return str(ipaddress.IPv4Address(host))
+        except ValueError:
+            raise ValueError("expected an IPv4 address as four decimal numbers") from None
+    if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
+        raise ValueError("expected a host name")
+    return host
+
+
+def _climbs(path: str) -> bool:
+    """Whether a server may read the path as one elsewhere, also if it decodes more than once."""
+    while (plain := unquote(path)) != path:
+        path = plain
+    segments = re.split(r"[/\\]", path)
+    return any(each.partition(";")[0] in {".", ".."} for each in segments)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a pattern with `*` for any characters. Takes linear time, whatever the pattern."""
+    first, *others = pattern.split("*")
+    if not others:
+        return path == pattern
+    *inner, last = others
+    end = len(path) - len(last)
+    if not path.startswith(first) or not path.endswith(last) or end < len(first):
+        return False
+    at = len(first)
+    for each in inner:
+        at = path.find(each, at, end)
+        if at < 0:
+            return False
+        at += len(each)
+    return True

@@ -1,0 +1,299 @@
+"""Agents are called back when their question ends: signed, once, until it is taken; and the URL stays a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from bot.app import Bot
+from bot.hooks import signature
+from bot.settings.environment import signing_key
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.clocks import LeapClock
+from tests.kit.lives import beside
+from tests.kit.until import until
+from tests.kit.world import World, config, said, scene, url_of
+from tests.scenario.test_questions import Asker
+from tests.unit.bot.test_webhooks import Receiver, receiving
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def table(*hooks: Receiver, path: str = "/*") -> str:
+    urls = [f"{each.url.partition('/hook')[0]}{path}" for each in hooks]
+    return f'[[producers]]\nname = "bare"\ncallbacks = {json.dumps(urls)}\ncallback_secret_env = "CALLBACK_SECRET"\n'
+
+
+@contextmanager
+def said_nowhere(stage: World, secret: str) -> Iterator[None]:
+    """The secret is in no file of the bot but its storage, in no message, and in no log."""
+    with capture_logs() as logs:
+        yield
+    assert logs
+    assert secret not in repr(logs)
+    for file in stage.folder.rglob("*"):
+        if file.is_file() and not file.name.startswith("clarify.db"):
+            assert secret.encode() not in file.read_bytes(), file
+    assert secret not in repr(stage.workspace.state.channels)
+
+
+@asynccontextmanager
+async def running(stage: World, text: str) -> AsyncIterator[tuple[Bot, Asker]]:
+    stage.environ |= {"CALLBACK_SECRET": SECRET}
+    stage.configure(config(stage.producer.url) + text)
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        yield bot, Asker(http)
+
+
+@pytest.fixture
+async def hook() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+async def owed(bot: Bot) -> int:
+    rows = await bot.store.read("select count(*) as n from questions where callback_url is not null")
+    return int(rows[0]["n"])
+
+
+async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -> None:
+    async with running(stage, table(hook)) as (bot, asker):
+        with said_nowhere(stage, "s3cret"):
+            asked = await asker.ask(question="Which age?", choices=["65", "67"], callback_url=hook.url)
+            card = await stage.card("Which age?")
+            assert hook.got == []
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="67")
+            await until(lambda: hook.got)
+            await stage.now_says(card, "the agent has resumed")
+            await until(lambda: stage.record()["status"] == "resolved")
+            got, state = hook.got[0], await asker.look(asked)
+            assert got.said == state
+            assert (state["answer"], state["asked"]["question"]) == ("67", "Which age?")
+            assert state["receipt"]
+            headers = {name.lower(): value for name, value in got.headers.items()}
+            name, at = f"{asked['id']}/1", int(headers["webhook-timestamp"])
+            assert headers["idempotency-key"] == name
+            assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
+            assert headers["content-type"] == "application/json"
+            assert await owed(bot) == 0
+            taken_in = await bot.store.read("select body from inbox")
+            assert "s3cret" not in repr([row["body"] for row in taken_in])
+    assert len(hook.got) == 1
+
+
+async def test_every_end_is_posted(tmp_path: Path, hook: Receiver) -> None:
+    clock = LeapClock()
+    async with scene(tmp_path, clock=clock) as stage, running(stage, table(hook)) as (_, asker):
+        ask = [await asker.ask(question=f"Q{n}?", callback_url=f"{hook.url}&n={n}") for n in range(3)]
+        await asker.withdraw(ask[0])
+        await until(lambda: len(hook.got) == 1)
+        await stage.card("Q1?")
+        await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"abandon {ask[1]['id']} Not needed")
+        await until(lambda: len(hook.got) == 2)
+        clock.leap(datetime.fromisoformat(ask[2]["expires_at"]) + timedelta(minutes=1) - clock.now())
+        await until(lambda: len(hook.got) == 3)
+        assert [each.said["status"] for each in hook.got] == ["withdrawn", "closed", "expired"]
+
+
+async def test_question_without_a_callback_is_posted_nowhere(stage: World, hook: Receiver) -> None:
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Quietly?")
+        await asker.withdraw(asked)
+        await asker.withdraw(await asker.ask(question="Loudly?", callback_url=hook.url))
+        await until(lambda: hook.got)
+        await until(lambda: bot.callbacks.idle)
+        assert [each.said["asked"]["question"] for each in hook.got] == ["Loudly?"]
+
+
+@pytest.mark.parametrize("status", [404, 410, 302])
+async def test_gone_is_said_once_in_the_thread(stage: World, hook: Receiver, status: int) -> None:
+    hook.answers = [(status, {"Location": f"{hook.url}&elsewhere"})]
+    async with running(stage, table(hook)) as (bot, asker):
+        with said_nowhere(stage, "s3cret"):
+            asked = await asker.ask(question="Which age?", kind="yes_no", callback_url=hook.url)
+            card = await stage.card("Which age?")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            notice = await stage.message("Not called back")
+            assert notice.thread_ts == card.ts
+            assert f"HTTP {status}" in said(notice)
+            assert "127.0.0.1" in said(notice)
+            await until_none(bot)
+            assert "Not picked up" in said(await stage.card("Which age?"))
+            bot.callbacks.restore()
+            await until(lambda: bot.callbacks.idle)
+            assert (await asker.look(asked))["answer"] is True  # polling works beside it
+    assert len(hook.got) == 1
+
+
+async def until_none(bot: Bot) -> None:
+    while await owed(bot):  # noqa: ASYNC110 - the storage tells nobody
+        await asyncio.sleep(0.01)
+
+
+async def test_callback_is_tried_again_over_restarts_for_three_days(tmp_path: Path, hook: Receiver) -> None:
+    clock = LeapClock()
+    hook.refuses = lambda _: 503
+    async with scene(tmp_path, clock=clock) as stage:
+        async with running(stage, table(hook)) as (bot, asker):
+            await asker.withdraw(await asker.ask(question="Which age?", callback_url=hook.url))
+            await until(lambda: len(hook.got) == 1)
+            await until(lambda: bot.callbacks.idle)
+            clock.leap(timedelta(hours=2))
+            await until(lambda: len(hook.got) == 2)
+            await until(lambda: bot.callbacks.idle)
+        clock.leap(timedelta(hours=69))
+        async with running(stage, table(hook)) as (bot, _):
+            await until(lambda: len(hook.got) == 3)
+            await until(lambda: bot.callbacks.idle)
+            assert await owed(bot) == 1
+            clock.leap(timedelta(hours=2))
+            notice = await stage.message("Not called back")
+            assert "for three days, it did not take it (HTTP 503)" in said(notice)
+            await until_none(bot)
+            assert len(hook.got) == 4
+            assert len({each.headers["Idempotency-Key"] for each in hook.got}) == 1
+
+
+async def test_callback_that_a_stopped_bot_owes_is_posted_by_the_next(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})]  # takes it, and the bot ends before it hears so
+    async with running(stage, table(hook)) as (_, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await stage.card("Which age?")
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+    async with running(stage, table(hook)) as (bot, _):
+        await until(lambda: len(hook.got) == 2)
+        await until_none(bot)
+    assert hook.got[0].body == hook.got[1].body
+
+
+async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})] * 50
+    async with receiving() as other, running(stage, table(hook, other)) as (_, asker):
+        for n in range(15):
+            await asker.withdraw(await asker.ask(question=f"Slow {n}?", callback_url=hook.url))
+        await until(lambda: len(hook.got) == 10)
+        await asker.ask(question="Which age?", kind="yes_no", callback_url=other.url)
+        card = await stage.card("Which age?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await until(lambda: other.got)
+        await stage.now_says(card, "the agent has resumed")
+        assert len(hook.got) == 10  # none was answered, so no more began
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "https://evil.example/s3cret",
+        "http://127.0.0.1:1/allowed/s3cret",
+        "PORT/elsewhere/s3cret",
+        "PORT/allowed/../s3cret",
+        "http://user:s3cret@127.0.0.1/allowed/",
+        "http://localhost/allowed/s3cret",
+        "s3cret",
+        "https://a.example/" + "s3cret" * 400,
+        "https://a.example/\ud800s3cret",
+        7,
+        ["https://a.example/s3cret"],
+    ],
+)
+async def test_url_that_is_not_allowed_is_refused_and_not_repeated(
+    stage: World, hook: Receiver, given: Any
+) -> None:
+    origin = hook.url.partition("/hook")[0]
+    url = given.replace("PORT", origin) if isinstance(given, str) else given
+    async with running(stage, table(hook, path="/allowed/*")) as (_, asker):
+        answer = await asker.http.post(
+            "/questions",
+            content=json.dumps({"question": "Which age?", "callback_url": url}),
+            headers={"Content-Type": "application/json"},
+        )
+        assert (answer.status_code, answer.json()["field"]) == (422, "callback_url"), answer.text
+        assert "s3cret" not in answer.text
+        await asker.ask(question="Which age?", callback_url=f"{origin}/allowed/s3cret")
+
+
+async def test_without_a_list_there_are_no_callbacks(stage: World, hook: Receiver) -> None:
+    async with running(stage, "") as (_, asker):
+        refused = await asker.ask(422, question="Which age?", callback_url=hook.url)
+        assert (refused["error"], refused["field"]) == ("BAD_INPUT", "callback_url")
+        assert "callbacks" in refused["message"]
+
+
+async def test_tools_have_no_callback(stage: World, hook: Receiver) -> None:
+    """A model must not choose whom the bot calls."""
+    async with running(stage, table(hook)) as (_, asker):
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "ask_human", "arguments": {"question": "Q?", "callback_url": hook.url}},
+        }
+        accepts = {"Accept": "application/json, text/event-stream"}
+        answer = await asker.http.post("/mcp", json=call, headers=accepts)
+        assert "`callback_url` is not an argument of this tool" in answer.text
+        assert '"isError":true' in answer.text
+
+
+async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
+    async with running(stage, table(hook)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        asked = await asker.ask(**fields, callback_url=f"{hook.url}&run=1")
+        assert (await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2"))["id"] == asked["id"]
+        assert (await asker.ask(200, **fields))["id"] == asked["id"]  # leaves it as it is
+        await asker.withdraw(asked)
+        await until(lambda: len(hook.got) == 1)
+        await until_none(bot)
+        await asker.ask(200, **fields, callback_url=f"{hook.url}&run=3")  # after the end: at once
+        await until(lambda: len(hook.got) == 2)
+        await until_none(bot)
+        assert [each.path[-1] for each in hook.got] == ["2", "3"]
+
+
+async def test_url_that_comes_during_an_attempt_is_called_next(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})]
+    async with receiving() as other, running(stage, table(hook, other)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        asked = await asker.ask(**fields, callback_url=hook.url)
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+        await asker.ask(200, **fields, callback_url=other.url)
+        hook.stall.set()
+        await until(lambda: other.got)
+        await until_none(bot)
+    assert len(hook.got) == 1
+
+
+async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver) -> None:
+    async with running(stage, table(hook)) as (_, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+    async with running(stage, table(hook, path="/other/*")) as (bot, asker):
+        await asker.withdraw(asked)
+        assert "no longer" in said(await stage.message("Not called back"))
+        await until_none(bot)
+    assert hook.got == []
+
+
+async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver) -> None:
+    hook.refuses = lambda _: 503
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+        await beside(stage, "forget", asked["id"], "--yes")
+        assert await owed(bot) == 0
+        tries = len(hook.got)
+        if (database := stage.folder / "clarify.db").exists():
+            assert b"s3cret" not in database.read_bytes()
+    async with running(stage, table(hook)) as (bot, _):
+        await until(lambda: bot.callbacks.idle)
+    assert len(hook.got) == tries
