@@ -10,6 +10,7 @@ from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
 from bot.views.arguments import argument_words, changed_in_all
 from bot.views.fields import form_words
+from bot.views.verify import receipt_command
 from bot.views.wording import (
     TAMPERED,
     Round,
@@ -78,6 +79,8 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
     )
     if is_tampered:
         yield Cell(TAMPERED, style="bold red")
+        if record.asked.receipt is not None:
+            yield f"What was signed: {receipt_command(record.id)}"
     waits = "is waiting for the answer" if record.blocking else "continues meanwhile"
     yield f"{inert.named(record.from_)} asks {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
     if record.topic:

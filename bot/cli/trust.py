@@ -32,6 +32,8 @@ from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
 from bot.storage.outside import changed, reading
 from bot.storage.tx import Tx
 from bot.views import inert
+from bot.views.verify import receipt_command
+from core.clarification import ID
 from core.clock import iso, span_of
 from core.errors import BadInput, NotFound
 from core.files import reason, sync
@@ -343,6 +345,10 @@ def _receipt(given: str) -> str:
     try:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        if ID.fullmatch(given):
+            raise BadInput(
+                f"{given} is not a receipt. To verify its last decision: {receipt_command(given)}"
+            ) from None
         why = reason(error) if isinstance(error, OSError) else "not text"
         raise BadInput(f"{given[:80]}: {why}; expected a receipt, a file with one, or -.") from None
 

@@ -22,6 +22,7 @@ from bot.errors import SlackRefusedError, StorageUnavailable
 from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
 from bot.storage import outside
+from bot.storage.store import Store
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
 from bot.views.codec import LONGEST_SEARCH
 from core.clock import Clock, span_of
@@ -294,6 +295,15 @@ def _deciders(row: Row) -> tuple[DecidedBy, ...]:
         [each for each in all_ if each.get("decision") == "accept"] if row["decision"] == "accept" else []
     )
     return tuple(DecidedBy(str(each["by"]), each.get("user")) for each in counted or all_[-1:]) or last
+
+
+async def channel_renamed(store: Store, old: str, new: str) -> None:
+    """Moves a channel's decisions to its new id.
+
+    Raises:
+        StorageUnavailable: nothing was changed.
+    """
+    await store.run("update decision_texts set channel = :new where channel = :old", old=old, new=new)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -353,7 +353,7 @@ class People:
     async def _channels_in(self, user: str, team: str | None = None) -> frozenset[str]:
         kinds = "public_channel,private_channel"
         call = partial(self._web.users_conversations, user=user, types=kinds, team_id=team)
-        pages = _pages("users.conversations", call)
+        pages = _pages("users.conversations", call, limit="999")  # it takes no more
         return frozenset([channel["id"] async for page in pages for channel in page["channels"]])
 
     async def _group(self, group: str) -> frozenset[str]:

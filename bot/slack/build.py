@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bot.base import Base
 from bot.commands.build import CommandParts
 from bot.commands.build import build as build_commands
+from bot.decisions.search import channel_renamed
 from bot.delivery.build import DeliveryParts
 from bot.delivery.memory import SlackMemory
 from bot.delivery.rollups import RollupThreads
@@ -163,6 +165,7 @@ def build(
             people=people,
             home=home,
             tell_others=base.store.tell,
+            channel_renamed=partial(channel_renamed, base.store),
         ),
         backfill=backfill,
         later=later,

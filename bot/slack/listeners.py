@@ -60,7 +60,9 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Handlers:
-    """The services that the listeners call. `tell_others` sends news to the other bots on the same database."""
+    """The services that the listeners call. `tell_others` sends news to the other bots on the same database;
+    `channel_renamed` moves a channel's decisions to its new id.
+    """
 
     answering: Answering
     interactions: Interactions
@@ -70,6 +72,7 @@ class Handlers:
     people: People
     home: HomeTabs
     tell_others: Callable[[Topic, str], Awaitable[None]]
+    channel_renamed: Callable[[str, str], Awaitable[None]]
 
 
 def register(app: AsyncApp, to: Handlers) -> None:
@@ -245,9 +248,9 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
         await ack()
 
     async def renamed(ack: AsyncAck, event: dict[str, Any]) -> None:
-        await to.conversation.memory.channel_renamed(
-            str(event.get("old_channel_id")), str(event.get("new_channel_id"))
-        )
+        old, new = str(event.get("old_channel_id")), str(event.get("new_channel_id"))
+        await to.conversation.memory.channel_renamed(old, new)
+        await to.channel_renamed(old, new)
         await ack()
 
     app.event("message")(message)

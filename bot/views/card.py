@@ -353,8 +353,10 @@ def _line(shown: Round) -> tuple[Part, ...] | None:
         _risk(shown).removesuffix("."),
         inert.line(_reason(shown), _LINE),
     )
-    facts = (each.mrkdwn for each in _closing_facts(shown))
-    line = " · ".join(filter(None, (_title(shown), *map(inert.escape, told), *facts)))
+    facts = [each.mrkdwn for each in _closing_facts(shown)]
+    verify = verify_button(shown) if decided and wanted is not None and facts else ()
+    said_first = [each for each in (_title(shown), *map(inert.escape, told)) if each]
+    line = " · ".join(said_first if verify else (*said_first, *facts))
     hides = (
         decided
         or said != [*whole]
@@ -364,10 +366,10 @@ def _line(shown: Round) -> tuple[Part, ...] | None:
     )
     if inert.size(line) > SECTION:
         return None
-    text, full, verify = Words(line, live=True), view_full(shown.record, shown.number), verify_button(shown)
-    if decided and wanted is not None and verify:
-        return Section(text), Actions((full, *verify))
-    return (Section(text, full if hides else None),)
+    text = Section(Words(line, live=True), view_full(shown.record, shown.number) if hides else None)
+    if verify:
+        return text, Section(Words(" · ".join(facts), live=True), verify[0])
+    return (text,)
 
 
 def closed_card(shown: Round, text: str) -> Card:
@@ -390,14 +392,16 @@ def closed_card(shown: Round, text: str) -> Card:
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    below = (full, *verify) if (verify and title) or (cut and not title) else ()
+    asked = sections(question, with_what, _risk(shown))
+    if title and verify:  # beside a text, as View full: it only shows more
+        asked = (replace(asked[0], button=verify[0]), *asked[1:])
     return Card(
         heading=_heading(shown),
-        decided=(Section(Words(title, live=True), None if below else full),) if title else (),
-        question=sections(question, with_what, _risk(shown)),
+        decided=(Section(Words(title, live=True), full),) if title else (),
+        question=asked,
         below=sections(answer, changes, reason),
         facts=facts,
-        buttons=below,
+        buttons=(full, *verify) if cut and not title else (),
     )
 
 

@@ -73,7 +73,7 @@ _NOTHING: Mapping[HomeSection, str] = {
 }
 _SEARCH = Input(
     "search",
-    "Search all decisions of your channels",
+    "Search decisions in your channels",
     "plain_text_input",
     action_id=SEARCH_ACTION,
     most=LONGEST_SEARCH,

@@ -95,13 +95,12 @@ def _parts(record: Clarification, number: int, proof: Proof) -> Iterator[Part]:
         )
     if checked.problem != "missing":
         yield from sections(_BY_ITSELF)
-        yield Code(command(record, number))
+        yield Code(receipt_command(record.id if number >= record.round else f"{record.id}/{number}"))
     yield Context((Words(PROVES),))
 
 
-def command(record: Clarification, number: int) -> str:
-    """Returns the shell command that prints the receipt of a round, and verifies it."""
-    name = record.id if number >= record.round else f"{record.id}/{number}"
+def receipt_command(name: str) -> str:
+    """Returns the shell command that prints a receipt and verifies it: of the round `CLR-42-001/1`, or of a question's last."""
     return f"clarify log --jwt {name} | clarify verify -"
 
 

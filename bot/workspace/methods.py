@@ -512,6 +512,8 @@ def users_conversations(call: ApiCall) -> Json:
     """
     if call.state.org_wide and call.text("team_id", "") != call.state.team["id"]:
         raise ApiError("invalid_team" if "team_id" in call else "missing_argument")
+    if call.limit(100, 1000) > 999:
+        raise ApiError("invalid_limit")
     user = call.person().id if "user" in call else call.me
     kinds = {"public_channel": "channels", "private_channel": "groups", "im": "im"}
     wanted = [each for each in call.text("types", "public_channel").split(",") if each]

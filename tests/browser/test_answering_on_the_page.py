@@ -275,7 +275,7 @@ async def test_decision_is_found_again_from_the_home(visit: Visit) -> None:
     assert bot.log is not None
     await bot.log.caught_up()
     await HANDS["keyboard"].press(page, page.get_by_role("link", name="clarify home"))
-    box = page.get_by_role("region", name="Home").get_by_label("Search all decisions of your channels")
+    box = page.get_by_role("region", name="Home").get_by_label("Search decisions in your channels")
     await box.fill("keys since 1h")
     await box.press("Enter")
     modal = page.locator("dialog#modal")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +18,7 @@ from bot.decisions.search import Search, Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
 from bot.storage import outside
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
-from bot.workspace.state import View
+from bot.workspace.state import Channel, View
 from core.lists import DecidedBy
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
@@ -45,11 +49,22 @@ class Table:
 
     def put(self, question: str, **fields: Any) -> str:
         """Returns the id."""
+        row = self.row(question, **fields)
+        statement = f"insert into decision_texts ({', '.join(row)}) values ({_values(row)})"  # noqa: S608 - our own
+        assert self.stage.changed(statement) == 1
+        return str(row["clarification"])
+
+    async def put_many(self, rows: list[dict[str, Any]]) -> None:
+        names = rows[0].keys()
+        statement = f"insert into decision_texts ({', '.join(names)}) values (:{', :'.join(names)})"  # noqa: S608
+        await self.stage.bots[0].base.store.write(lambda tx: tx.many(statement, rows))
+
+    def row(self, question: str, **fields: Any) -> dict[str, Any]:
         self.seq += 1
         user, agent = fields.pop("user", ADE), fields.pop("agent", "planner-agent")
         who = DecidedBy(f"user:slack/{TEAM}/{user}", user)
         row: dict[str, Any] = {
-            "seq": self.seq,
+            "seq": 1000 + self.seq,
             "clarification": f"CLR-{self.seq}-001",
             "at": self.stage.clock.now().timestamp() - 3600 + self.seq,
             "agent": agent,
@@ -65,9 +80,7 @@ class Table:
         } | fields
         texts = (question, row["answer"], row.pop("comment", None))
         row["words"] = words_of((agent, row.pop("agent_name", None)), texts)
-        statement = f"insert into decision_texts ({', '.join(row)}) values ({_values(row)})"  # noqa: S608 - our own
-        assert self.stage.changed(statement) == 1
-        return str(row["clarification"])
+        return row
 
 
 def _values(row: dict[str, Any]) -> str:
@@ -130,7 +143,7 @@ async def test_decisions_are_found_by_words_newest_first_with_who_when_and_where
         assert await search(stage, "keys nowhere") == []
 
 
-BOX = "Search all decisions of your channels"
+BOX = "Search decisions in your channels"
 UNKNOWN = "Slack did not say which channels you are in, so nothing is shown. Please try again in a moment."
 TYPED = [
     ("100%", ["CLR-1-001"]),
@@ -366,6 +379,11 @@ async def test_p6_someone_in_many_channels_finds_all_of_theirs_and_no_others(
             assert [each.clarification for each in found] == expected[skip : skip + 9]
         assert [each.clarification for each in look(sees=Sees(ADE))] == [own]
 
+        others = [f"CX{n}" for n in range(600)]  # more than a statement takes
+        await table.put_many([table.row("secret", channel=name) for name in others])
+        found = look(sees=Sees(ADE, theirs), skip=min(channels - 3, 600))
+        assert [each.clarification for each in found] == expected[:9]
+
 
 async def test_home_has_a_box_whose_results_open_in_a_window(stage: World, table: Table) -> None:
     async with stage.bot():
@@ -441,3 +459,42 @@ async def test_home_box_of_another_installation_searches_nothing(stage: World, t
         )
         assert (await stage.workspace.type_on_home(ADE, BOX, "2|secret")).ok
         assert "secret" not in words(await stage.modal(ADE))
+
+
+async def test_decisions_of_a_channel_with_a_new_id_are_found(stage: World, table: Table) -> None:
+    async with stage.bot():
+        name = table.put("Rotate the keys?")
+        stage.workspace.add_channel(Channel("C0NEW", "new", [ADE]))
+        stage.workspace.emit(
+            {"type": "channel_id_changed", "old_channel_id": AGENTS, "new_channel_id": "C0NEW"}
+        )
+        await stage.heard("channel_id_changed")
+        assert await search(stage, "keys", ADE) == [name]
+        assert await search(stage, "keys", FOLAKE) == []
+
+
+async def test_a_slow_search_keeps_nobody_waiting(
+    stage: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in a thread, on a connection of its own: clicks and other reads go on meanwhile."""
+    reading, let, begun = outside.reading, threading.Event(), threading.Event()
+
+    @contextmanager
+    def slowly(*place: Any) -> Iterator[Any]:
+        with reading(*place) as tx:
+            begun.set()
+            assert let.wait(30)
+            yield tx
+
+    monkeypatch.setattr(outside, "reading", slowly)
+    async with stage.bot() as bot:
+        name = table.put("Rotate the keys?")
+        card = await stage.ask(question="Shall I go on?")
+        searching = asyncio.create_task(search(stage, "keys", FOLAKE))
+        await stage.until(begun.is_set)
+        assert await bot.base.store.read("select seq from decision_texts") != []
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        assert (await stage.reply())["response"] is True
+        assert not searching.done()
+        let.set()
+        assert await searching == [name]

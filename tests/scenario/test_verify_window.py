@@ -90,6 +90,7 @@ async def test_window_says_who_decided_which_arguments_when_and_by_which_key(
     printed = await run(stage, *COMMAND.split(" | ", maxsplit=1)[0].split()[1:])
     assert printed.out.strip() == state["receipt"]
     assert (await run(stage, "verify", printed.out.strip())).code == 0
+    assert f"To verify its last decision: {COMMAND}" in (await run(stage, "verify", NAME)).err
     # Behind View full, for messages that are one line.
     await press(stage, FOLAKE, after, "View full")
     assert labels((await stage.modal(FOLAKE)).payload)[-1] == "Verify"
@@ -203,6 +204,7 @@ async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
     assert "✅" not in said
     assert f"Below is what the log has.\n*Decision*\nRejected by <@{FOLAKE}>" in said
     assert "Entry 1 of 1" in said
+    assert f"What was signed: {COMMAND}" in (await run(stage, "show", NAME)).out
 
 
 async def test_receipt_that_was_removed_from_the_record_is_shown_from_the_log(

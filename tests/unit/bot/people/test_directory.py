@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.errors import SlackError
 from bot.people import directory
 from bot.people.directory import People
 from bot.workspace import Workspace
@@ -14,15 +15,19 @@ from bot.workspace.seed import (
     ADE,
     AGENTS,
     BOT_TOKEN,
+    BOT_USER,
     EVA,
     EXTERNAL_TEAM,
+    FALLBACK,
     GIO,
     GONE,
     ONCALL,
     OTHER_BOT_USER,
     PLATFORM,
+    RANDOM,
     TEAM,
 )
+from bot.workspace.state import Channel
 from tests.kit.until import until
 
 
@@ -144,3 +149,34 @@ async def test_many_at_once_ask_once(people: People, ws: Workspace) -> None:
     found = await asyncio.gather(*(people.profile(ADE) for _ in range(20)))
     assert {each.id for each in found} == {ADE}
     assert count(ws, "users.info") == 1
+
+
+async def test_channels_of_a_person_are_kept_for_a_while_and_never_longer(
+    people: People, seconds: Seconds, ws: Workspace
+) -> None:
+    ws.add_channel(Channel("C0MINE", "mine", [ADE, BOT_USER], is_private=True))
+    ws.add_channel(Channel("C0THEIRS", "theirs", [ADE], is_private=True))
+    assert await people.channels_of(ADE) == {AGENTS, FALLBACK, RANDOM, "C0MINE"}
+    assert await people.channels_of(GIO) == {AGENTS, RANDOM}
+    ws.leave(ADE, FALLBACK)
+    seconds.now = 299
+    assert FALLBACK in await people.channels_of(ADE)
+    assert count(ws, "users.conversations") == 2
+    people.forget("channels of", ADE)
+    assert FALLBACK not in await people.channels_of(ADE)
+    seconds.now = 600
+    ws.faults.add("users.conversations", "5xx:503")
+    with pytest.raises(SlackError):
+        await people.channels_of(ADE)
+
+
+async def test_channels_of_a_person_of_an_organization(people: People, ws: Workspace) -> None:
+    ws.join_enterprise("E0ORG", org_wide=True)
+    assert await people.channels_of(ADE) == {AGENTS, FALLBACK, RANDOM}
+
+
+async def test_channels_of_a_person_are_read_in_pages(people: People, ws: Workspace) -> None:
+    for n in range(1200):
+        ws.add_channel(Channel(f"C0{n}", f"c{n}", [ADE]))
+    assert len(await people.channels_of(ADE)) == 1203
+    assert count(ws, "users.conversations") == 2

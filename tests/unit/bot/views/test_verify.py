@@ -103,7 +103,8 @@ def test_decided_card_with_a_receipt_has_verify(record: Clarification) -> None:
     record = signed(record)
     message = judged(card(record))
     assert labels(message.blocks) == ["View full", "Verify"]
-    _, button = next(each for each in message.blocks if each["type"] == "actions")["elements"]
+    (button,) = [each["accessory"] for each in message.blocks[2:] if "accessory" in each]
+    assert "actions" not in [each["type"] for each in message.blocks]  # nothing to do any more
     assert button["accessibility_label"] == "Verify CLR-42-001: check who decided it, and the signature"
     line = judged(card(record, shrinks=True))
     assert labels(line.blocks) == (["View full", "Verify"] if is_approval else ["View full"])
