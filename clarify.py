@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -1039,6 +1039,38 @@ class Client:
                 raise
             raise TimeoutError(f"no response within {call.patience:.0f} s") from None
 
+    async def aevents(self, call: Call) -> AsyncGenerator[Any]:
+        """Sends a request and yields the JSON of each event in the response as it comes, or its JSON if it has no events.
+
+        `call.patience`: seconds until the response begins, and between two pieces of it.
+
+        Raises:
+            Refused: the response has a status of 400 or above. NotSent, OSError: as `call`.
+        """
+        import asyncio  # noqa: PLC0415
+
+        async with self._aconnected() as (received, sent):
+            sent.write(self._request(call))
+            await sent.drain()
+            head, data = _Reader(head_only=True), list[str]()
+            while not head.is_complete:
+                head.feed(
+                    await asyncio.wait_for(received.read(1), call.patience)
+                )  # nothing of what comes after it
+            lines = _lines(received, head.reply.headers, call.patience)
+            if head.reply.status >= 400:
+                said = "\n".join([line async for line in lines])
+                raise Reply(head.reply.status, {}, said.encode()).refusal()
+            async for line in lines:
+                name, _, value = line.partition(":")
+                if name == "data":
+                    data.append(value)
+                elif line.startswith("{"):
+                    yield json.loads(line)
+                elif not line and data:
+                    yield json.loads("\n".join(data))
+                    data.clear()
+
     def _request(self, call: Call) -> bytes:
         from urllib.parse import urlencode  # noqa: PLC0415
 
@@ -1142,6 +1174,36 @@ class Client:
         finally:
             if sent is not None:
                 sent.close()
+
+
+async def _lines(
+    received: asyncio.StreamReader, headers: Mapping[str, str], patience: float
+) -> AsyncGenerator[str]:
+    """Yields each line of a response's body as it comes.
+
+    Raises:
+        ConnectionError: it ended too early. TimeoutError: nothing came within `patience` seconds.
+    """
+    import asyncio  # noqa: PLC0415
+
+    async def piece() -> bytes:
+        if "chunked" not in headers.get("transfer-encoding", "").lower():
+            return await received.read(65_536)
+        size = int((await received.readline()).partition(b";")[0], 16)
+        return (await received.readexactly(size + 2))[:size]
+
+    rest = b""
+    try:
+        while data := await asyncio.wait_for(piece(), patience):
+            *lines, rest = (rest + data).split(b"\n")
+            for each in lines:
+                yield each.rstrip(b"\r").decode("utf-8", "replace")
+            if len(rest) > _MOST:
+                raise ConnectionError("an event is too large")
+    except (ValueError, EOFError):
+        raise ConnectionError("the connection ended before the response was complete") from None
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 class _Reader:

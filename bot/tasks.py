@@ -45,16 +45,19 @@ class UnknownTask(Exception):
 
 
 class Tasks(Protocol):
-    """The caller's tasks. Each method raises UnknownTask for an id that is not one of them."""
+    """The caller's tasks. `get`, `cancel` and `update` raise UnknownTask for an id that is not one of them."""
 
-    async def get(self, task_id: str, *, for_client: bool) -> Task:
-        """Returns the task as it is now. `for_client`: it is sent to the client as the answer to `tasks/get`."""
+    async def get(self, task_id: str) -> Task:
+        """Returns the task as it is now, for the client."""
 
     async def cancel(self, task_id: str) -> None:
         """Cancels the task, unless it has ended."""
 
     async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:
         """Takes what the client says to what the task asked it."""
+
+    async def known(self, task_ids: Sequence[str]) -> Sequence[str]:
+        """Returns those of the ids that are tasks of the caller."""
 
     def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
         """Yields each of these tasks whenever it changes, and at once if it has ended. Ends when the server stops."""
@@ -122,7 +125,7 @@ class _Served:
     async def get(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         _require(context, params.task_id)
         with _unknown_refused():
-            return {"resultType": "complete", **await self._tasks.get(params.task_id, for_client=True)}
+            return {"resultType": "complete", **await self._tasks.get(params.task_id)}
 
     async def cancel(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         _require(context, params.task_id)
@@ -144,8 +147,8 @@ class _Served:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", "subscriptions/listen")
         _require(context)
         meta: Any = {SUBSCRIPTION_ID_META_KEY: context.request_id}
-        known = [each for each in ids if await self._is_known(each)]
-        taken = SubscriptionFilter.model_validate({"taskIds": known})
+        known = await self._tasks.known(ids)
+        taken = SubscriptionFilter.model_validate({"taskIds": list(known)})
         acknowledged = SubscriptionsAcknowledgedNotificationParams(notifications=taken, _meta=meta)
         await context.session.send_notification(
             SubscriptionsAcknowledgedNotification(params=acknowledged), related_request_id=context.request_id
@@ -159,13 +162,6 @@ class _Served:
                         related_request_id=context.request_id,
                     )
         return SubscriptionsListenResult(_meta=meta)
-
-    async def _is_known(self, task_id: str) -> bool:
-        try:
-            await self._tasks.get(task_id, for_client=False)
-        except UnknownTask:
-            return False
-        return True
 
 
 def _require(context: Context, task_id: str | None = None) -> None:

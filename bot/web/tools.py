@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from math import ceil
@@ -125,13 +125,13 @@ class Call:
         self._handed = record
         return state_result(state, record.asked.receipt), "done"
 
-    async def get(self, task_id: str, *, for_client: bool) -> Task:
+    async def get(self, task_id: str) -> Task:
         record, result = await self._of_task(task_id)
         if record is None:
             return result
         (state,) = await self.waiting.states([record])
         task = self._task(task_id, record, state)
-        if for_client and "result" in task:
+        if "result" in task:
             self._handed = record
         return task
 
@@ -143,6 +143,14 @@ class Call:
 
     async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:  # noqa: ARG002 - tasks ask nothing
         await self._of_task(task_id)
+
+    async def known(self, task_ids: Sequence[str]) -> Sequence[str]:
+        found = []
+        for each in task_ids:
+            with suppress(UnknownTask):
+                await self._of_task(each)
+                found.append(each)
+        return found
 
     async def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
         ids = {each.rpartition(".")[0]: each for each in task_ids}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -86,7 +86,7 @@ class Jobs:
         self._jobs[name] = Job(name, result, seconds)
         return self._jobs[name]
 
-    async def get(self, task_id: str, *, for_client: bool) -> Task:
+    async def get(self, task_id: str) -> Task:
         return self._job(task_id).task
 
     async def cancel(self, task_id: str) -> None:
@@ -95,6 +95,9 @@ class Jobs:
 
     async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:
         self._job(task_id)
+
+    async def known(self, task_ids: Sequence[str]) -> Sequence[str]:
+        return [each for each in task_ids if each in self._jobs]
 
     async def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
         for name in task_ids:

@@ -1,8 +1,11 @@
-"""The official conformance suite of MCP (npm: @modelcontextprotocol/conformance), against the bot and our tasks."""
+"""The official conformance suite of MCP (npm: @modelcontextprotocol/conformance), against the bot and our tasks; and a client
+of released packages that knows tasks (@modelcontextprotocol/ext-tasks).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 from collections.abc import Callable, Coroutine
@@ -10,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.web import tools
+from bot.workspace.seed import ADE, AGENTS
 from tests.conformance.fixtures import fixture_server
 from tests.kit import node
 from tests.kit.world import World, url_of
@@ -74,3 +79,22 @@ async def test_bot_conforms(stage: World, conforms: Run, scenario: str) -> None:
 async def test_tasks_conform(conforms: Run, scenario: str) -> None:
     async with fixture_server() as url:
         await conforms(scenario, url)
+
+
+async def test_client_of_released_packages_waits_for_a_task(
+    stage: World, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools.Polled, "_SHORTEST", 50)  # milliseconds
+    (tmp_path / "client.mjs").write_text(Path(__file__).with_name("client.mjs").read_text())
+    (tmp_path / "node_modules").symlink_to(node.FOLDER / "node_modules")
+    async with stage.bot() as bot:
+        client = await asyncio.create_subprocess_exec(
+            str(program), "client.mjs", f"{url_of(bot)}/mcp", cwd=tmp_path, stdout=subprocess.PIPE
+        )
+        ending = asyncio.create_task(client.communicate())
+        card = await stage.card("Send the newsletter")
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")).ok
+        said = json.loads((await ending)[0])
+    assert said["task"]["status"] == "completed"
+    assert said["result"]["structuredContent"]["answer"] == {"decision": "accept", "arguments": {}}
+    assert stage.record()["aaep"]["reply"] == "confirmed"

@@ -660,7 +660,7 @@ def imported(program: str) -> set[str]:
 def test_stdio_imports_nothing_of_the_bot() -> None:
     found = imported("import bot.cli.stdio, bot.cli.mcp")
     ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
-    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "bot.cli.stdio", "bot.tools", "clarify"}
+    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "bot.cli.stdio", "bot.tasks", "bot.tools", "clarify"}
     assert not {"typer", "structlog", "fastapi", "slack_sdk"} & found
 
 

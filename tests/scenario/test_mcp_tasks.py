@@ -1,73 +1,159 @@
-"""MCP's tasks extension on `/mcp`: an agent that does not hold its call."""
+"""MCP's tasks extension, on `/mcp` and through `clarify mcp`: an agent that does not hold its call."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
+import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
 import httpx
 import pytest
 
 from bot.tasks import IDENTIFIER
 from bot.workspace.seed import ADE, AGENTS
-from tests.kit.world import World, url_of
+from tests.kit.lives import Life
+from tests.kit.processes import ROOT
+from tests.kit.world import World, config, url_of
 
 Json = dict[str, Any]
 VERSION = "2026-07-28"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+NUMBERS = itertools.count(1)
 KNOWS: Json = {"extensions": {IDENTIFIER: {}}}
 
 pytestmark = pytest.mark.either_database
 
 
+class Door(Protocol):
+    """Where messages of a client go."""
+
+    async def answer(self, message: Json) -> Json: ...
+
+    def events(self, message: Json) -> AbstractAsyncContextManager[AsyncIterator[Json]]: ...
+
+
+class Http:
+    """`/mcp`."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def answer(self, message: Json) -> Json:
+        answer = await self._client.post("/mcp", json=message, headers=headers_of(message))
+        lines = [line[5:] for line in answer.text.splitlines() if line.startswith("data:")]
+        found: Json = json.loads(lines[-1] if lines else answer.text)
+        return found
+
+    @asynccontextmanager
+    async def events(self, message: Json) -> AsyncIterator[AsyncIterator[Json]]:
+        headers = headers_of(message)
+        async with self._client.stream("POST", "/mcp", json=message, headers=headers) as stream:
+            yield (json.loads(line[5:]) async for line in stream.aiter_lines() if line.startswith("data:"))
+
+
+class Stdio:
+    """`clarify mcp`, a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._queues: dict[int, asyncio.Queue[Json]] = defaultdict(asyncio.Queue)
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, url: str) -> AsyncIterator[Stdio]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bot.cli", "mcp"),
+            env={**os.environ, "CLARIFY_URL": url, "PYTHONPATH": str(ROOT)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=2**20,
+        )
+        door = cls(process)
+        try:
+            yield door
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            await asyncio.wait_for(process.wait(), 30)
+            await door._reading
+
+    async def answer(self, message: Json) -> Json:
+        self._send(message)
+        return await asyncio.wait_for(self._queues[message["id"]].get(), 60)
+
+    @asynccontextmanager
+    async def events(self, message: Json) -> AsyncIterator[AsyncIterator[Json]]:
+        self._send(message)
+        queue = self._queues[message["id"]]
+
+        async def events() -> AsyncIterator[Json]:
+            while True:
+                yield await queue.get()
+
+        yield events()
+        self._send({"method": "notifications/cancelled", "params": {"requestId": message["id"]}})
+
+    def _send(self, message: Json) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            message = json.loads(line)
+            about = message.get("params", {}).get("_meta", {}).get(SUBSCRIPTION)
+            self._queues[message.get("id", about)].put_nowait(message)
+
+
+def headers_of(message: Json) -> dict[str, str]:
+    name = message["params"].get("name", message["params"].get("taskId"))
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": VERSION,
+        "mcp-method": message["method"],
+    }
+    return headers | ({} if name is None else {"mcp-name": name})
+
+
 class Agent:
-    """A client that speaks to `/mcp` as the protocol has it on the wire."""
+    """A client, as the protocol has it on the wire."""
 
-    def __init__(self, http: httpx.AsyncClient, capabilities: Json = KNOWS, token: str | None = None) -> None:
-        self.http = http
+    def __init__(self, door: Door, capabilities: Json = KNOWS) -> None:
+        self.door = door
         self.capabilities = capabilities
-        self.token = token
 
-    def request(self, method: str, params: Json) -> Json:
+    def message(self, method: str, **params: Any) -> Json:
         meta = {
             "io.modelcontextprotocol/protocolVersion": VERSION,
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": self.capabilities,
         }
-        name = params.get("name", params.get("taskId"))
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": VERSION,
-            "mcp-method": method,
+        return {
+            "jsonrpc": "2.0",
+            "id": next(NUMBERS),
+            "method": method,
+            "params": {**params, "_meta": meta},
         }
-        headers |= {} if name is None else {"mcp-name": name}
-        headers |= {"authorization": f"Bearer {self.token}"} if self.token else {}
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-        return {"url": "/mcp", "json": body, "headers": headers}
-
-    async def send(self, method: str, **params: Any) -> Json:
-        answer = await self.http.post(**self.request(method, params))
-        found: Json
-        if answer.headers["content-type"].startswith("text/event-stream"):
-            found = events_in(answer.text)[-1]
-        else:
-            found = answer.json()
-        return found
 
     async def call(self, tool: str, **arguments: Any) -> Json:
         return await self.result("tools/call", name=tool, arguments=arguments)
 
     async def result(self, method: str, **params: Any) -> Json:
-        answer = await self.send(method, **params)
+        answer = await self.door.answer(self.message(method, **params))
         assert "result" in answer, answer
         found: Json = answer["result"]
         assert found.pop("_meta")["io.modelcontextprotocol/serverInfo"]["name"] == "clarify"
         return found
 
     async def error(self, method: str, **params: Any) -> Json:
-        answer = await self.send(method, **params)
+        answer = await self.door.answer(self.message(method, **params))
         assert "error" in answer, answer
         found: Json = answer["error"]
         return found
@@ -75,26 +161,30 @@ class Agent:
     async def task(self, task_id: str) -> Json:
         return await self.result("tasks/get", taskId=task_id)
 
-    @asynccontextmanager
-    async def listening(self, *task_ids: str) -> AsyncIterator[AsyncIterator[Json]]:
-        request = self.request("subscriptions/listen", {"notifications": {"taskIds": list(task_ids)}})
-        async with self.http.stream("POST", **request) as stream:
-            yield (json.loads(line[5:]) async for line in stream.aiter_lines() if line.startswith("data:"))
+    def listening(self, *task_ids: str) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
+        return self.door.events(self.message("subscriptions/listen", notifications={"taskIds": task_ids}))
 
 
-def events_in(text: str) -> list[Json]:
-    return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
-
-
-@pytest.fixture
-async def http(stage: World) -> AsyncIterator[httpx.AsyncClient]:
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as client:
-        yield client
+@asynccontextmanager
+async def opened(door: str, url: str) -> AsyncIterator[Door]:
+    if door == "stdio":
+        async with Stdio.started(url) as stdio:
+            yield stdio
+    else:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            yield Http(client)
 
 
 @pytest.fixture
-def agent(http: httpx.AsyncClient) -> Agent:
-    return Agent(http)
+async def url(stage: World) -> AsyncIterator[str]:
+    async with stage.bot() as bot:
+        yield url_of(bot)
+
+
+@pytest.fixture(params=["http", "stdio"])
+async def agent(url: str, request: pytest.FixtureRequest) -> AsyncIterator[Agent]:
+    async with opened(request.param, url) as door:
+        yield Agent(door)
 
 
 async def test_approval_is_a_task_until_a_person_decides(stage: World, agent: Agent) -> None:
@@ -149,23 +239,14 @@ async def test_task_is_cancelled_updated_and_joined(stage: World, agent: Agent) 
     assert await agent.result("tasks/cancel", taskId=task["taskId"]) == {"resultType": "complete"}
 
 
-async def test_whoever_does_not_know_tasks_or_the_id_gets_none(
-    stage: World, http: httpx.AsyncClient, agent: Agent
-) -> None:
+async def test_whoever_does_not_know_tasks_or_the_id_gets_none(stage: World, agent: Agent) -> None:
     task = await agent.call("ask_human", question="Which one?")
     name, _, secret = task["taskId"].rpartition(".")
     for guess in (name, f"{name}.{secret[:-1]}x", "CLR-100001-002." + secret, "nothing", ""):
         for method in ("tasks/get", "tasks/cancel", "tasks/update"):
             error = await agent.error(method, taskId=guess)
             assert (error["code"], error["message"]) == (-32602, "There is no such task."), (method, guess)
-    for headers in ({"mcp-name": "another"}, {}):
-        request = agent.request("tasks/get", {"taskId": task["taskId"]})
-        request["headers"] = {
-            name: each for name, each in request["headers"].items() if name != "mcp-name"
-        } | headers
-        answer = await http.post(**request)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
-    without = Agent(http, {})
+    without = Agent(agent.door, {})
     for method in ("tasks/get", "tasks/cancel", "tasks/update"):
         error = await without.error(method, taskId=task["taskId"])
         assert error["code"] == -32021
@@ -174,3 +255,37 @@ async def test_whoever_does_not_know_tasks_or_the_id_gets_none(
     assert error["code"] == -32021
     waited = await without.call("ask_human", question="Another one?", wait=0)
     assert waited["structuredContent"]["status"] == "waiting"
+
+
+async def test_header_of_another_task_is_refused(stage: World, url: str) -> None:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        agent = Agent(Http(client))
+        task = await agent.call("ask_human", question="Which one?")
+        message = agent.message("tasks/get", taskId=task["taskId"])
+        for name in ({"mcp-name": "another"}, {}):
+            headers = {field: each for field, each in headers_of(message).items() if field != "mcp-name"}
+            answer = await client.post("/mcp", json=message, headers=headers | name)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
+
+
+async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot(
+    stage: World, port: int
+) -> None:
+    stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
+    async with (
+        Life.of(stage) as life,
+        opened("stdio", f"http://127.0.0.1:{port}") as door,
+        asyncio.timeout(60),
+    ):
+        agent = Agent(door)
+        task = await agent.call("ask_human", question="Which one?", choices=["a", "b"])
+        card = await stage.card("Which one?")
+        async with agent.listening(task["taskId"]) as events:
+            await anext(events)
+            await life.killed()
+            async with Life.of(stage):
+                assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
+                async for event in events:
+                    if event["params"]["status"] == "completed":
+                        break
+                assert (await agent.task(task["taskId"]))["result"]["structuredContent"]["answer"] == "b"
