@@ -37,6 +37,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "post": partial(speeds.posted, questions=4 * many),
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
+        "callback": partial(speeds.called_back, clicks=4 * many),
         "receipt": partial(receipts.receipts, times=40 * many),
         "verify": partial(receipts.verified, count=40 if quick else 100_000),
         "search": partial(searching.on_sqlite, count=decisions, times=9),

@@ -85,6 +85,8 @@ async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -
             assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
             assert headers["content-type"] == "application/json"
             assert await owed(bot) == 0
+            taken_in = await bot.store.read("select body from inbox")
+            assert "s3cret" not in repr([row["body"] for row in taken_in])
     assert len(hook.got) == 1
 
 
@@ -255,6 +257,20 @@ async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
         await until(lambda: len(hook.got) == 2)
         await until_none(bot)
         assert [each.path[-1] for each in hook.got] == ["2", "3"]
+
+
+async def test_url_that_comes_during_an_attempt_is_called_next(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})]
+    async with receiving() as other, running(stage, table(hook, other)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        asked = await asker.ask(**fields, callback_url=hook.url)
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+        await asker.ask(200, **fields, callback_url=other.url)
+        hook.stall.set()
+        await until(lambda: other.got)
+        await until_none(bot)
+    assert len(hook.got) == 1
 
 
 async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver) -> None:
