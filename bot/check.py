@@ -177,7 +177,13 @@ def _changed(
     record: Clarification, seals: Seals, known: Known, *, sealed_by_now: bool
 ) -> Iterator[CheckResult]:
     text = f"{record.id} was changed by another program"
-    is_contradicted = not record.is_open and known.contradicts(record)
+    is_contradicted = known.contradicts(record)
+    if is_contradicted and record.is_open:
+        fix = "restore storage and ledgers from one backup (clarify restore); otherwise it is closed without a reply"
+        yield wrong(
+            _LEDGERS, f"{record.id} was put back to a state from before people decided or approved it", fix
+        )
+        return
     if record.asked.closed == CHANGED and not is_contradicted:
         yield right(_LEDGERS, f"{text} and was closed without an answer")
         return
