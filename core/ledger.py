@@ -205,6 +205,8 @@ class Ledger(Protocol):
     async def tampered_among(self, records: Sequence[Clarification]) -> frozenset[str]:
         """Returns the ids of records that another program changed after they were settled."""
         others = [each for each in records if not self.seals.is_verified(each)]
+        if not others:
+            return frozenset()
         if len(others) == 1:
             found = {each.id for each in others if await self._checked(self.seals.is_tampered, each)}
         else:
