@@ -515,6 +515,7 @@ class Bot:
         self._leads, self._meanwhile = True, None
         for record, ours in meanwhile:
             self.record_changed(record, ours=ours)
+        await self.told.adoption.close_rolled_back(found.records)
 
     async def _lead(self, found: Scan) -> None:
         """Starts the work that only the leader does."""

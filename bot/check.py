@@ -79,6 +79,11 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)
+    for index, producer in enumerate(settings.producers):
+        if producer.callbacks:
+            variable = producer.callback_secret_env
+            how = f"signed with {variable}" if variable else "not signed"
+            yield right(f"producers[{index}].callbacks", f"{how}; nothing is sent by this check")
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:
@@ -172,7 +177,13 @@ def _changed(
     record: Clarification, seals: Seals, known: Known, *, sealed_by_now: bool
 ) -> Iterator[CheckResult]:
     text = f"{record.id} was changed by another program"
-    is_contradicted = not record.is_open and known.contradicts(record)
+    is_contradicted = known.contradicts(record)
+    if is_contradicted and record.is_open:
+        fix = "restore storage and ledgers from one backup (clarify restore); otherwise it is closed without a reply"
+        yield wrong(
+            _LEDGERS, f"{record.id} was put back to a state from before people decided or approved it", fix
+        )
+        return
     if record.asked.closed == CHANGED and not is_contradicted:
         yield right(_LEDGERS, f"{text} and was closed without an answer")
         return

@@ -20,38 +20,51 @@ from bot.storage import beside
 from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
 from core.receipts import decided_at, jti_of, number_of
-from core.records import unsigned_rounds
+from core.records import sealed_revision, unsigned_rounds
 
 _AHEAD = 5  # rounds after a record's own that are looked for
 _LOGGED = "select jti, receipt from decisions where jti in :jtis"
+_SHOWN = (
+    "select clarification, max(revision) as revision from messages where clarification in :ids and kind = 'card'"
+    " group by clarification"
+)
 _KEYS = "select kid from signing_keys"
 _SINCE = "select since from receipts"
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a storage knows of some records. `receipts` by jti (None: it is not kept); `kids` of our keys; `since`: when it
-    began to make receipts.
+    """What a storage knows of some records. `receipts` by jti (None: it is not kept); `revisions`: the highest that people
+    were shown, by id; `kids` of our keys; `since`: when it began to make receipts.
     """
 
     receipts: dict[str, str | None] = field(default_factory=dict)
+    revisions: dict[str, int] = field(default_factory=dict)
     kids: frozenset[str] = frozenset()
     since: datetime | None = None
 
     def contradicts(self, record: Clarification) -> bool:
-        """Whether a record lacks the end of a round, has another receipt, or one that is not signed with a key of ours."""
-        asked, number = record.asked, number_of(record)
-        if (asked.model_extra or {}).get("forgotten"):
+        """Whether a record lacks the end of a round or what people did, has another receipt, or a stranger signed it."""
+        if (record.asked.model_extra or {}).get("forgotten"):
             return False
-        if any(f"{record.id}/{later}" in self.receipts for later in _later(number)):
+        return self._is_behind(record) or self._has_another(record) or self._is_strange(record)
+
+    def _is_behind(self, record: Clarification) -> bool:
+        if any(f"{record.id}/{later}" in self.receipts for later in _later(number_of(record))):
             return True
+        sealed = sealed_revision(record) if record.is_open else None
+        return sealed is not None and sealed < self.revisions.get(record.id, 0)
+
+    def _has_another(self, record: Clarification) -> bool:
         if any(jti_of(then) in self.receipts for _, then in unsigned_rounds(record)):
             return True
-        own = asked.receipt
-        if (jti := f"{record.id}/{number}") in self.receipts:
-            known = self.receipts[jti]
-            if record.is_open or own is None or (known is not None and known != own):
-                return True
+        if (jti := jti_of(record)) not in self.receipts:
+            return False
+        known, own = self.receipts[jti], record.asked.receipt
+        return record.is_open or own is None or (known is not None and known != own)
+
+    def _is_strange(self, record: Clarification) -> bool:
+        own = record.asked.receipt
         if own is None or self.since is None or _kid_of(own) in self.kids:
             return False
         # A lost storage knew the keys of what was signed before.
@@ -76,13 +89,21 @@ def _kid_of(receipt: str) -> str | None:
 
 def known_of(tx: Tx, records: Sequence[Clarification]) -> Known:
     """Returns what a storage knows of some records. Blocking."""
-    rows = [row for some in batches(_jtis(records)) for row in tx.rows(_LOGGED, jtis=some)]
-    return _known(rows, tx.rows(_KEYS), tx.rows(_SINCE))
+    logged = [row for some in batches(_jtis(records)) for row in tx.rows(_LOGGED, jtis=some)]
+    shown = [row for some in batches(_open(records)) for row in tx.rows(_SHOWN, ids=some)]
+    return _known(logged, shown, tx.rows(_KEYS), tx.rows(_SINCE))
 
 
-def _known(logged: Iterable[Row], keys: Iterable[Row], since: Sequence[Row]) -> Known:
+def _open(records: Iterable[Clarification]) -> list[str]:
+    return [each.id for each in records if each.is_open]
+
+
+def _known(
+    logged: Iterable[Row], shown: Iterable[Row], keys: Iterable[Row] = (), since: Sequence[Row] = ()
+) -> Known:
     return Known(
         {row["jti"]: row["receipt"] for row in logged},
+        {row["clarification"]: row["revision"] or 0 for row in shown},
         frozenset(row["kid"] for row in keys),
         datetime.fromtimestamp(since[0]["since"], UTC) if since else None,
     )
@@ -98,15 +119,16 @@ class StoredHistory:
     own: Mapping[str, object]
     load: Callable[[], object] = lambda: None
 
-    async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
+    async def known(self, records: Sequence[Clarification]) -> Callable[[Clarification], bool]:
         """Raises StorageUnavailable if it cannot tell."""
         logged = [row for some in batches(_jtis(records)) for row in await self.read(_LOGGED, jtis=some)]
-        known = Known({row["jti"]: row["receipt"] for row in logged})
+        shown = [row for some in batches(_open(records)) for row in await self.read(_SHOWN, ids=some)]
+        known = _known(logged, shown)
         if any(_kid_of(each.asked.receipt) not in self.own for each in records if each.asked.receipt):
-            known = _known(logged, await self.read(_KEYS), await self.read(_SINCE))
+            known = _known(logged, shown, await self.read(_KEYS), await self.read(_SINCE))
             await asyncio.to_thread(self.load)
             known = replace(known, kids=known.kids.union(self.own))
-        return {each.id for each in records if known.contradicts(each)}
+        return known.contradicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +137,8 @@ class HistoryBeside:
 
     storage: Path
 
-    async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
-        known = await asyncio.to_thread(partial(known_beside, self.storage, records))
-        return {each.id for each in records if known.contradicts(each)}
+    async def known(self, records: Sequence[Clarification]) -> Callable[[Clarification], bool]:
+        return (await asyncio.to_thread(partial(known_beside, self.storage, records))).contradicts
 
 
 def known_beside(storage: Path, records: Sequence[Clarification]) -> Known:

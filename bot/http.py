@@ -6,6 +6,7 @@ It is aiohttp, as for Slack. It never decompresses a body: an unrequested compre
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import json
 import os
@@ -217,7 +218,7 @@ class _CheckedResolver(aiohttp.ThreadedResolver):
     ) -> list[ResolveResult]:
         found = await super().resolve(host, port, family)
         if not all(self._may_be_called(each["host"]) for each in found):
-            raise AddressRefused(f"{host} resolves to an address that must not be called")
+            raise AddressRefused(errno.EACCES, f"{host} resolves to an address that must not be called")
         return found
 
 

@@ -299,11 +299,12 @@ class LedgerWatch:
 
     async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> bool:
         """`known`: the digests before `items` were read, so that they do not undo what we wrote since."""
-        done, tampered = True, list[str]()
+        tampered = list[str]()
         deleted: list[str] | None = []
         records = await asyncio.to_thread(lambda: [parse(item) for item in items])
         found = [each for each in records if each is not None]
         changed = await self._changed_among(found) | await self._stripped(found)
+        closed, done = await self.adoption.close_rolled_back(found)
         for position, record in enumerate(records, 1):
             if record is None:
                 if (odd := why_invalid(issue, position, items[position - 1])) is not None:
@@ -312,7 +313,8 @@ class LedgerWatch:
             if record.id in changed:
                 tampered.append(record.id)
                 continue
-            done &= await self._look_at(record, known.get(record.id))
+            if record.id not in closed:
+                done &= await self._look_at(record, known.get(record.id))
         if self.adoption.leads():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None

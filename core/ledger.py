@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from watchfiles import watch
 
 from core.archive import FIRST_RESERVED
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import (
     ClarifyError,
@@ -84,8 +84,10 @@ Take = Callable[[list[Raw]], bool]
 class History(Protocol):
     """What else is known of decisions, besides the ledgers."""
 
-    async def contradicted(self, records: Sequence[Clarification]) -> set[str]:
-        """Returns the ids of those that lack the end of a round that is known, or have another receipt."""
+    async def known(self, records: Sequence[Clarification]) -> Callable[[Clarification], bool]:
+        """Returns a test of these records, and of later versions of them: whether one lacks what was decided, or has another
+        receipt. The test is as of now, so an older version may fail it.
+        """
 
 
 class Ledger(Protocol):
@@ -205,6 +207,8 @@ class Ledger(Protocol):
     async def tampered_among(self, records: Sequence[Clarification]) -> frozenset[str]:
         """Returns the ids of records that another program changed after they were settled."""
         others = [each for each in records if not self.seals.is_verified(each)]
+        if not others:
+            return frozenset()
         if len(others) == 1:
             found = {each.id for each in others if await self._checked(self.seals.is_tampered, each)}
         else:
@@ -214,14 +218,21 @@ class Ledger(Protocol):
         if self.history is None:
             return frozenset(found)
         settled = [each for each in others if each.id not in found and not each.is_open]
-        for name in await self.history.contradicted(settled) if settled else ():
+        if not settled:
+            return frozenset(found)
+        contradicts = await self.history.known(settled)
+        for record in filter(contradicts, settled):
             try:  # what was read before the last change is only old
-                now = await self.find(name, parse_id(name)[0])
+                now = await self.find(record.id, record.issue_number)
             except ClarifyError:  # it is archived
-                found.add(name)
-            else:
-                found |= await self.history.contradicted([now])
+                now = record
+            if contradicts(now):
+                found.add(record.id)
         return frozenset(found)
+
+    async def is_behind(self, record: Clarification) -> bool:
+        """Whether a record lacks what people did, as far as that is known."""
+        return self.history is not None and (await self.history.known([record]))(record)
 
     async def owes_receipt(self, record: Clarification) -> bool:
         """Whether a round of a record ended without a receipt, and this process can sign it."""
@@ -236,9 +247,7 @@ class Ledger(Protocol):
         ):
             return False
         # One that had a receipt, which another program removed, gets no other.
-        if self.history is not None and await self.history.contradicted([record]):
-            return False
-        return not await self.is_tampered(record)
+        return not (await self.is_behind(record) or await self.is_tampered(record))
 
     async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
         """Run a check of seals, in a thread if the key must be read first or there is much to check."""

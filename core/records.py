@@ -121,6 +121,8 @@ _DECISION_FIELDS = _QUESTION_FIELDS | {
 # `2:round:entries:digest`: the decided round, and how many entries of the thread the seal covers. Earlier releases wrote
 # only a digest, which covers less.
 _DECISION_SEAL = re.compile(r"2:([0-9]{1,9}):([0-9]{1,9}):[0-9a-f]{64}")
+# `2:revision:digest`: the record's revision when its question was sealed. Earlier releases wrote only a digest.
+_QUESTION_SEAL_OF = re.compile(r"2:([0-9]{1,15}):[0-9a-f]{64}")
 
 FORGOTTEN = "(forgotten)"
 _FORGOTTEN_MARK = "forgotten"
@@ -612,7 +614,8 @@ class Seals:
 
     def mark_verified(self, record: Clarification) -> None:
         """Marks a record object as sealed here: it is new, or comes from a record whose seals were verified."""
-        if self._signs and self._key is not None:
+        is_whole = record.asked.closed != CHANGED  # what was decided before may be missing in it
+        if self._signs and self._key is not None and is_whole:
             object.__setattr__(record, "_sealed_by", self)
 
     def is_verified(self, record: Clarification) -> bool:
@@ -650,7 +653,7 @@ class Seals:
         if (key := self._sealing_key()) is None:
             return record
         raw = _as_written(record) if raw is None else raw
-        seal = raw["aaep"][_QUESTION_SEAL] = _question_seal(key, record, raw)
+        seal = raw["aaep"][_QUESTION_SEAL] = _question_seal(key, record, raw, record.revision)
         return record.model_copy(update={"aaep": asked.model_copy(update={"question_seal": seal})})
 
     def holder_sealed(self, record: Clarification, before: Clarification | None) -> Clarification:
@@ -707,7 +710,10 @@ class Seals:
             return False
         if record.asked.reply_token is None or (decided is not None and decided.is_latest):
             return True
-        return hmac.compare_digest(record.asked.question_seal or "", _question_seal(key, record))
+        seal = record.asked.question_seal or ""
+        match = _QUESTION_SEAL_OF.fullmatch(seal)
+        revision = int(match[1]) if match else None  # earlier releases left it out
+        return hmac.compare_digest(seal, _question_seal(key, record, revision=revision))
 
     def is_tampered(self, record: Clarification) -> bool:
         """Whether another program changed a decision; False also if we cannot tell.
@@ -868,6 +874,14 @@ def unsigned_rounds(record: Clarification) -> Iterator[tuple[int, Clarification]
             yield place, as_of(record, place)
 
 
+def sealed_revision(record: Clarification) -> int | None:
+    """Returns the revision that we sealed last: other programs may count theirs. None: it has no seal of ours."""
+    asked = record.asked
+    if match := _QUESTION_SEAL_OF.fullmatch(asked.question_seal or ""):
+        return int(match[1])
+    return record.revision if asked.question_seal or _is_decision_seal(asked.seal) else None
+
+
 def _ended(record: Clarification) -> Clarification:
     """Returns a record as of the end of the round in its own fields, by the seal of its decision."""
     match = _DECISION_SEAL.fullmatch(record.asked.seal or "")
@@ -965,8 +979,12 @@ def _sealed_fields(asked: Aaep, names: frozenset[str], raw: Raw | None) -> Raw:
     return found
 
 
-def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) -> str:
-    """Returns the seal of a question and of the agent that gets the reply. `raw`: the record's JSON, if known."""
+def _question_seal(
+    key: bytes, record: Clarification, raw: Raw | None = None, revision: int | None = None
+) -> str:
+    """Returns the seal of a question and of the agent that gets the reply. `raw`: the record's JSON, if known; `revision`:
+    the record's when it is sealed.
+    """
     asked = record.asked
     sealed = {
         "id": record.id,
@@ -978,7 +996,9 @@ def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) ->
         "choices": [[each.value, each.label] for each in asked.choices],
         "aaep": _sealed_fields(asked, _QUESTION_FIELDS, raw),
     }
-    return _mac(key, sealed)
+    if revision is None:
+        return _mac(key, sealed)
+    return f"2:{revision}:{_mac(key, sealed | {'revision': revision})}"
 
 
 def with_whole_numbers(value: Any) -> Any:

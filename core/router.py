@@ -464,6 +464,17 @@ class Router:
 
         await self._decide(clarification_id, decide)
 
+    async def close_rolled_back(
+        self, clarification_id: str, is_behind: Callable[[Clarification], bool]
+    ) -> None:
+        """Closes a question if its record `is_behind` what people did: its ledger was put back to an earlier state."""
+
+        def decide(book: Book, record: Clarification) -> None:
+            if record.is_open and is_behind(record):
+                book.put(tampered(record, self._clock.now()))
+
+        await self._decide(clarification_id, decide)
+
     async def trust(self, clarification_id: str) -> None:
         """Seals the answer of a record that has no seal, since earlier releases did not seal answers."""
 

@@ -37,6 +37,7 @@ from core.records import Subject, parse, signed_rounds
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
 _BATCH = 64
+_GATHER = 1.0  # seconds: what is decided meanwhile is appended in one write
 _RETRY = 5.0  # seconds between attempts to read the signing key or the ledgers
 _MOST_QUEUED = 1000
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
@@ -132,6 +133,7 @@ class DecisionLog:
             if not self._ended and not self._may_be_untold:
                 self._idle.set()
                 await self._wake.wait()
+                await self.clock.sleep(_GATHER)
             some = [self._ended.popleft() for _ in range(min(_BATCH, len(self._ended)))]
             is_untold, self._may_be_untold = self._may_be_untold, False
             gone: list[str] = []

@@ -24,7 +24,7 @@ from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD, Index, whole
 from core.ledger import Ledger
-from core.records import digest_of
+from core.records import digest_of, sealed_revision
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
@@ -38,7 +38,7 @@ class Desired:
     it, so it is posted again if it was deleted. `unwanted`: no longer worth a post, but updated if it is there.
     `about`: of a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`:
     it goes into a thread whose first card is not posted yet, or is not complete. `gone`: it should be deleted; if people replied in its
-    thread, it is updated instead.
+    thread, it is updated instead. `revision`: of a card, its record's, as we sealed it.
     """
 
     message: Message
@@ -55,6 +55,7 @@ class Desired:
     about: str | None = None
     waits: bool = False
     gone: bool = False
+    revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,9 @@ class DesiredState:
         record = await self._record(row)
         if record.is_open and not await self.ledger.verify_question(record):
             return Skip("another program changed its question")
+        # Only a ledger that was put back to an earlier state opens a question again without the index's knowing.
+        if record.is_open and self.index.get(record.id) is None and await self.ledger.is_behind(record):
+            return Skip("another program put its ledger back to an earlier state")
         if await self.ledger.is_tampered(record):
             return Skip("another program changed what was decided")
         if row.ts is None and record.is_open and not self.rollups.claim_card(record.id):
@@ -155,6 +159,7 @@ class DesiredState:
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
             unwanted=row.ts is None and await self._is_needless(record),
+            revision=sealed_revision(record),
         )
 
     async def _is_needless(self, record: Clarification) -> bool:

@@ -352,15 +352,18 @@ class Messages:
         opens_thread: bool,
         thread_ts: str | None = None,
         rest: Sequence[Fresh] = (),
+        revision: int | None = None,
     ) -> None:
         """Records that the message is in Slack. `opens_thread`: it opened its session's thread, or was found in the
-        thread `thread_ts`. `rest`: its overflow.
+        thread `thread_ts`. `rest`: its overflow; `revision`: of a card's record.
         """
 
         def work(tx: Tx) -> None:
             tx.run(
                 """update messages set channel = :channel, ts = :ts, thread_ts = coalesce(:thread_ts, thread_ts),
-                     shown = :shown, final = :final, intent_at = null where key = :key""",
+                     shown = :shown, final = :final, intent_at = null, revision = case
+                       when revision is null or revision < :revision then :revision else revision end where key = :key""",
+                revision=revision,
                 key=row.key,
                 channel=channel,
                 ts=ts,
@@ -399,9 +402,11 @@ class Messages:
         if await self._store.write(work):
             self.in_flight.end(row.key)
 
-    async def now_shows(self, key: str, shown: str, *, final: bool) -> None:
+    async def now_shows(self, key: str, shown: str, *, final: bool, revision: int | None = None) -> None:
         await self._store.run(
-            "update messages set shown = :shown, final = :final where key = :key",
+            "update messages set shown = :shown, final = :final, revision = case"
+            " when revision is null or revision < :revision then :revision else revision end where key = :key",
+            revision=revision,
             key=key,
             shown=shown,
             final=int(final),

@@ -176,7 +176,9 @@ class Messenger:
             case "shown":
                 if row.shown == _ADOPTED:
                     await self._follow_adopted(row, desired)
-                await self.messages.now_shows(row.key, desired.digest, final=desired.final)
+                await self.messages.now_shows(
+                    row.key, desired.digest, final=desired.final, revision=desired.revision
+                )
             case _:
                 await self._do_without(row, step)
         return step.result
@@ -296,6 +298,7 @@ class Messenger:
             opens_thread=desired.opens_thread,
             thread_ts=sent.thread_ts,
             rest=rest,
+            revision=desired.revision,
         )
         _log.info("posted", key=row.key, channel=sent.channel)
         for each in rest:

@@ -144,7 +144,9 @@ class Replies:
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
         if not ours and not (
-            await self.ledger.verify_question(record) and await self.ledger.verify_answer(record)
+            await self.ledger.verify_question(record)
+            and await self.ledger.verify_answer(record)
+            and not await self.ledger.is_tampered(record)
         ):
             _log.warning("another program changed a question or its answer", clarification=clarification)
             await self.on_foreign(clarification)

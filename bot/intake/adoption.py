@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,6 +45,35 @@ class Adoption:
         except (LedgerUnreadable, NotFound) as error:
             _log.error("cannot use another process's answer", id=clarification, reason=str(error))
         return True
+
+    async def close_rolled_back(self, records: Iterable[Clarification]) -> tuple[set[str], bool]:
+        """Closes those of the open records that lack what people did: another program put their ledger back to an earlier
+        state. Returns the ids of those that are, or were when they were read, and False to look again.
+        """
+        still_open, history = [each for each in records if each.is_open], self.ledger.history
+        if history is None or not still_open or not self.leads():
+            return set(), True
+        known = partial(history.known, still_open)
+        is_behind = await until_stored(
+            known, self.clock, _log, "a look for ledgers that went back has to wait"
+        )
+        found, done = set[str](), True
+        for each in filter(is_behind, still_open):
+            try:
+                now = await self.ledger.find(each.id, each.issue_number)  # it may be newer than what was read
+                found.add(each.id)
+                if now.is_open and is_behind(now):
+                    # First: otherwise a crash in between would hide it.
+                    await self.notify(partial(self.notices.rolled_back, now))
+                    await self.router.close_rolled_back(each.id, is_behind)
+                else:
+                    done = False
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning("closing a question later", id=each.id, reason=str(error))
+                done = False
+            except (LedgerUnreadable, NotFound) as error:
+                _log.error("cannot close a question", id=each.id, reason=str(error))
+        return found, done
 
     async def receipt(self, record: Clarification) -> bool:
         """Makes the receipt of a record whose round ended in another process, or without a key. Returns whether it did."""

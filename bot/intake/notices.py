@@ -40,6 +40,7 @@ from bot.views.notices import (
     key_notice,
     ledgers_again,
     ledgers_refuse,
+    rolled_back_notice,
     session_notice,
     tampered_notice,
     tools_notice,
@@ -156,7 +157,7 @@ class Notices:
             (changed, "tampered", tampered_notice),
             (deleted, "deleted", deleted_notice),
         ):
-            news = [each for each in ids if await self.messages.get(f"notice:{kind}:{each}") is None]
+            news = [each for each in ids if not await self._is_told(each, kind, "rolledback")]
             if not news:
                 continue
             _log.error("another program changed a decision", issue=issue, ids=news[:_SEPARATELY], did=kind)
@@ -173,6 +174,30 @@ class Notices:
                         wanted="notice",
                     )
                 )
+
+    async def _is_told(self, clarification: str, *kinds: str) -> bool:
+        told = [await self.messages.get(f"notice:{kind}:{clarification}") for kind in kinds]
+        return any(each is not None for each in told)
+
+    async def rolled_back(self, record: Clarification) -> None:
+        """Posts to the fallback channel, and pages on-call, because a question is open again that people had decided or
+        approved.
+        """
+        _log.error("a ledger went back to an earlier state", issue=record.issue_number, id=record.id)
+        await self.delivery.notify(
+            Fresh(
+                key=f"notice:rolledback:{record.id}",
+                kind="notice",
+                target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
+                body=content(self.renderer, rolled_back_notice(record.issue_number, record.id), needed=True),
+                wanted="notice",
+            )
+        )
+        file = f"issue-{record.issue_number}.json"
+        reason = f"{file} was put back to a state from before a decision. The question was closed, and the agent gets no reply"
+        title = f"{record.id} was put back to an earlier state"
+        key = f"ledger:{file}:{record.id}:rolledback:{record.round}"
+        await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
 
     async def key_unreadable(self, trouble: str) -> None:
         """Posts to the fallback channel that the signing key cannot be read, so that receipts have to wait."""

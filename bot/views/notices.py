@@ -225,6 +225,16 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     return _notice(f"{_named(ids)} changed by another program", [told])
 
 
+def rolled_back_notice(issue: int, clarification: str) -> Draft:
+    """Tells the operator that a ledger was put back to a state from before a decision."""
+    told = (
+        f"Another program put the ledger of issue {issue} back to a state from before people decided or approved this. The bot "
+        "closed it: nobody can answer it, and the agent gets no reply. To go back to a backup, stop the bot and use "
+        "clarify restore, which restores the storage with the ledgers."
+    )
+    return _notice(f"{inert.clip(clarification, ID_LIMIT)} was put back to an earlier state", [told])
+
+
 def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
     """Tells the operator that another program deleted a record, so that its answer is lost."""
     told = (

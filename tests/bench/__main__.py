@@ -40,6 +40,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "tasks": partial(
             tasks.tasks, times=4 * many, polled=2 if quick else 1000, seconds=0.1 if quick else 40.0
         ),
+        "callback": partial(speeds.called_back, clicks=4 * many),
         "receipt": partial(receipts.receipts, times=40 * many),
         "verify": partial(receipts.verified, count=40 if quick else 100_000),
         "search": partial(searching.on_sqlite, count=decisions, times=9),

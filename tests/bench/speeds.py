@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
+from aiohttp import web
 
 from bot.workspace.seed import ADE, AGENTS
 from tests.bench.seeding import Seed
 from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median, quantile
+from tests.kit.served import served
 
 _POST = "chat.postMessage"
 
@@ -73,6 +75,45 @@ async def taken(folder: Path, questions: int) -> list[Row]:
     ):
         seconds = await _one_by_one(lambda number: ask(http, number), questions)
     return [_row(f"POST /questions → 201, median of {questions}", seconds, median(seconds), 7)]
+
+
+async def called_back(folder: Path, clicks: int) -> list[Row]:
+    """From the click until the question's state has arrived at its callback URL."""
+    arrived = asyncio.Event()
+
+    async def take(_: web.Request) -> web.Response:
+        arrived.set()
+        return web.Response(status=204)
+
+    async with served(take) as address, stage(folder / "callbacks") as on:
+        more = f'[[producers]]\nname = "asker"\nmax_open = 10000\ncallbacks = ["{address}/*"]\n'
+        async with bot(on, more=more) as running, aiohttp.ClientSession(running.url) as http:
+
+            async def click(number: int) -> float:
+                arrived.clear()
+                question = {
+                    "question": f"May I go on with step c{number}?",
+                    "kind": "yes_no",
+                    "agent": "asker",
+                }
+                async with http.post(
+                    "/questions", json=question | {"callback_url": f"{address}/{number}"}
+                ) as said:
+                    if said.status != 201:
+                        raise RuntimeError(f"a question was not taken: status {said.status}")
+                card = await on.card(f"c{number}")
+                began = time.perf_counter()
+                clicking = asyncio.create_task(on.workspace.click(ADE, AGENTS, card.ts, label="Yes"))
+                await asyncio.wait_for(arrived.wait(), 10)
+                seconds = time.perf_counter() - began
+                if not (outcome := await clicking).ok:
+                    raise RuntimeError(f"a click was not acknowledged: {outcome.error}")
+                return seconds
+
+            seconds = await _one_by_one(click, clicks)
+    return [
+        _row(f"click → callback at the agent's URL, p99 of {clicks}", seconds, quantile(seconds, 0.99), 50)
+    ]
 
 
 async def after_kills(folder: Path, kills: int) -> list[Row]:

@@ -214,7 +214,7 @@ def with_pyjwt(place: Path) -> Verifier:
 def node_program() -> Path:
     try:
         return node.installed()
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(str(error))
 
 

@@ -85,6 +85,8 @@ async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -
             assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
             assert headers["content-type"] == "application/json"
             assert await owed(bot) == 0
+            taken_in = await bot.store.read("select body from inbox")
+            assert "s3cret" not in repr([row["body"] for row in taken_in])
     assert len(hook.got) == 1
 
 
@@ -257,6 +259,20 @@ async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
         assert [each.path[-1] for each in hook.got] == ["2", "3"]
 
 
+async def test_url_that_comes_during_an_attempt_is_called_next(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})]
+    async with receiving() as other, running(stage, table(hook, other)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        asked = await asker.ask(**fields, callback_url=hook.url)
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+        await asker.ask(200, **fields, callback_url=other.url)
+        hook.stall.set()
+        await until(lambda: other.got)
+        await until_none(bot)
+    assert len(hook.got) == 1
+
+
 async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver) -> None:
     async with running(stage, table(hook)) as (_, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
@@ -281,3 +297,10 @@ async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver
     async with running(stage, table(hook)) as (bot, _):
         await until(lambda: bot.callbacks.idle)
     assert len(hook.got) == tries
+
+
+async def test_check_says_whether_callbacks_are_signed(stage: World, hook: Receiver) -> None:
+    stage.environ |= {"CALLBACK_SECRET": SECRET}
+    stage.configure(config(stage.producer.url) + table(hook))
+    done = await beside(stage, "check")
+    assert "signed with CALLBACK_SECRET" in done.out, done

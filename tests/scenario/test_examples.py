@@ -10,15 +10,20 @@ import subprocess
 import sys
 import tomllib
 from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from aiohttp import web
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import TextContent
 
 from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.node import installed
+from tests.kit.served import served
 from tests.kit.world import World, config, own_url_of, said, url_of
 from tests.scenario.test_hooks import event
 
@@ -148,3 +153,124 @@ async def test_shell_script_waits_on_while_the_bot_starts_anew(
         await process.communicate()
         await stage.now_says(card, "the agent has resumed")
     assert (process.returncode, len(stage.cards())) == (0, 1)
+
+
+# -- workflow engines, which are called back ----------------------------------------------------------------------
+
+TRIGGER = """
+const callback = process.env.ENGINE + "/api/v1/waitpoints/tokens/waitpoint_1/callback/s3cret";
+export const task = (task) => task;
+export const wait = {
+  createToken: async () => ({ id: "waitpoint_1", url: callback }),
+  forToken: ({ id }) => ({ unwrap: async () => (await fetch(`${process.env.ENGINE}/completed/${id}`)).json() }),
+};
+"""
+RUN = """
+import { deploy } from "./trigger_dev_waitpoint.ts";
+const done = await deploy.run({ version: "4.2" }, { ctx: { run: { id: "run_1" } } });
+console.log(JSON.stringify(done));
+"""
+EVALUATE = """
+const [given, names] = JSON.parse(process.argv[1]);
+const text = given.replace(/^=/, "").replace(/{{(.*?)}}/gs, (_, each) => {
+  const value = new Function(...Object.keys(names), `return (${each})`)(...Object.values(names));
+  return String(value);
+});
+console.log(text);
+"""
+
+
+class Engine:
+    """A stand-in for a workflow engine: what was posted to its callbacks, which `completed` waits for."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.paths: list[str] = []
+        self.body: dict[str, Any] = {}
+        self.called = asyncio.Event()
+
+    async def take(self, request: web.Request) -> web.Response:
+        if request.method == "POST":
+            self.paths.append(request.path_qs)
+            self.body = await request.json()
+            self.called.set()
+            return web.json_response({"success": True})
+        await self.called.wait()
+        return web.json_response(self.body)
+
+
+@pytest.fixture
+async def engine(stage: World) -> AsyncIterator[Engine]:
+    made = Engine()
+    async with served(made.take) as made.url:
+        more = f'[[producers]]\nname = "flow"\ncallbacks = ["{made.url}/*"]\n'
+        stage.configure(config(stage.producer.url, more=more))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def node() -> Path:
+    try:
+        return installed()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("press", "done"), [("Accept", {"deployed": True}), (None, {"deployed": False, "why": "Not today"})]
+)
+async def test_task_of_trigger_dev_waits_for_people(
+    stage: World, engine: Engine, node: Path, press: str | None, done: dict[str, Any]
+) -> None:
+    sdk = stage.folder / "node_modules/@trigger.dev/sdk"
+    sdk.mkdir(parents=True)
+    (sdk / "package.json").write_text('{"name": "@trigger.dev/sdk", "type": "module", "main": "index.js"}')
+    (sdk / "index.js").write_text(TRIGGER)
+    shutil.copy(EXAMPLES / "trigger_dev_waitpoint.ts", stage.folder)
+    (stage.folder / "run.mjs").write_text(RUN)
+    async with stage.bot() as bot:
+        environ = {**os.environ, "CLARIFY_URL": url_of(bot), "ENGINE": engine.url}
+        process = await asyncio.create_subprocess_exec(
+            node, "--no-warnings", "run.mjs", stdout=PIPE, env=environ, cwd=stage.folder
+        )
+        card = await stage.card("Deploy 4.2 to production")
+        assert not engine.called.is_set()
+        if press:
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=press)
+        else:
+            await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "abandon CLR-100001-001 Not today")
+        out, _ = await process.communicate()
+        assert json.loads(out) == done
+    assert engine.paths == ["/api/v1/waitpoints/tokens/waitpoint_1/callback/s3cret"]
+
+
+@pytest.mark.parametrize(("press", "approved"), [("Accept", "true"), ("Reject", "false")])
+async def test_workflow_of_n8n_waits_for_people(
+    stage: World, engine: Engine, node: Path, press: str, approved: str
+) -> None:
+    """What n8n does with it: fills in the expressions, sends the request, waits at the resume URL, compares."""
+    flow = json.loads((EXAMPLES / "n8n_approval.json").read_text())
+    nodes = {each["name"]: each["parameters"] for each in flow["nodes"]}
+    assert [*nodes] == ["Start", *(each["main"][0][0]["node"] for each in flow["connections"].values())]
+    ask, wait = nodes["Ask in Slack"], nodes["Until someone decides"]
+    assert (wait["resume"], wait["httpMethod"]) == ("webhook", "POST")  # the bot posts
+
+    def filled_in(text: str, **names: Any) -> str:
+        given = json.dumps([text, names])
+        done = subprocess.run([node, "-e", EVALUATE, given], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    async with stage.bot() as bot, httpx.AsyncClient() as http:
+        execution = {"id": "231", "resumeUrl": f"{engine.url}/webhook-waiting/231?signature=s3cret"}
+        names = {"$env": {"CLARIFY_URL": url_of(bot)}, "$execution": execution}
+        url, body = (filled_in(ask[each], **names) for each in ("url", "jsonBody"))
+        answer = await http.request(
+            ask["method"], url, content=body, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 201, answer.text
+        card = await stage.card("Send the newsletter")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=press)
+        await engine.called.wait()
+        (comparison,) = nodes["Approved?"]["conditions"]["conditions"]
+        assert filled_in(comparison["leftValue"], **{"$json": {"body": engine.body}}) == approved
+    assert engine.paths == ["/webhook-waiting/231?signature=s3cret"]

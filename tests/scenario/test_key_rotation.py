@@ -100,7 +100,8 @@ async def test_keys_of_other_replicas_are_published(stage: World) -> None:
         (own,) = (await keys_of(http))["keys"]
         other = jwk_of(Ed25519PrivateKey.generate().public_key())
         row = f"'{other['kid']}', '{json.dumps(other)}', 4102444800"
-        assert stage.changed(f"insert into signing_keys (kid, jwk, since) values ({row})") == 1
+        added = stage.changed(f"insert into signing_keys (kid, jwk, since) values ({row})")  # noqa: S608 - ours
+        assert added == 1
         assert (await keys_of(http))["keys"] == [own, other]
 
 

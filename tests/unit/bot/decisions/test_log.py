@@ -95,7 +95,7 @@ async def keeping(
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock(LATER)
+    return ManualClock(LATER, auto=True)
 
 
 async def test_only_genuine_receipts_are_logged_each_once(

@@ -1,0 +1,44 @@
+// Trigger.dev: a task waits for a person in Slack, for a day if it must, and does not run meanwhile.
+//
+// Copy this file into your project's folder of tasks, and allow the callback in clarify.toml:
+//
+//     [[producers]]
+//     name = "trigger"
+//     token_env = "TRIGGER_TOKEN"
+//     callbacks = ["https://api.trigger.dev/*"]
+//
+// CLARIFY_URL says where the bot is, CLARIFY_TOKEN is the token of that table.
+import { task, wait } from "@trigger.dev/sdk";
+
+type State = { id: string; status: string; answer: { decision: string } | null; comment: string | null };
+
+export const deploy = task({
+  id: "deploy",
+  run: async ({ version }: { version: string }, { ctx }: { ctx: { run: { id: string } } }) => {
+    const token = await wait.createToken({ timeout: "25h" }); // a little longer than the question
+    const { id } = await call("POST", "/questions", {
+      action: `Deploy ${version} to production`,
+      risk: "high",
+      timeout: 24 * 3600,
+      key: ctx.run.id, // a run that is retried asks nobody twice; the newest token is called
+      callback_url: token.url,
+    });
+    await wait.forToken(token).unwrap();
+    // Whoever knows the token's URL can complete it, so the decision is read from the bot.
+    const { answer, status, comment } = await call("GET", `/questions/${id}`);
+    if (answer?.decision !== "accept") return { deployed: false, why: comment ?? status };
+    // Deploy here.
+    return { deployed: true };
+  },
+});
+
+async function call(method: string, path: string, body?: object): Promise<State> {
+  const token = process.env.CLARIFY_TOKEN;
+  const response = await fetch((process.env.CLARIFY_URL ?? "http://127.0.0.1:8787") + path, {
+    method,
+    headers: { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) },
+    body: body && JSON.stringify(body),
+  });
+  if (!response.ok) throw new Error(`clarify-bot: ${(await response.json()).message}`);
+  return response.json();
+}
