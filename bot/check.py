@@ -79,6 +79,11 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)
+    for index, producer in enumerate(settings.producers):
+        if producer.callbacks:
+            variable = producer.callback_secret_env
+            how = f"signed with {variable}" if variable else "not signed"
+            yield right(f"producers[{index}].callbacks", f"{how}; nothing is sent by this check")
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:

@@ -297,3 +297,10 @@ async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver
     async with running(stage, table(hook)) as (bot, _):
         await until(lambda: bot.callbacks.idle)
     assert len(hook.got) == tries
+
+
+async def test_check_says_whether_callbacks_are_signed(stage: World, hook: Receiver) -> None:
+    stage.environ |= {"CALLBACK_SECRET": SECRET}
+    stage.configure(config(stage.producer.url) + table(hook))
+    done = await beside(stage, "check")
+    assert "signed with CALLBACK_SECRET" in done.out, done
