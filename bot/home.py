@@ -119,9 +119,11 @@ class Gathering:
         self._answers: dict[tuple[str, int], Answered] = {}  # the newest ones
 
     def record_changed(self, record: Clarification) -> None:
-        """Keep the record's latest answer, if it is among the newest of all."""
+        """Keep the record's latest answer, if it is among the newest of all. Not one that another program changed before
+        the agent took it.
+        """
         found = _answered(record)
-        if found is None:
+        if found is None or (self.ledger.seals.is_ready and self.ledger.seals.is_tampered(record)):
             return
         self._answers[record.id, found.round] = found
         if len(self._answers) > _MOST_ANSWERS:

@@ -31,6 +31,7 @@ LONGEST_WAIT = 55
 DEFAULT_WAIT = 45
 RECEIPT_LIMIT = 8192  # bytes of a receipt in a tool's result
 ASKING = ("ask_human", "ask_approval")
+_VERSION = version("clarify-bot")  # reading it takes longer than serving a request
 _NOT_FOR_MODELS = {"asked", "receipt"}
 _NO_CONSENT = "That is no consent. Do not do it."
 # Seconds until the first progress notification, and between later ones. Clients wait 30 and more for one.
@@ -306,7 +307,7 @@ def make_server(carry: Carry) -> Server[Any]:
     server = Server[Any](
         "clarify",
         title="clarify-bot",
-        version=version("clarify-bot"),
+        version=_VERSION,
         instructions=_INSTRUCTIONS,
         on_list_tools=listed,
         on_call_tool=called,

@@ -197,7 +197,8 @@ class Call:
     async def _task_id(self, name: str) -> str | None:
         """Returns the id of the task for a question of this caller; None: the key that makes it is away."""
         seals = self.questions.ledger.seals
-        token = await asyncio.to_thread(seals.token, "task", self.speaker.producer, name)
+        words = ("task", self.speaker.producer, name)
+        token = seals.token(*words) if seals.is_ready else await asyncio.to_thread(seals.token, *words)
         return None if token is None else f"{name}.{token}"
 
     def _task(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 
+import clarify
 from bot.workspace.controls import controls
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
 from bot.workspace.state import Message
@@ -37,6 +39,7 @@ class Exchange:
     alone: bool = True
     tries: list[Try] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)  # that a direct asker was answered with
+    receipts: set[str] = field(default_factory=set)  # that its record was seen with
 
     async def play(self, rng: random.Random) -> None:
         """Ask, and have people answer until one of them saw no error."""
@@ -93,8 +96,29 @@ class Exchange:
         card = self.card()
         return card is not None and "the agent has resumed" in said(card)
 
+    def look_at_receipt(self) -> None:
+        """Whenever the process dies: an answer on disk is signed, by the write that put it there."""
+        record = self.world.record(self.token)
+        asked = record["aaep"] if record is not None else {}
+        assert ("receipt" in asked) == ("response" in asked), f"{self.token} is answered, and not signed"
+        self.receipts |= {asked["receipt"]} if "receipt" in asked else set()
+
+    def check_receipt(self) -> None:
+        """It has one receipt, which is valid, is the only one there ever was, and the one that every door gave."""
+        self.look_at_receipt()
+        record = self.world.record(self.token)
+        assert record is not None
+        keys = {"keys": [json.loads(row[0]) for row in self.world.rows("select jwk from signing_keys")]}
+        (receipt,) = self.receipts | {each["receipt"] for each in self.states}
+        found = clarify.verify(receipt, keys=keys)
+        assert (found.problem, found.claims["jti"]) == (None, f"{record['id']}/1")
+        assert found.claims["decided_by"] == record["aaep"]["decidedBy"]
+        logged = self.world.rows("select receipt from decisions where jti = ?", f"{record['id']}/1")
+        assert [row[0] for row in logged] in ([receipt], []), "the log has another one"
+
     def check(self) -> None:
         """One question, one card, one answer, one and the same reply."""
+        self.check_receipt()
         record, card = self.world.record(self.token), self.card()
         assert record is not None
         assert card is not None
@@ -208,7 +232,7 @@ class McpExchange(DirectExchange):
             result = (await self._call("POST", "/mcp", call, headers))["result"]
             if not result.get("isError"):
                 state: dict[str, Any] = result["structuredContent"]
-                return state
+                return state | {"receipt": (result.get("_meta") or {}).get("receipt")}
             assert "cannot be written yet" in str(result), result
 
 

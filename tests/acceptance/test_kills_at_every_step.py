@@ -38,6 +38,7 @@ async def sweep(world: World, first: int, stride: int, kind: type[Exchange]) -> 
             life.arm()
             work = asyncio.create_task(whole(exchange, at))
             if await life.died_before(work):
+                exchange.look_at_receipt()
                 continue
             if await life.survived():
                 check_all(world, exchanges)

@@ -18,6 +18,7 @@ import httpx
 import psycopg
 import pytest
 
+import clarify
 from bot.delivery import messages
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
@@ -29,6 +30,7 @@ from tests.kit.lives import Life
 from tests.kit.processes import Said, command
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, environment, said, scene
+from tests.scenario.test_receipts import PEM
 
 TAKEOVER = 10.0  # seconds after the leader's last sign of life
 
@@ -120,6 +122,28 @@ async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
     assert controls(shown) == ["View full", "Verify"]
     assert len(stage.cards()) == 1
     assert [reply["reply_token"] for reply in stage.producer.replies] == ["rpl_1"]
+
+
+async def test_decision_of_a_killed_leader_has_one_receipt_and_one_entry_in_the_log(
+    stage: World, replicas: Replicas
+) -> None:
+    stage.environ["CLARIFY_SIGNING_KEY"] = PEM.decode()
+    stage.configure(config(stage.producer.url, more='\n[trust]\nkey_env = "CLARIFY_SIGNING_KEY"\n'))
+    first, second = await replicas.two()
+    card = await stage.ask()
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    first.kill()
+    receipt = stage.record()["aaep"]["receipt"]
+    await leads(second, within=TAKEOVER + 60)
+    await stage.reply()
+    assert stage.database is not None
+    with closing(psycopg.connect(stage.database, autocommit=True)) as db:
+        query = "select receipt from decisions where jti is not null"
+        await until(lambda: db.execute(query).fetchall() == [(receipt,)])
+        keys = {"keys": [json.loads(jwk) for (jwk,) in db.execute("select jwk from signing_keys").fetchall()]}
+    found = clarify.verify(receipt, keys=keys)
+    assert (found.problem, found.claims["jti"], found.claims["answer"]) == (None, "CLR-100001-001/1", True)
+    assert stage.record()["aaep"]["receipt"] == receipt
 
 
 async def test_orderly_stop_hands_over(replicas: Replicas) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import budget, contention, receipts, searching, speeds, starting, throughput
+from tests.bench import budget, contention, receipts, searching, speeds, starting, tasks, throughput
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
@@ -37,6 +37,9 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "post": partial(speeds.posted, questions=4 * many),
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
+        "tasks": partial(
+            tasks.tasks, times=4 * many, polled=2 if quick else 1000, seconds=0.1 if quick else 40.0
+        ),
         "callback": partial(speeds.called_back, clicks=4 * many),
         "receipt": partial(receipts.receipts, times=40 * many),
         "verify": partial(receipts.verified, count=40 if quick else 100_000),

@@ -8,6 +8,9 @@ from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.lives import Life
 from tests.kit.world import World, controls, said
 from tests.scenario.test_binding import elsewhere
+from tests.scenario.test_forged_records import logged
+from tests.scenario.test_rolled_back import until_rejected
+from tests.scenario.test_tampering import NAME, caller, told
 
 pytestmark = pytest.mark.files("a database is lost with the ledgers in it")
 
@@ -149,3 +152,15 @@ async def test_message_on_a_broken_storage_says_what_to_do(stage: World) -> None
     assert "malformed" in told
     assert "clarify restore" in told
     assert "takes up what is open from the ledgers" in told
+
+
+async def test_p11_storage_that_was_lost_signs_nothing_anew(stage: World) -> None:
+    async with caller(stage) as http:
+        await until_rejected(stage, http)
+        before = stage.record()
+    for path in stage.folder.glob("clarify.db*"):
+        path.unlink()
+    async with caller(stage) as http:
+        await logged(stage)
+        assert (await http.get(f"/receipts/{NAME}")).text == before["aaep"]["receipt"]
+    assert (stage.record(), told(stage, NAME)) == (before, 0)

@@ -44,7 +44,7 @@ from core.clock import SystemClock
 from core.errors import NotFound
 from core.ledger import FileLedger
 from core.lists import Decided, DecidedBy, page_of
-from core.records import outline
+from core.records import Seals, outline
 from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
@@ -70,7 +70,7 @@ class NoLedger(FileLedger):
     """The topics stand in for the questions."""
 
     def __init__(self) -> None:
-        pass
+        self.seals = Seals(Path("/nonexistent"), signs=False)
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         raise NotFound(clarification_id)
@@ -470,6 +470,24 @@ async def test_answers_that_are_kept_are_the_newest() -> None:
 
     newest = (await facts.snapshot(1)).answers
     assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
+
+
+async def test_answer_that_another_program_changed_is_not_shown(tmp_path: Path) -> None:
+    """As when it is changed before the agent takes it: that writes it once more."""
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+    opened = await router.open(1, ask(reply_token="t1", event_id="e1", expires_at=None))
+    given = await router.answer(
+        opened.record.id, lambda _: Answer("yes", "yes"), ANSWERER, opened.record.created
+    )
+    changed = given.model_copy(
+        update={"aaep": given.asked.model_copy(update={"response": "no", "label": "no"})}
+    )
+    facts = gathering(ledger=ledger)
+    facts.record_changed(changed)
+    assert (await facts.snapshot(1)).answers == ()
+    facts.record_changed(given)
+    assert [each.clarification for each in (await facts.snapshot(1)).answers] == [given.id]
 
 
 async def test_answers_are_restored_from_the_ledgers_written_last(tmp_path: Path) -> None:
