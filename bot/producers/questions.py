@@ -344,6 +344,13 @@ class Questions:
             record = await self.router.receipt(clarification_id)
         return record
 
+    def waiting(self, clarification_id: str) -> Clarification | None:
+        """Returns a question that the leader knows to wait, without reading its ledger: long texts may be missing. None: see
+        `find`.
+        """
+        known = self.index.get(clarification_id) if self.store.leads else None
+        return known if known is not None and known.is_open else None
+
     async def by_token(self, token: str, producer: str) -> Clarification:
         """Returns a producer's clarification, asked directly or by an event, as it is now. `token`: its reply token.
 

@@ -169,6 +169,8 @@ class Call:
         known = await self._task_id(name) if ID.fullmatch(name) else None
         if known is None or not hmac.compare_digest(known.encode(), task_id.encode()):
             raise UnknownTask
+        if (waiting := self.questions.waiting(name)) is not None:
+            return waiting, {}
         try:
             return await self._tried(self.questions.find(name, self.speaker.producer)), {}
         except (NotFound, Forgotten):
