@@ -212,21 +212,26 @@ class DecisionLog:
             round=ended.round,
         )
         columns = {"seq": head_of(tx).seq, **texts, **_place(ended.record, self.audiences, card)}
-        names = ", ".join(columns)
-        values = ", ".join(f":{name}" for name in columns)
-        tx.run(f"insert into decision_texts ({names}) values ({values})", **columns)  # noqa: S608 - our own names
+        tx.run(
+            "insert into decision_texts (seq, clarification, at, agent, outcome, decision, decided_by, deciders, channel, ts,"
+            " recipient, question, answer, words) values (:seq, :clarification, :at, :agent, :outcome, :decision,"
+            " :decided_by, :deciders, :channel, :ts, :recipient, :question, :answer, :words)",
+            **columns,
+        )
         return True
 
     async def _compare(self) -> None:
         """Appends what the ledgers show and the log lacks. Reads the archive only if that was never done."""
-        read = partial(self.store.read_one, "select compared from receipts")
+        read = partial(self.store.read_one, "select 1 as done from decisions_compared")
         row = await until_stored(read, self.clock, _log, "reading the log later")
-        archived = row is None or not row["compared"]
+        archived = row is None
         while not await self._compared(archived=archived):
             await self.clock.sleep(_RETRY)
         await self._idle.wait()
         if archived:
-            done = partial(self.store.run, "update receipts set compared = 1")
+            done = partial(
+                self.store.run, "insert into decisions_compared (one) values (1) on conflict (one) do nothing"
+            )
             await until_stored(done, self.clock, _log, "noting later that the log is complete")
         self._is_compared.set()
 
@@ -379,7 +384,7 @@ def _tell_gone(tx: Tx) -> list[str]:
 
 def compare_again(tx: Tx) -> None:
     """Has the next start compare all ledgers with the log, the archive too: they were restored."""
-    tx.run("update receipts set compared = 0")
+    tx.run("delete from decisions_compared")
 
 
 def is_told(tx: Tx) -> bool:
@@ -423,6 +428,15 @@ def find(tx: Tx, name: str) -> Row | None:
         first=f"{name}/",
         after=f"{name}0",  # "0" follows "/"
     )
+
+
+async def channel_renamed(store: Store, old: str, new: str) -> None:
+    """Moves a channel's decisions to its new id.
+
+    Raises:
+        StorageUnavailable: nothing was changed.
+    """
+    await store.run("update decision_texts set channel = :new where channel = :old", old=old, new=new)
 
 
 async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta) -> bool:

@@ -22,7 +22,6 @@ from bot.errors import SlackRefusedError, StorageUnavailable
 from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
 from bot.storage import outside
-from bot.storage.store import Store
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
 from bot.views.codec import LONGEST_SEARCH
 from core.clock import Clock, span_of
@@ -30,6 +29,7 @@ from core.errors import BadInput
 from core.lists import DecidedBy, Page, PastDecision
 
 PAGE = 8
+_DECISIONS = "select seq, at from decision_texts"
 _AT_ONCE = 2
 _LONGEST_SPAN = timedelta(days=36_600)
 _PATIENCE = 5.0  # seconds
@@ -211,13 +211,9 @@ def _found(
         values["since"] = (now - search.span).timestamp()
     rows: list[Row] = []
     for where, more in _visible(tx, sees):
-        rows += tx.rows(
-            f"select seq, at from decision_texts where {' and '.join([*conditions, where])}"  # noqa: S608 - our own text
-            " order by at desc, seq desc limit :many",
-            **values,
-            **more,
-            many=skip + most,
-        )
+        fits = " and ".join([*conditions, where])
+        sql = f"{_DECISIONS} where {fits} order by at desc, seq desc limit :many"
+        rows += tx.rows(sql, **values, **more, many=skip + most)
     newest = sorted(((row["at"], row["seq"]) for row in rows), reverse=True)[skip : skip + most]
     found = {
         row["seq"]: _decision(row)
@@ -295,15 +291,6 @@ def _deciders(row: Row) -> tuple[DecidedBy, ...]:
         [each for each in all_ if each.get("decision") == "accept"] if row["decision"] == "accept" else []
     )
     return tuple(DecidedBy(str(each["by"]), each.get("user")) for each in counted or all_[-1:]) or last
-
-
-async def channel_renamed(store: Store, old: str, new: str) -> None:
-    """Moves a channel's decisions to its new id.
-
-    Raises:
-        StorageUnavailable: nothing was changed.
-    """
-    await store.run("update decision_texts set channel = :new where channel = :old", old=old, new=new)
 
 
 @dataclass(kw_only=True, eq=False)

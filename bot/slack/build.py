@@ -10,7 +10,7 @@ from typing import Any
 from bot.base import Base
 from bot.commands.build import CommandParts
 from bot.commands.build import build as build_commands
-from bot.decisions.search import channel_renamed
+from bot.decisions.log import channel_renamed
 from bot.delivery.build import DeliveryParts
 from bot.delivery.memory import SlackMemory
 from bot.delivery.rollups import RollupThreads

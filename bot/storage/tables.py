@@ -32,7 +32,18 @@ _TRIES = 3
 _PAGE = 500
 # Tables with rows even in an unused database.
 _NEVER_EMPTY = frozenset(
-    {"alive", "installation", "keys", "lease", "news", "receipts", "replicas", "signing_keys", SCHEMA_VERSION}
+    {
+        "alive",
+        "decisions_compared",
+        "installation",
+        "keys",
+        "lease",
+        "news",
+        "receipts",
+        "replicas",
+        "signing_keys",
+        SCHEMA_VERSION,
+    }
 )
 
 

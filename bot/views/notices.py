@@ -36,7 +36,7 @@ from bot.views.card import POINTER, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.page import HAND, OPEN, PageItem, called_words, standing_words
-from bot.views.verify import VERIFY
+from bot.views.verify import VERIFY, receipt_command
 from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
@@ -229,10 +229,16 @@ def rolled_back_notice(issue: int, clarification: str) -> Draft:
     """Tells the operator that a ledger was put back to a state from before a decision."""
     told = (
         f"Another program put the ledger of issue {issue} back to a state from before people decided or approved this. The bot "
-        "closed it: nobody can answer it, and the agent gets no reply. To go back to a backup, stop the bot and use "
-        "clarify restore, which restores the storage with the ledgers."
+        "closed it: nobody can answer it, and the agent gets no reply. If it was decided, see how: "
+        f"{receipt_command(clarification)}"
     )
-    return _notice(f"{inert.clip(clarification, ID_LIMIT)} was put back to an earlier state", [told])
+    otherwise = (
+        "If you restored the ledger from a backup: next time, stop the bot and use clarify restore, which restores the storage "
+        "with the ledgers."
+    )
+    return _notice(
+        f"{inert.clip(clarification, ID_LIMIT)} was put back to an earlier state", [told, otherwise]
+    )
 
 
 def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:

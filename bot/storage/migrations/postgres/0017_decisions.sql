@@ -1,12 +1,12 @@
 -- The log of decisions: a chain of signed entries (`bot.decisions.log`), with the receipts that it names.
 create table decisions (
-    seq bigint primary key,  -- from 1, without gaps; the oldest may be cut off
-    kind text collate "C" not null,      -- decision, forgotten, key, cut, checkpoint
-    at double precision not null,       -- when it was appended
+    seq bigint primary key,       -- from 1, without gaps; the oldest may be cut off
+    kind text collate "C" not null,
+    at double precision not null, -- when it was appended
     entry text collate "C" not null,
-    jti text collate "C" unique,         -- of a decision, such as CLR-42-001/1
-    receipt text collate "C",            -- null: no decision, forgotten, or older than is kept
-    gone bigint not null default 0  -- the receipt is: 1, and no entry says so yet; 2, an entry says so
+    jti text collate "C" unique,  -- of a decision, such as CLR-42-001/1
+    receipt text collate "C",     -- null: no decision, forgotten, or older than is kept
+    gone bigint not null default 0  -- 1: the receipt was deleted, and no entry says so yet; 2: an entry says so
 );
 create index decisions_gone on decisions (seq) where gone = 1;
 create index decisions_kinds on decisions (kind, seq) where kind <> 'decision';
@@ -29,5 +29,7 @@ create table decision_texts (
 );
 create index decision_texts_at on decision_texts (at);
 create index decision_texts_clarification on decision_texts (clarification);
--- 1: every ledger, the archive too, was compared with the log.
-alter table receipts add column compared bigint not null default 0;
+-- A row: every ledger, the archive too, was compared with the log.
+create table decisions_compared (
+    one bigint primary key check (one = 1)
+);

@@ -88,7 +88,6 @@ async def keeping(
 ) -> AsyncIterator[Keeping]:
     audiences = Audiences(settings(tmp_path))
     made = DecisionLog(ledger=ledger, store=store, signing=signing, audiences=audiences, clock=clock)
-    await store.run("insert into receipts (one, since) values (1, 0)")
     async with running(made):
         yield Keeping(made, store, signing)
 
@@ -160,7 +159,6 @@ async def test_restored_ledgers_are_compared_with_the_log_once(
 ) -> None:
     await ledger.transact(42, lambda book: book.put(decided(1, signing)))
     await ledger.shelve(42, lambda _: True)
-    await store.run("insert into receipts (one, since) values (1, 0)")
     audiences = Audiences(settings(tmp_path))
 
     async def logged() -> list[str]:
