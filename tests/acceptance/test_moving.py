@@ -17,15 +17,17 @@ import psycopg
 import pytest
 from psycopg import sql
 
+import clarify
 from bot.app import Bot
 from bot.retention.upkeep import Upkeep
-from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.acceptance.upkeep import archived_issues
 from tests.kit.builders import foreign
 from tests.kit.databases import Server
 from tests.kit.lives import beside
-from tests.kit.processes import clarify, ended
+from tests.kit.processes import clarify as begun
+from tests.kit.processes import ended
 from tests.kit.until import until
 from tests.kit.world import World, controls, environment, said, scene
 
@@ -92,6 +94,16 @@ async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
     return waiting, page
 
 
+async def receipts(bot: Bot) -> dict[str, str]:
+    """All receipts in the ledgers, archived or not, by their names."""
+    found = {}
+    async for contents in bot.ledger.every():
+        for item in (item for _, items in contents.parts for item in items):
+            if (receipt := item["aaep"].get("receipt")) is not None:
+                found[f"{item['id']}/{item['round']}"] = receipt
+    return found
+
+
 @pytest.mark.parametrize("to", KINDS)
 @pytest.mark.parametrize("source", KINDS)
 async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
@@ -102,6 +114,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
     async with stage.bot() as bot:
         before = bot.base.store.installation
         waiting, page = await used(stage, bot)
+        signed = await receipts(bot)
         told = await done(stage, "backup", str(copy))
         assert told["ledgers"] == 3
     lost(stage)
@@ -127,6 +140,17 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
         await stage.ask("rpl_other", question="And elsewhere?", session="s_other")
         assert len(stage.ledger(101_003)["clarifications"]) == 1
         await stage.until(lambda: bot.shown.lanes.length == 0)
+        # What was decided before has the receipt that it had, and one entry in the log; what is decided now has its own.
+        assert bot.signing is not None
+        now = await receipts(bot)
+        assert {name: now[name] for name in signed} == signed
+        assert now.keys() - signed.keys() == {"CLR-100001-001/1"}
+        assert all(clarify.verify(each, keys=bot.signing.jwks).problem is None for each in now.values())
+        assert bot.log is not None
+        await bot.log.caught_up()
+        rows = await bot.store.read("select jti, receipt from decisions where jti is not null")
+        assert {row["jti"]: row["receipt"] for row in rows} == now
+        assert not stage.workspace.messages(FALLBACK)
     for words in ("Done before?", "then?", "On its way?"):
         assert len([card for card in stage.cards() if words in said(card)]) == 1, words
     tokens = [reply["reply_token"] for reply in stage.producer.replies]
@@ -184,7 +208,7 @@ async def test_restore_killed_in_the_middle_changed_nothing_and_can_be_given_aga
         before = db.execute("select body from ledgers").fetchall()
         db.commit()
         db.execute("lock table webhook_since in access share mode")  # one of the last that it moves
-        process = await clarify(*words, env=env)
+        process = await begun(*words, env=env)
         try:
             with closing(psycopg.connect(moved, autocommit=True)) as eyes:
                 waits = "select 1 from pg_locks where not granted and relation = 'webhook_since'::regclass"
@@ -216,7 +240,7 @@ async def test_backup_of_a_database_is_of_one_moment(stage: World, moved: str) -
     copy = stage.folder / "second"
     with closing(psycopg.connect(moved)) as db:
         db.execute("lock table ledgers in access exclusive mode")
-        process = await clarify(
+        process = await begun(
             *("backup", str(copy), "--config", str(stage.file)),
             env=dict(os.environ) | environment(stage.workspace) | stage.environ,
         )
