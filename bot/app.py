@@ -357,13 +357,13 @@ class Bot:
                 signing=signing,
                 audiences=base.audiences,
                 clock=clock,
+                keep=settings.trust.keep or settings.storage.keep,
                 checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
                 announce=self._announce,
             )
             if signing is not None
             else None
         )
-        keep = settings.trust.keep or settings.storage.keep
         self.upkeep = Upkeep(
             ledger=ledger,
             store=store,
@@ -373,9 +373,7 @@ class Bot:
             keep=settings.storage.keep,
             sweeps=[home.SWEEP],
             logged=self.log.caught_up if self.log is not None else None,
-            forget_decisions=partial(self.log.forget, keep)
-            if self.log is not None and keep is not None
-            else None,
+            forget_decisions=self.log.forget if self.log is not None else None,
         )
         outside = (self.github, self.webhooks, self.log, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)

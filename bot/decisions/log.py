@@ -68,7 +68,8 @@ def ended_in(record: Clarification) -> Iterator[Ended]:
 class DecisionLog:
     """Appends what was decided. `record_changed` and `forgotten` may be called before `run`.
 
-    `checkpoint_every`: how often an entry notes the head of the log; None: never. `announce` stores, in the transaction that
+    `keep`: how long receipts and texts are kept; None: forever. What is older is not appended any more. `checkpoint_every`: how
+    often an entry notes the head of the log; None: never. `announce` stores, in the transaction that
     appends a checkpoint, that it is to be sent, and returns what to call once it is stored.
     """
 
@@ -77,6 +78,7 @@ class DecisionLog:
     signing: Signing
     audiences: Audiences
     clock: Clock
+    keep: timedelta | None = None
     checkpoint_every: timedelta | None = None
     announce: Callable[[Tx, str], Callable[[], None]] = lambda _tx, _entry: lambda: None
 
@@ -117,12 +119,12 @@ class DecisionLog:
             if self.checkpoint_every is not None:
                 group.create_task(self._note_checkpoints(self.checkpoint_every), name="log: checkpoints")
 
-    async def forget(self, keep: timedelta) -> None:
+    async def forget(self) -> None:
         """Deletes what was decided longer than `keep` ago, except digests. A failure is logged; call it again tomorrow."""
-        if self.signing.kid is None:
+        if self.keep is None or self.signing.kid is None:
             return
         try:
-            if await expire(self.store, self.signing, self.clock.now(), keep):
+            if await expire(self.store, self.signing, self.clock.now(), self.keep):
                 self.forgotten()
         except StorageUnavailable as error:
             _log.warning("cannot delete old decisions", reason=str(error))
@@ -150,14 +152,15 @@ class DecisionLog:
                 self._recent.popitem(last=False)
 
     def _good(self, some: Sequence[Ended]) -> list[tuple[Ended, Columns]]:
-        """Returns those that we signed, with their texts: another program may have put something else into a ledger.
-        Blocking.
+        """Returns those that we signed and that are still kept, with their texts: another program may have put something else
+        into a ledger. Blocking.
         """
         found: list[tuple[Ended, Columns]] = []
+        since = (self.clock.now() - self.keep).timestamp() if self.keep is not None else 0.0
         for each in some:
             try:
-                if self.signing.is_ours(each.receipt, each.jti):
-                    found.append((each, texts_of(each)))
+                if self.signing.is_ours(each.receipt, each.jti) and (texts := texts_of(each))["at"] >= since:
+                    found.append((each, texts))
             except Exception:  # noqa: BLE001 - one odd record must not keep the others out of the log
                 _log.exception("cannot log a decision", id=each.record.id)
         return found
