@@ -32,6 +32,7 @@ from core.files import make_folder
 
 STOP_SECONDS = 15
 USUAL_PORT = 8787  # where clients look for a bot unless told otherwise
+HOOK_PORT = 8799  # where a visitor's agent may be called back
 SLA = "1m"  # a visitor should see a nudge, and then a page, without waiting long
 Say = Callable[[str], object]
 
@@ -116,7 +117,33 @@ def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
             "Shell",
             f"curl -H 'Content-Type: application/json' '{bot_url}/questions?wait=55' -d '{asked}'",
         ),
+        ("Shell: what your agent asked before", f"curl '{bot_url}/questions'"),
+        (
+            f"Python, called back instead of waiting ({python})",
+            _CALLED_BACK.format(bot_url=bot_url, hook=HOOK_PORT),
+        ),
     )
+
+
+_CALLED_BACK = """\
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.request import Request, urlopen
+
+
+class Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        state = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        print(state["answer"], state["decided_by"])
+        self.send_response(204)
+        self.end_headers()
+
+
+hook = HTTPServer(("127.0.0.1", {hook}), Hook)
+question = {{"question": "Which logo?", "choices": ["Round", "Square"], "callback_url": "http://127.0.0.1:{hook}/"}}
+headers = {{"Content-Type": "application/json"}}
+urlopen(Request("{bot_url}/questions", json.dumps(question).encode(), headers))
+hook.handle_request()"""
 
 
 def configuration(producer_url: str, bot_port: int) -> str:
@@ -139,6 +166,7 @@ dialect = "standard"
 
 [[producers]]
 name = "my-agent"
+callbacks = ["http://127.0.0.1:{HOOK_PORT}/*"]
 
 [[routes]]
 channel = "{AGENTS}"

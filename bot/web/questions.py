@@ -19,7 +19,7 @@ from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
-from core.questions import BadField, NewQuestion, Status, asked_and_receipt, state_of
+from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
 from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
@@ -70,14 +70,14 @@ class ListedQuestion(BaseModel):
     created_at: str = Field(description="When it was asked")
     expires_at: str | None = Field(description="When it expires")
     link: str | None = Field(description="Its card in Slack, once it is posted")
-
-
-class QuestionState(ListedQuestion):
-    """A question's state, and what was asked. Times are RFC 3339."""
-
     asked: dict[str, Any] = Field(
         description="The question as asked, after redaction: `kind`, `question` or `action`, and its other fields"
     )
+
+
+class QuestionState(ListedQuestion):
+    """A question's state, with the receipt of its decision. Times are RFC 3339."""
+
     receipt: str | None = Field(
         description="The signed receipt of the decision, a JWT; null: not decided, or decided before receipts were made"
     )
@@ -87,7 +87,7 @@ class QuestionList(BaseModel):
     """A page of your own questions, newest first."""
 
     questions: list[ListedQuestion] = Field(
-        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments"
+        description=f"At most {MOST_LISTED}; `asked` and the answer of an approval come without its arguments"
     )
     next: str | None = Field(
         description="Pass it as `after` to get the next page; null: this is the last page. A page that is not full can have a next one"
@@ -207,7 +207,10 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         arguments and does not count as picking up an answer; `GET` the question for that.
         """
         found, following = await questions.listed(who.producer, session=session, status=status, after=after)
-        states = [_brief(each) for each in await waiting.states(found)]
+        states = [
+            _brief(state | {"asked": asked_in(each)})
+            for each, state in zip(found, await waiting.states(found), strict=True)
+        ]
         return QuestionList.model_validate({"questions": states, "next": following})
 
     @router.delete(
@@ -264,9 +267,11 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _brief(state: dict[str, Any]) -> dict[str, Any]:
     """Returns a state as lists show it: without an approval's arguments, which may be large."""
-    if state["kind"] != "approval" or state["answer"] is None:
-        return state
-    return state | {"answer": {"decision": state["answer"]["decision"]}}
+    asked = {name: each for name, each in state["asked"].items() if name != "arguments"}
+    answer = state["answer"]
+    if state["kind"] == "approval" and answer is not None:
+        answer = {"decision": answer["decision"]}
+    return state | {"asked": asked, "answer": answer}
 
 
 def _check_query(request: Request) -> None:

@@ -13,6 +13,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import pytest_asyncio
@@ -150,7 +151,7 @@ async def test_agents_of_visitors_are_connected_with_the_keyboard_and_what_is_co
     await expect(dialog.get_by_role("button", name="Close")).to_be_focused()
     assert await serious_in_both_schemes(page) == []
     copied = []
-    for place in range(4):
+    for place in range(6):
         button, text = dialog.get_by_role("button").nth(1 + place), dialog.locator("pre").nth(place)
         await tab_to(page, button)
         await page.keyboard.press("Enter")
@@ -162,7 +163,7 @@ async def test_agents_of_visitors_are_connected_with_the_keyboard_and_what_is_co
     await page.keyboard.press("Escape")
     await expect(opener).to_be_focused()
 
-    add, serve, program, in_a_shell = copied
+    add, serve, program, in_a_shell, before, called_back = copied
     assert add.startswith("claude mcp add --transport http clarify http://127.0.0.1:")
     await decided(page, "Over HTTP?", "A", tool(add.split()[-1], "Over HTTP?"))
     command, *words = shlex.split(serve)
@@ -174,6 +175,10 @@ async def test_agents_of_visitors_are_connected_with_the_keyboard_and_what_is_co
     if shutil.which("curl"):
         said = await decided(page, "Which database?", "SQLite", output("bash", "-c", in_a_shell))
         assert json.loads(said)["answer"] == "SQLite"
+        listed = json.loads(await output("bash", "-c", before))["questions"]
+        assert listed[0]["asked"] == {"kind": "choice", "question": "Which database?", "choices": ANY}
+    said = await decided(page, "Which logo?", "Round", output(sys.executable, "-c", called_back))
+    assert said == f"Round user:slack/T0LOCAL/{FOLAKE}\n"
     heard = page.get_by_role("complementary", name="Traffic").locator(".wire.agent")
     for title, words_of_it in (("MCP ask_human", "Over HTTP?"), ("POST /questions", "Which colour?")):
         await expect(heard.filter(has_text=title).filter(has_text=words_of_it)).to_be_visible()

@@ -727,6 +727,7 @@ async def test_list_reads_each_ledger_once_and_shows_no_arguments(
         (page,) = await listed(asker, session="s")
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}
+    assert (page[-1]["asked"]["action"], "arguments" in page[-1]["asked"]) == ("Send 0", False)
     assert sorted(read) == stage.issues()
 
 
