@@ -158,7 +158,7 @@ async def test_event_s_receipt_is_found_by_its_reply_token(stage: World) -> None
     text = config(stage.producer.url, more='\n[[producers]]\nname = "other"\ntoken_env = "OTHER_TOKEN"\n')
     stage.configure(text.replace('name = "planner"', 'name = "planner"\ntoken_env = "PLANNER_TOKEN"'))
     stage.environ |= {"PLANNER_TOKEN": "secret-of-planner", "OTHER_TOKEN": "secret-of-other"}
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot)) as http:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
         card = await stage.ask("rpl_1")
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_1")

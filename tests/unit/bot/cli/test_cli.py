@@ -95,6 +95,7 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "REVIEWER_TOKEN": "b",
         "GITHUB_TOKEN": "c",
         "HOOK_SECRET": "d",
+        "CALLBACK_SECRET": "e",
         "CLARIFY_SIGNING_KEY": key.decode(),
         "CLARIFY_DATABASE_URL": "postgresql://localhost/clarify",
         "CLARIFY_DATABASE_DIRECT": "postgresql://localhost/clarify",
