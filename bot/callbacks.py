@@ -35,7 +35,7 @@ _BACKOFF = Backoff(first=2.0, longest=3600.0, spread=1 / 3)
 _FINDING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
 _AT_ONCE = 10  # callbacks to one host
 _ALL = ""  # stands for all questions that are owed one
-_OVER = (404, 410)  # HTTP: nobody waits there any more
+_OVER = (404, 410)  # HTTP: the workflow no longer waits there
 
 
 @dataclass(kw_only=True, eq=False)

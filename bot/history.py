@@ -1,6 +1,6 @@
 """What the storage knows of decisions besides the ledgers: the log's receipts (`decisions`), and the keys that signed them.
 
-Whoever can write the ledgers and read the key of their seals can rewrite a record so that its seal matches, and remove its
+A program that can write the ledgers and read the key of their seals can rewrite a record so that its seal matches, and remove its
 receipt or put another one there. The storage still knows.
 """
 

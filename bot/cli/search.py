@@ -1,4 +1,4 @@
-"""`clarify search`: finds decisions again, whoever may see them in Slack, whether the bot runs or not."""
+"""`clarify search`: finds decisions again, also those that no channel shows, whether the bot runs or not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The audit trail of clarifications: a line for everything that happened to one, as JSON or as a row of CSV. Pure.
 
-Lines of a ledger: `question`, `answer`, `escalation`, `resolution`. Of an approval also `edit` (somebody changed its
+Lines of a ledger: `question`, `answer`, `escalation`, `resolution`. Of an approval also `edit` (a person changed its
 arguments), `approval` (an accept that others had to follow) and `refusal` (someone tried to approve and may not). Of the storage: `reminder` and `page`.
 """
 

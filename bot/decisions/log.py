@@ -68,9 +68,9 @@ def ended_in(record: Clarification) -> Iterator[Ended]:
 class DecisionLog:
     """Appends what was decided. `record_changed` and `forgotten` may be called before `run`.
 
-    `keep`: how long receipts and texts are kept; None: forever. What is older is not appended any more. `checkpoint_every`: how
-    often an entry notes the head of the log; None: never. `announce` stores, in the transaction that
-    appends a checkpoint, that it is to be sent, and returns what to call once it is stored.
+    `keep`: how long receipts and texts are kept; None: forever. Older decisions are not appended. `checkpoint_every`: how often
+    an entry notes the head of the log; None: never. `announce` stores, in the transaction that appends a checkpoint, that it is
+    to be sent, and returns what to call after that.
     """
 
     ledger: Ledger

@@ -165,15 +165,7 @@ class Notices:
             for part in parts:
                 many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
                 name = part[0] if len(part) == 1 else f"{issue}:{many}"
-                await self.delivery.notify(
-                    Fresh(
-                        key=f"notice:{kind}:{name}",
-                        kind="notice",
-                        target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
-                        body=content(self.renderer, notice(issue, part), needed=True),
-                        wanted="notice",
-                    )
-                )
+                await self.delivery.notify(self._for_operators(f"{kind}:{name}", notice(issue, part)))
 
     async def _is_told(self, clarification: str, *kinds: str) -> bool:
         told = [await self.messages.get(f"notice:{kind}:{clarification}") for kind in kinds]
@@ -184,15 +176,8 @@ class Notices:
         approved.
         """
         _log.error("a ledger went back to an earlier state", issue=record.issue_number, id=record.id)
-        await self.delivery.notify(
-            Fresh(
-                key=f"notice:rolledback:{record.id}",
-                kind="notice",
-                target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
-                body=content(self.renderer, rolled_back_notice(record.issue_number, record.id), needed=True),
-                wanted="notice",
-            )
-        )
+        draft = rolled_back_notice(record.issue_number, record.id)
+        await self.delivery.notify(self._for_operators(f"rolledback:{record.id}", draft))
         file = f"issue-{record.issue_number}.json"
         reason = f"{file} was put back to a state from before a decision. The question was closed, and the agent gets no reply"
         title = f"{record.id} was put back to an earlier state"
@@ -202,36 +187,25 @@ class Notices:
     async def key_unreadable(self, trouble: str) -> None:
         """Posts to the fallback channel that the signing key cannot be read, so that receipts have to wait."""
         name = hashlib.blake2b(trouble.encode(), digest_size=8).hexdigest()
-        await self.delivery.notify(
-            Fresh(
-                key=f"notice:key:{name}",
-                kind="notice",
-                target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
-                body=content(self.renderer, key_notice(trouble), needed=True),
-                wanted="notice",
-            )
-        )
+        await self.delivery.notify(self._for_operators(f"key:{name}", key_notice(trouble)))
 
     async def another_key(self, kid: str) -> None:
         """Posts to the fallback channel that another key signs, which the key before did not announce."""
-        await self.delivery.notify(
-            Fresh(
-                key=f"notice:another-key:{kid}",
-                kind="notice",
-                target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
-                body=content(self.renderer, another_key_notice(kid), needed=True),
-                wanted="notice",
-            )
-        )
+        await self.delivery.notify(self._for_operators(f"another-key:{kid}", another_key_notice(kid)))
 
     def checkpoint(self, entry: str, channel: str | None) -> Fresh:
         """Returns the message with a checkpoint of the log of decisions, for the fallback channel if there is no `channel`."""
         claims = claims_in(entry)
+        draft = checkpoint_notice(entry, claims["head"])
+        return self._for_operators(f"checkpoint:{claims['seq']}", draft, channel)
+
+    def _for_operators(self, name: str, draft: Draft, channel: str | None = None) -> Fresh:
+        """Returns a notice for `channel`, or else for the fallback channel."""
         return Fresh(
-            key=f"notice:checkpoint:{claims['seq']}",
+            key=f"notice:{name}",
             kind="notice",
             target=channel or self.settings.slack.fallback_channel or self.settings.route_for("").channel,
-            body=content(self.renderer, checkpoint_notice(entry, claims["head"]), needed=True),
+            body=content(self.renderer, draft, needed=True),
             wanted="notice",
         )
 
