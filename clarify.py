@@ -1302,3 +1302,33 @@ def _os_words(error: OSError) -> str:
 
 def _is_loopback(host: str) -> bool:
     return host in {"localhost", "::1"} or (host.startswith("127.") and host.replace(".", "").isdigit())
+
+
+# --- The command line: python3 clarify.py COMMAND …
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command of this file. Returns the exit code. `argv`: the command and its arguments."""
+    import sys  # noqa: PLC0415 - not where it is a library
+
+    command, *words = (sys.argv[1:] if argv is None else argv) or [""]
+    if command == "mcp":
+        return _mcp(words)
+    print("usage: clarify.py mcp …", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+# --- clarify.py mcp: the MCP tools on standard input and output
+
+
+def _mcp(argv: Sequence[str]) -> int:
+    """Runs `clarify mcp`, with the bot's own package. Returns the exit code."""
+    from bot.cli import mcp  # noqa: PLC0415
+
+    return mcp.main(argv)
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(main())

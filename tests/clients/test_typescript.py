@@ -127,8 +127,15 @@ async def test_nobody_answers_in_time(tmp_path: Path, start: Start) -> None:
         assert await program.shown() == ["b", "expired"]
         assert await program.shown() == [True, False, "CLR-100002-001"]
         silence = "No one answered in time."
-        id = "CLR-100003-001"
-        assert await program.shown() == ["NotApproved", silence, "expired", None, None, None, id]
+        assert await program.shown() == [
+            "NotApproved",
+            silence,
+            "expired",
+            None,
+            None,
+            None,
+            "CLR-100003-001",
+        ]
         assert await program.ended() == ""
 
 
