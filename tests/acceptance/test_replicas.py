@@ -94,18 +94,15 @@ async def replicas(stage: World) -> AsyncIterator[Replicas]:
 
 
 async def takes_clicks(life: Life, times: int = 1, within: float = 60.0) -> None:
-    await until(lambda: life.words().count("ready for clicks") == times or life.ended, within)
-    assert not life.ended, life.last_words()
+    await life.until(lambda: life.words().count("ready for clicks") == times, within)
 
 
 async def leads(life: Life, times: int = 1, within: float = 60.0) -> None:
-    await until(lambda: len(when(life, "started")) == times or life.ended, within)
-    assert not life.ended, life.last_words()
+    await life.until(lambda: len(when(life, "started")) == times, within)
 
 
 async def follows(life: Life, times: int = 1) -> None:
-    await until(lambda: len(when(life, "following")) == times or life.ended)
-    assert not life.ended, life.last_words()
+    await life.until(lambda: len(when(life, "following")) == times)
     await takes_clicks(life, len(when(life, "ready for clicks")) or 1)
 
 

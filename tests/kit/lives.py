@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+import pytest
+
 from bot.workspace import Workspace
 from tests.kit.processes import Process, Said, clarify, command
 from tests.kit.until import until
@@ -91,7 +93,14 @@ class Life:
 
     async def ready(self, timeout: float = 90.0) -> None:
         """It takes clicks."""
-        await until(lambda: self._link.connections or self.ended, timeout)
+        await self.until(lambda: self._link.connections, timeout)
+
+    async def until(self, predicate: Callable[[], Any], timeout: float = 60.0) -> None:
+        """Wait for `predicate()`; fails with the last words of the process after `timeout` seconds, or at its end."""
+        try:
+            await until(lambda: predicate() or self.ended, timeout)
+        except TimeoutError:
+            pytest.fail(f"not within {timeout:g} s: {self.last_words()}")
         assert not self.ended, self.last_words()
 
     @property
@@ -132,7 +141,8 @@ class Life:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def last_words(self) -> str:
-        return "\n".join([f"ended with {self.process.returncode}", *self.words().splitlines()[-15:]])
+        state = f"ended with {self.process.returncode}" if self.ended else "it still runs"
+        return "\n".join([state, *self.words().splitlines()[-15:]])
 
 
 async def beside(place: Place, *words: str) -> Said:
