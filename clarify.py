@@ -1,3 +1,4 @@
+# ruff: noqa: PLC0415, T201 - imports only what is needed, since hooks start often; prints as a program
 """Asks people in Slack through clarify-bot and waits for their answers.
 
     import clarify
@@ -28,6 +29,7 @@ from typing import (
     Any,
     Generic,
     Literal,
+    NamedTuple,
     Protocol,
     TypedDict,
     TypeVar,
@@ -36,9 +38,12 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     import asyncio
     import socket
+    import sqlite3
     import ssl
+    from pathlib import Path
 
 __all__ = [
     "Answer",
@@ -68,6 +73,9 @@ PATIENCE = 15.0  # seconds for a response of the bot, beyond what it was told to
 _CONNECTING = 10.0
 _PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between two
 _LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
+_TICK = (
+    0.2  # seconds between two looks whether to go on waiting: not every system lets a signal break a wait off
+)
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
 
@@ -305,8 +313,8 @@ def _opened(receipt: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
         raise ValueError(f"the key {kid!r} is not an Ed25519 key")
     try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - only here
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.exceptions import InvalidSignature  # only here
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         raise ClarifyError(
             "clarify.verify needs the package cryptography: pip install cryptography"
@@ -351,8 +359,8 @@ def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 
 def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
-    import base64  # noqa: PLC0415
-    import hashlib  # noqa: PLC0415
+    import base64
+    import hashlib
 
     try:
         digest = hashlib.sha256(canonical(arguments).encode()).digest()
@@ -365,7 +373,7 @@ def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def _bytes_in(part: str) -> bytes:
     """Decodes base64url without padding. Raises ValueError."""
-    import base64  # noqa: PLC0415 - not where nothing is verified
+    import base64  # not where nothing is verified
 
     if not _PART.issuperset(part):
         raise ValueError("it is not a JWT")
@@ -915,7 +923,7 @@ def _why(reply: Reply | OSError | None, client: Client) -> str:
 
 
 def _warn(words: str) -> None:
-    import logging  # noqa: PLC0415 - only where there is something to say
+    import logging  # only where there is something to say
 
     logging.getLogger("clarify").warning(words)
 
@@ -942,7 +950,7 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
         said = None
         try:
             if isinstance(step, _Pause):
-                time.sleep(step.seconds)
+                client.pause(step.seconds)
             else:
                 said = client.call(step)
         except OSError as error:
@@ -951,7 +959,7 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
 
 async def _atalk(asking: Asking) -> dict[str, Any]:
     """Runs a question's steps; withdraws it when cancelled."""
-    import asyncio  # noqa: PLC0415 - a third of a hook's time to start
+    import asyncio  # a third of a hook's time to start
 
     try:
         return await _acarry(asking.steps(), asking.client)
@@ -961,7 +969,7 @@ async def _atalk(asking: Asking) -> dict[str, Any]:
 
 
 async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     said: Reply | OSError | None = None
     while True:
@@ -986,7 +994,8 @@ async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
 class Client:
     """A connection to the bot: `call`, or `await acall`.
 
-    Proxies are as in the environment, but for this machine.
+    Proxies are as in the environment, but for this machine. `tick` is called several times a second while `call` waits; it
+    may raise to break the wait off.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, producer: str | None = None) -> None:
@@ -995,7 +1004,7 @@ class Client:
         Raises:
             ValueError: the URL is not an HTTP address, or the token is malformed.
         """
-        from urllib.parse import urlsplit  # noqa: PLC0415 - not where only the types are needed
+        from urllib.parse import urlsplit  # not where only the types are needed
 
         self.url = (url or os.environ.get("CLARIFY_URL") or DEFAULT_URL).rstrip("/")
         self._token = os.environ.get("CLARIFY_TOKEN") if token is None else token
@@ -1007,6 +1016,7 @@ class Client:
             )
         if self._token and not (self._token.isascii() and self._token.isprintable()):
             raise ValueError("CLARIFY_TOKEN: the token must contain only printable ASCII characters.")
+        self.tick: Callable[[], object] = lambda: None
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
@@ -1022,19 +1032,26 @@ class Client:
         deadline = time.monotonic() + call.patience
         with self._connected(min(call.patience, _CONNECTING)) as connection:
             reader = _Reader()
-            try:
-                connection.settimeout(max(0.01, deadline - time.monotonic()))
-                connection.sendall(self._request(call))
-                while not reader.is_complete:
-                    connection.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.sendall(self._request(call))
+            while not reader.is_complete:
+                self.tick()
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise TimeoutError(f"no response within {call.patience:.0f} s")
+                connection.settimeout(min(left, _TICK))
+                with suppress(TimeoutError):
                     reader.feed(connection.recv(65_536))
-            except TimeoutError:
-                raise TimeoutError(f"no response within {call.patience:.0f} s") from None
         return reader.reply
+
+    def pause(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            time.sleep(min(left, _TICK))
+            self.tick()
 
     async def acall(self, call: Call) -> Reply:
         """Like `call`, for asyncio."""
-        import asyncio  # noqa: PLC0415
+        import asyncio
 
         try:
             async with asyncio.timeout(call.patience), self._aconnected() as (received, sent):
@@ -1055,7 +1072,7 @@ class Client:
         `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
         begins, and between two pieces of it. Raises what `call` does.
         """
-        from http.client import HTTPException, HTTPResponse  # noqa: PLC0415
+        from http.client import HTTPException, HTTPResponse
 
         with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
             opened(connection)
@@ -1078,7 +1095,7 @@ class Client:
                 raise ConnectionError(f"the response broke off: {error!r}") from error
 
     def _request(self, call: Call) -> bytes:
-        from urllib.parse import urlencode  # noqa: PLC0415
+        from urllib.parse import urlencode
 
         query = dict(call.query)
         if self._producer:
@@ -1109,8 +1126,8 @@ class Client:
         """The proxy's address; None on this machine, or where the environment names none."""
         if _is_loopback(self._host) or not any(name.lower().endswith("_proxy") for name in os.environ):
             return None
-        from urllib.parse import urlsplit  # noqa: PLC0415
-        from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies, proxy_bypass
 
         named = getproxies()
         given = named.get("https" if self._tls else "http") or named.get("all")
@@ -1124,13 +1141,13 @@ class Client:
         return f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
 
     def _context(self) -> ssl.SSLContext:
-        import ssl  # noqa: PLC0415 - not on this machine
+        import ssl  # not on this machine
 
         return ssl.create_default_context()
 
     @contextmanager
     def _connected(self, patience: float) -> Iterator[socket.socket]:
-        import socket  # noqa: PLC0415 - not where only the types are needed
+        import socket  # not where only the types are needed
 
         proxy = self._proxy
         try:
@@ -1155,7 +1172,7 @@ class Client:
 
     @asynccontextmanager
     async def _aconnected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        import asyncio  # noqa: PLC0415
+        import asyncio
 
         proxy = self._proxy
         tls = {"ssl": self._context(), "server_hostname": self._host} if self._tls else {}
@@ -1285,13 +1302,544 @@ def _is_loopback(host: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command of this file. Returns the exit code. `argv`: the command and its arguments."""
-    import sys  # noqa: PLC0415 - not where it is a library
+    import sys  # not where this is a library
 
     command, *words = (sys.argv[1:] if argv is None else argv) or [""]
+    if command == "hook":
+        return _hook(words)
     if command == "mcp":
         return _mcp(words)
-    print("usage: clarify.py mcp …", file=sys.stderr)  # noqa: T201
+    print("usage: clarify.py hook|mcp …", file=sys.stderr)
     return 2
+
+
+# --- clarify.py hook: a coding agent's permission requests, decided by people in Slack
+#
+# Reads one hook event from standard input, asks, and prints the decision as the agent expects it. Only a person's Accept
+# allows anything: without a decision, whatever the reason, `PermissionRequest` prints nothing, so that the agent asks in
+# its own way, and `PreToolUse` denies, since silence there would run the tool.
+#
+# Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks).
+
+_Json = dict[str, Any]
+_Verdict = tuple[
+    Literal["allow", "deny"], str | None, _Json | None
+]  # why, and the tool's new input if it was changed
+HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60}  # seconds; Codex asks at its terminal only afterwards
+_AT_THE_TERMINAL = "decided at the terminal"
+_AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
+_SESSION_ENDS = {"SessionEnd", "Stop"}
+_OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
+_AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
+_MARGIN = 30  # seconds that the question outlives its hook, which withdraws it
+_POLL = 0.01  # seconds between two tries to get a lock
+_STALE = 2 * 86_400  # seconds; no question of a hook waits so long
+_PLAN = "ExitPlanMode"
+_ACTIONS = {  # by tool: what it does, and the field that names its object
+    "Bash": ("Run a shell command", None),
+    "shell": ("Run a shell command", None),
+    "apply_patch": ("Apply a patch", None),
+    "Write": ("Write", "file_path"),
+    "Edit": ("Edit", "file_path"),
+    "MultiEdit": ("Edit", "file_path"),
+    "NotebookEdit": ("Edit", "notebook_path"),
+    "Read": ("Read", "file_path"),
+    "WebFetch": ("Fetch", "url"),
+    "WebSearch": ("Search the web for", "query"),
+    _PLAN: ("Carry out this plan", None),
+}
+_UNNAMED = "any"  # in place of a `tool_use_id`
+
+
+class _NoDecision(Exception):
+    """No one decided; the message says why."""
+
+
+class _Interrupted(BaseException):
+    """`--timeout` is over, or the agent that waits for the decision has ended."""
+
+
+def _hook(argv: Sequence[str]) -> int:
+    """Decides on the event from standard input. Returns the exit code."""
+    import sys
+
+    options = hook_parser().parse_args(argv)
+    if options.install:
+        _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
+        return 2
+    options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
+    return _decide(sys.stdin.buffer.read(), options)
+
+
+def hook_parser() -> argparse.ArgumentParser:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="clarify hook",
+        description="Lets people in Slack answer a coding agent's permission requests.",
+    )
+    add = parser.add_argument
+    add("agent", choices=sorted(HOOK_TIMEOUTS))
+    times = "how long people have to decide (default: 540; Codex: 60)"
+    add("--timeout", type=_hook_seconds, metavar="SECONDS", help=times)
+    add("--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide")
+    add("--escalate", action="store_true", help="page the person on call if no one answers")
+    own = "the agent's name for clarify's MCP server, whose tools need no permission (default: clarify)"
+    add("--server-name", default="clarify", metavar="NAME", help=own)
+    add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    add("--install", action="store_true", help="add the hook to the agent's settings")
+    return parser
+
+
+def _hook_seconds(text: str) -> float:
+    if not 1 <= (value := float(text)) <= 86_400:
+        raise ValueError
+    return value
+
+
+def _decide(data: bytes, options: Any) -> int:
+    import re
+
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
+        _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
+        # Broken JSON may still say which event it is.
+        named = re.search(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"', data)
+        if named is not None:
+            _silence(named[1].decode(), "No decision: clarify hook cannot read the event.", options)
+        # 0 leaves the decision to the agent, which asks in its own way; 2 blocks the tool.
+        return 2 if named is None and options.on_silence == "deny" else 0
+    name = event["hook_event_name"]
+    try:
+        client = Client(options.url)
+        if name in _AFTER_TOOL | _SESSION_ENDS:
+            _withdraw_waiting(client, event, options)
+        elif name in {"PermissionRequest", "PreToolUse"}:
+            print(json.dumps(_output(name, *_verdict(client, event, options))))
+    except _NoDecision as error:
+        _explain(str(error))
+        _silence(name, str(error), options)
+    except Exception as error:  # noqa: BLE001 - if the hook failed, the tool would run
+        why = str(error) or type(error).__name__
+        _explain(f"no decision: {why}")
+        _silence(name, f"No decision from Slack: {why}", options)
+    return 0
+
+
+def _explain(words: str) -> None:
+    import sys
+
+    print(f"clarify hook: {words}", file=sys.stderr)
+
+
+def _silence(name: str, why: str, options: Any) -> None:
+    """Denies, or prints nothing, since there is no decision."""
+    default = "deny" if name == "PreToolUse" else "pass"
+    if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
+        print(json.dumps(_output(name, "deny", why, None)))
+
+
+def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, updated: _Json | None) -> _Json:
+    """Returns a decision in the format that the event expects."""
+    changed = {} if updated is None else {"updatedInput": updated}
+    if name == "PreToolUse":
+        reason = {"permissionDecisionReason": why or "Approved in Slack."}
+        return {
+            "hookSpecificOutput": {"hookEventName": name, "permissionDecision": behavior} | reason | changed
+        }
+    message = {"message": why or "Rejected in Slack."} if behavior == "deny" else {}
+    return {
+        "hookSpecificOutput": {"hookEventName": name, "decision": {"behavior": behavior} | message | changed}
+    }
+
+
+def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
+    """Returns a person's decision.
+
+    Raises:
+        _NoDecision: no one decided.
+    """
+    tool, given, session = (event.get(name) for name in ("tool_name", "tool_input", "session_id"))
+    if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
+        raise _NoDecision("cannot read the event: it must have tool_name, tool_input and session_id")
+    if tool in {f"mcp__{options.server_name}__{each}" for each in _OWN_TOOLS}:
+        return "allow", "clarify's own tools need no permission.", None
+    said = _hook_question(tool, given, event, options.agent)
+    fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
+    state = _decided(client, _ToolCall.of(event, fields), fields, options)
+    if state["status"] != "answered":
+        words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
+        raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
+    if "action" not in said:
+        return "allow", None, given | {"answers": _user_answers(given, state)}
+    if state["answer"]["decision"] != "accept":
+        return "deny", state.get("comment") or f"Rejected in Slack by {state['decided_by']}.", None
+    if tool == _PLAN:
+        return "allow", None, given
+    arguments = Approval(state, given).arguments
+    by = " and ".join(state.get("approved_by") or [state["decided_by"]])
+    return "allow", f"Approved in Slack by {by}.", None if is_same(arguments, given) else arguments
+
+
+def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
+    """Returns the question's fields: an approval, or the agent's questions to its user, with all of the tool's input. The
+    bot refuses an input that is too long to show.
+    """
+    if tool == "AskUserQuestion":
+        return _user_questions(given)
+    words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
+    named = given.get(what) if what else None
+    about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
+    context = [f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value]
+    return {
+        "action": f"{words} {named}" if isinstance(named, str) else words,
+        "arguments": given,
+        "editable": agent == "claude-code" and tool != _PLAN,  # Codex takes no changed input
+        "context": "\n".join(context) or None,
+    }
+
+
+def _user_questions(given: _Json) -> _Json:
+    """Turns one question of the agent to its user into choices, several into a form; the rest becomes context."""
+    questions = given["questions"]
+    if len({each["question"] for each in questions}) < len(questions):
+        why = "two questions have the same text, so their answers could not be told apart"
+        raise _NoDecision(f"no decision: {why}")
+    beside = {"context": "\n".join(_beside(given)) or None}
+    properties: _Json = {}
+    for number, each in enumerate(questions, 1):
+        asked, several = each["question"], bool(each.get("multiSelect"))
+        options = [(one["label"], one.get("description")) for one in each["options"]]
+        if len(questions) == 1:
+            choices = [{"value": label, "label": label, "description": about} for label, about in options]
+            return {"question": asked, "choices": choices, "multiple": several, "other": True} | beside
+        offered = {
+            "oneOf": [{"const": label, "title": label, "description": about} for label, about in options]
+        }
+        title = each.get("header") or f"Question {number}"
+        properties[f"q{number}"] = {"title": title, "description": asked} | (
+            {"type": "array", "items": offered} if several else offered
+        )
+        properties[f"q{number}_other"] = {"type": "string", "title": f"{title}: in your own words"}
+    words = "\n".join(f"{number}. {each['question']}" for number, each in enumerate(questions, 1))
+    return {"question": words, "schema": {"type": "object", "properties": properties}} | beside
+
+
+def _beside(given: _Json) -> Iterator[str]:
+    """Yields the other content of the agent's questions, such as previews of the options, line by line."""
+    several = len(given["questions"]) > 1
+    yield from _left_over(given, {"questions", "answers"})
+    for number, each in enumerate(given["questions"], 1):
+        where = f"Question {number}, " if several else ""
+        title = {"header"} if several else set()
+        yield from _left_over(each, {"question", "options", "multiSelect"} | title, where)
+        for option in each["options"]:
+            yield from _left_over(option, {"label", "description"}, f"{where}{option['label']}, ")
+
+
+def _left_over(said: _Json, shown: set[str], where: str = "") -> Iterator[str]:
+    for name, each in said.items():
+        if name not in shown and each is not None:
+            value = each if isinstance(each, str) else json.dumps(each, indent=2, ensure_ascii=False)
+            yield f"{where}{name}:{chr(10) if chr(10) in value else ' '}{value}"
+
+
+def _user_answers(given: _Json, state: _Json) -> dict[str, str]:
+    """Returns the answer to each question: the chosen labels, joined by commas, or the person's own words."""
+    questions, answer = given["questions"], state["answer"]
+    if len(questions) == 1:
+        answer = {"q1": answer, "q1_other": state.get("other")}
+    found = {}
+    for number, each in enumerate(questions, 1):
+        chosen = answer.get(f"q{number}_other") or answer.get(f"q{number}")
+        if chosen or len(questions) == 1:
+            found[each["question"]] = ", ".join(chosen) if isinstance(chosen, list) else chosen or ""
+    return found
+
+
+class _ToolCall(NamedTuple):
+    """A tool call, as questions' keys identify it. `what`: session, tool and input; `use`: its `tool_use_id`, if the event
+    has one; `asked`: the whole question.
+    """
+
+    what: str
+    use: str
+    asked: str = ""
+
+    @classmethod
+    def of(cls, event: _Json, asked: _Json | None = None) -> _ToolCall:
+        use = event.get("tool_use_id")
+        what = _digest(event["session_id"], event["tool_name"], event["tool_input"])
+        return cls(what, _digest(use) if use else _UNNAMED, _digest(asked))
+
+    @classmethod
+    def in_key(cls, key: str | None) -> _ToolCall | None:
+        """Returns the call that a question's key names; None if it is not a hook's, or of an earlier release."""
+        parts = (key or "").split("-")
+        return cls(*parts[1:4]) if len(parts) == 5 and parts[0] == "hook" else None
+
+    def new_key(self) -> str:
+        """Returns a new, unique key."""
+        return f"hook-{self.what}-{self.use}-{self.asked}-{_letters(os.urandom(12))}"
+
+    def may_be(self, other: _ToolCall | None) -> bool:
+        """Returns whether both may be the same call, as far as their ids tell."""
+        if other is None or self.what != other.what:
+            return False
+        return self.use == other.use or _UNNAMED in {self.use, other.use}
+
+    def found_in(self, waiting: Sequence[_Json]) -> list[_Json]:
+        """Returns the questions that ask the same about the same call; none if that is ambiguous."""
+        calls = [(each, self.in_key(each.get("key"))) for each in waiting]
+        same = [
+            (each, call) for each, call in calls if call and self.may_be(call) and self.asked == call.asked
+        ]
+        named = [each for each, call in same if call.use == self.use]
+        return named or ([each for each, _ in same] if len(same) == 1 else [])
+
+
+class _Locks:
+    """Locks among this user's hooks, which end with the process that holds them.
+
+    These are SQLite's locks on empty files: every system has them. Where there can be none, hooks do not coordinate.
+    """
+
+    def __init__(self, poll: Callable[[], object]) -> None:
+        """`poll`: called while a lock is waited for."""
+        self._poll = poll
+        self._folder = _lock_folder()
+        self._held: dict[str, sqlite3.Connection] = {}
+
+    def take(self, name: str, *, shared: bool = False, waits: bool = True) -> bool:
+        """Returns whether we have the lock now; others can have it, too, if it is shared by all."""
+        import sqlite3
+
+        while True:
+            path = self._folder / name if self._folder else ":memory:"
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
+                connection.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
+                connection.execute("SELECT * FROM sqlite_master").fetchall()  # BEGIN alone locks nothing
+            except sqlite3.OperationalError as error:
+                connection.close()
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    return True
+                if not waits:
+                    return False
+            else:
+                self._held[name] = connection
+                return True
+            time.sleep(_POLL)
+            self._poll()
+
+    def drop(self, name: str) -> None:
+        if (held := self._held.pop(name, None)) is not None:
+            held.close()
+
+    def is_last(self, key: str) -> bool:
+        """Stops waiting for a question; returns whether no other hook waits. If so, no one joins until this process ends."""
+        self.take("leaving")  # two that try at once would each take the other for one that waits
+        self.drop(key)
+        is_last = self.take(key, waits=False)
+        self.drop("leaving")
+        return is_last
+
+    def forget(self, key: str) -> None:
+        """Removes the lock of a question that has ended."""
+        self.drop(key)
+        with suppress(OSError):  # on Windows: another hook still has it
+            if self._folder:
+                (self._folder / key).unlink()
+
+
+def _lock_folder() -> Path | None:
+    """Returns the folder of this user's locks; None if others could write it."""
+    from pathlib import Path
+
+    given = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("LOCALAPPDATA")
+    try:
+        folder = (Path(given) if given else Path.home() / ".cache") / "clarify-hooks"
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        about = folder.lstat()
+        if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o077):
+            return None
+        for each in folder.glob("hook-*"):  # left by hooks that were killed
+            with suppress(OSError):
+                if each.stat().st_mtime < time.time() - _STALE:
+                    each.unlink()
+    except (OSError, RuntimeError):
+        return None
+    return folder
+
+
+def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _Json:
+    """Asks, or joins another hook's question about this call, and waits for the decision; returns the question's state.
+
+    Raises:
+        _NoDecision: no one decided in time, or the agent ended.
+    """
+    asking, key, turn = None, "", f"turn-{call.what[:2]}"
+    client.tick = (ending := _Ending(options.timeout)).check
+    try:
+        locks = _Locks(ending.check)
+        locks.take(turn)  # no other hook asks about this call until we have
+        known = _joined(client, call, fields["session"], locks)
+        key = known["key"] if known else call.new_key()
+        more: _More = {"timeout": options.timeout + _MARGIN, "url": options.url}
+        named = known["id"] if known else None
+        asking = Asking(fields | {"key": key}, more, known=named, told=lambda: locks.drop(turn))
+        if known:
+            locks.drop(turn)
+        else:
+            locks.take(key, shared=True)
+        ending.start_again()  # people get the full time
+        asking.client.tick = ending.check
+        state = asking.carry()
+        ending.ignore()
+    except _Interrupted:
+        ending.ignore()
+        state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
+        if state.get("status") != "answered":
+            if "status" in state:
+                locks.forget(key)
+            raise _NoDecision(ending.words) from None
+    locks.forget(key)
+    return state
+
+
+def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
+    """Returns the open question about this call, which we join; a decision made before that does not count."""
+    for each in call.found_in(_waiting(client, session)):
+        locks.take(each["key"], shared=True)
+        reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
+        if reply.status == 200 and reply.json["status"] == "waiting":
+            return each
+        locks.drop(each["key"])
+    return None
+
+
+class _Ending:
+    """Raises `_Interrupted` at a signal that ends the process, and in `check` after `seconds` or the parent process's end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_timeout = self._is_ignored = False
+        self._parent_ended = _end_of_parent()
+        self.start_again()
+        self._on_signals(self._end)
+
+    @property
+    def comment(self) -> str:
+        return "no one answered in time" if self._is_timeout else _AT_THE_TERMINAL
+
+    @property
+    def words(self) -> str:
+        return f"no decision within {self._seconds:.0f} s" if self._is_timeout else _AT_THE_TERMINAL
+
+    def start_again(self) -> None:
+        """Restarts the time."""
+        self._ends = time.monotonic() + self._seconds
+
+    def check(self) -> None:
+        if not self._is_ignored:
+            self._is_timeout = time.monotonic() > self._ends
+            if self._is_timeout or self._parent_ended():
+                raise _Interrupted
+
+    def ignore(self) -> None:
+        """Ignores the time, the signals and the parent from now on."""
+        import signal
+
+        self._is_ignored = True
+        self._on_signals(signal.SIG_IGN)
+
+    def _end(self, _number: int, _frame: object) -> None:
+        if not self._is_ignored:
+            raise _Interrupted
+
+    def _on_signals(self, handler: Any) -> None:
+        import signal
+
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):  # not every system has all of them
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), handler)
+
+
+def _end_of_parent() -> Callable[[], bool]:
+    """Returns a function that returns whether the process that started this one has ended."""
+    import sys
+
+    parent = os.getppid()
+    if sys.platform != "win32":
+        return lambda: os.getppid() != parent
+    import ctypes  # the parent's id stays the same there, even after its end
+
+    kernel = ctypes.windll.kernel32
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    handle = ctypes.c_void_p(kernel.OpenProcess(0x00100000, 0, parent))  # SYNCHRONIZE
+    return lambda: bool(handle) and kernel.WaitForSingleObject(handle, 0) == 0
+
+
+def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
+    """Withdraws questions whose tool ran or whose session ended."""
+    mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
+    for state in _waiting(client, _session(event["session_id"])):
+        key = state.get("key") or ""
+        is_mine = mine.may_be(_ToolCall.in_key(key)) if mine else key.startswith("hook-")
+        if is_mine and state["agent"] == options.agent:
+            words = _AT_THE_TERMINAL if mine else "the session ended"
+            client.call(Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
+
+
+def _waiting(client: Client, session: str) -> list[_Json]:
+    """Returns the session's open questions, newest first. Waits a moment for a bot that is starting.
+
+    Raises:
+        _NoDecision: the bot is away, or refuses the request.
+    """
+    found: list[_Json] = []
+    asked = {"session": session, "status": "waiting"}
+    while True:
+        reply = _patiently(client, Call("GET", "/questions", query=asked, patience=_AWAY))
+        if reply.status >= 400:
+            raise _NoDecision(f"no decision: {reply.refusal()}")
+        found += reply.json["questions"]
+        if (following := reply.json.get("next")) is None:
+            return found
+        asked["after"] = following
+
+
+def _patiently(client: Client, call: Call) -> Reply:
+    ends = time.monotonic() + _AWAY
+    while True:
+        try:
+            return client.call(call)
+        except OSError as error:
+            if time.monotonic() > ends:
+                raise _NoDecision(f"no decision: {_why(error, client)}") from None
+        client.pause(0.2)
+
+
+def _digest(*said: Any) -> str:
+    import hashlib
+
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return _letters(hashlib.sha256(text.encode()).digest()[:16])
+
+
+def _letters(data: bytes) -> str:
+    """Encodes bytes as letters only, so that `redact` patterns for card numbers do not match."""
+    return data.hex().translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+def _session(session: str) -> str:
+    import hashlib
+
+    return session if len(session) <= 200 else hashlib.sha256(session.encode()).hexdigest()
 
 
 # --- clarify.py mcp: the MCP tools on standard input and output
@@ -1411,7 +1959,6 @@ _TOOLS = r"""
     "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
       ["CLR-100001-001"]}}}}]}
 """  # JSON, in which a line break is a space
-_Json = dict[str, Any]
 _META = "io.modelcontextprotocol/"
 _PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client's
 _HANDSHAKES = (
@@ -1438,7 +1985,7 @@ def mcp_tools() -> list[_Json]:
 
 def _mcp(argv: Sequence[str]) -> int:
     """Serves the MCP tools on standard input and output. Ends the process when the input ends."""
-    import argparse  # noqa: PLC0415
+    import argparse
 
     parser = argparse.ArgumentParser("clarify mcp", description="Serves the MCP tools over stdio.")
     parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
@@ -1455,8 +2002,8 @@ class _Server:
     """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
 
     def __init__(self, client: Client) -> None:
-        import sys  # noqa: PLC0415
-        import threading  # noqa: PLC0415
+        import sys
+        import threading
 
         self.client = client
         self.session = f"mcp-{os.urandom(6).hex()}"

@@ -385,9 +385,9 @@ def verify(
 @app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def hook(context: typer.Context) -> None:
     """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""
-    from bot.cli import hook as hooks
+    from bot import cli
 
-    raise typer.Exit(hooks.main(context.args))
+    raise typer.Exit(cli.hook(context.args))
 
 
 @app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)

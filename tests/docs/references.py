@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-from bot.cli import hook, mcp, setup
+from bot.cli import install, mcp, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
 from bot.commands import grammar
@@ -447,7 +447,7 @@ def shell_commands() -> str:
     return "\n".join(parts)
 
 
-_PARSERS: dict[str, Callable[[], ArgumentParser]] = {"hook": hook._parser, "mcp": mcp._parser}
+_PARSERS: dict[str, Callable[[], ArgumentParser]] = {"hook": install.hook_parser, "mcp": mcp._parser}
 
 
 def _about(command: Any, parser: Callable[[], ArgumentParser] | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Node with the packages of package-lock.json, for the Node snippets of docs/ and MCP's conformance suite.
+"""Node with the packages of package-lock.json, for the Node snippets of docs/, MCP's conformance suite and clients/clarify.ts.
 
 `python -m tests.kit.node` installs them. Where the machine's Node is too old for them, npm brings a newer one. Where there is
 no npm, tests that need it are skipped.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 HOW_TO = "no npm: install the packages nodejs and npm"
-_OLDEST, _NEWER = 22, "node@22"  # what the packages need; what npm brings instead
+_OLDEST, _NEWER = (22, 18), "node@22"  # the first that runs TypeScript as it is; what npm brings instead
 _MODULES = FOLDER / "node_modules"
 
 
@@ -46,4 +46,4 @@ def _is_new_enough(node: str | None) -> bool:
     if node is None:
         return False
     said = subprocess.run([node, "--version"], check=True, capture_output=True, text=True).stdout
-    return int(said.removeprefix("v").partition(".")[0]) >= _OLDEST
+    return tuple(map(int, said.strip().removeprefix("v").split(".")[:2])) >= _OLDEST

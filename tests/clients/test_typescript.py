@@ -1,0 +1,206 @@
+"""TypeScript programs ask people with `clients/clarify.ts`: answers, approvals, ends without one, restarts, withdrawal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.clients.conftest import Start
+from tests.kit.clocks import LeapClock
+from tests.kit.lives import Life
+from tests.kit.world import World, config, controls, scene, url_of
+
+NOT_APPROVED = """
+const no = await clarify.approve("Send it", {arguments: {to: 1204}, risk: "high", ...MORE}).then(
+  () => { throw new Error("it was approved"); },
+  (error: unknown) => { if (error instanceof clarify.NotApproved) return error; throw error; },
+);
+show([no.name, no.message, no.status, no.decision, no.comment, no.decidedBy, no.id]);
+"""
+
+
+async def test_answer_says_who_chose_what(stage: World, start: Start) -> None:
+    async with stage.bot() as bot:
+        program = await start(
+            """
+            const choices = ["65", {value: "67", label: "Sixty-seven"}];
+            const answer = await clarify.ask("Which age?", {choices, agent: "planner", session: "s"});
+            show([answer.value, answer.label, answer.status, answer.decidedBy, answer.id, answer.link, answer.receipt]);
+            show([answer.state.agent, answer.state.session]);
+            """,
+            url_of(bot),
+        )
+        card = await stage.card("Which age?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Sixty-seven")
+        *answer, link, receipt = await program.shown()
+        assert answer == ["67", "Sixty-seven", "answered", f"user:slack/T0LOCAL/{FOLAKE}", "CLR-100001-001"]
+        assert "/archives/C0AGENTS/" in link
+        assert receipt.count(".") == 2
+        assert await program.shown() == ["planner", "s"]
+        assert await program.ended() == ""
+        await stage.now_says(card, "the agent has resumed")
+
+
+async def test_approval_resolves_with_the_arguments(stage: World, start: Start) -> None:
+    async with stage.bot() as bot:
+        program = await start(
+            """
+            const approval = await clarify.approve("Send it", {arguments: {to: 1204}, risk: "high"});
+            show([approval.decision, approval.status, approval.arguments, approval.approvedBy]);
+            """,
+            url_of(bot),
+        )
+        card = await stage.card("Send it")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        by = f"user:slack/T0LOCAL/{FOLAKE}"
+        assert await program.shown() == ["accept", "answered", {"to": 1204}, [by]]
+        assert await program.ended() == ""
+
+
+async def test_rejected_approval_throws(stage: World, start: Start) -> None:
+    async with stage.bot() as bot:
+        program = await start(NOT_APPROVED.replace("...MORE", ""), url_of(bot))
+        card = await stage.card("Send it")
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
+        by = f"user:slack/T0LOCAL/{FOLAKE}"
+        assert await program.shown() == [
+            "NotApproved", f"Rejected by {by}: not on a Friday", "answered", "reject", "not on a Friday", by,
+            "CLR-100001-001",
+        ]  # fmt: skip
+        assert await program.ended() == ""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'if (await clarify.approve("Send it")) show("sent");',
+        'await clarify.approve("Send it"); show("sent");',
+        'clarify.approve("Send it").then(() => show("sent"));',
+    ],
+    ids=["truthy", "not looked at", "then"],
+)
+async def test_careless_program_runs_nothing_that_was_rejected(
+    stage: World, start: Start, program: str
+) -> None:
+    async with stage.bot() as bot:
+        running = await start(program, url_of(bot))
+        card = await stage.card("Send it")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Reject")
+        out, errors = await running.process.communicate()
+        assert (out, running.process.returncode) == (b"", 1)
+        assert b"NotApproved: Rejected by user:slack/" in errors
+
+
+async def test_aborted_question_is_withdrawn(stage: World, start: Start) -> None:
+    async with stage.bot() as bot:
+        program = await start(
+            """
+            const stop = new AbortController();
+            process.once("SIGTERM", () => stop.abort(new Error("enough")));
+            const why = await clarify.ask("Still needed?", {kind: "yes_no", signal: stop.signal}).catch(String);
+            show(why);
+            """,
+            url_of(bot),
+        )
+        card = await stage.card("Still needed?")
+        program.process.terminate()
+        assert await program.shown() == "Error: enough"
+        assert not controls(await stage.now_says(card, "Withdrawn"))
+        assert await program.ended() == ""
+
+
+async def test_nobody_answers_in_time(tmp_path: Path, start: Start) -> None:
+    async with scene(tmp_path, clock=LeapClock(600)) as stage, stage.bot() as bot:
+        program = await start(
+            """
+            const answer = await clarify.ask("Which?", {choices: ["a", "b"], default: "b", timeout: 60});
+            show([answer.value, answer.status]);
+            await clarify.ask("Which other?", {timeout: 60}).catch((error: unknown) => show(
+              [error instanceof clarify.Expired, error instanceof clarify.Unreachable, (error as clarify.Expired).id]));
+            """
+            + NOT_APPROVED.replace("...MORE", "timeout: 60"),
+            url_of(bot),
+        )
+        assert await program.shown() == ["b", "expired"]
+        assert await program.shown() == [True, False, "CLR-100002-001"]
+        silence = "No one answered in time."
+        assert await program.shown() == [
+            "NotApproved",
+            silence,
+            "expired",
+            None,
+            None,
+            None,
+            "CLR-100003-001",
+        ]
+        assert await program.ended() == ""
+
+
+async def test_form_comes_back_as_the_schema_makes_it(stage: World, start: Start) -> None:
+    async with stage.bot() as bot:
+        program = await start(
+            """
+            import { z } from "zod";
+            const Plan = z.object({
+              name: z.string().min(1).meta({title: "Name"}),
+              owner: z.email().optional().meta({title: "Owner"}),
+              start: z.iso.date().optional().meta({title: "Start"}),
+              size: z.enum(["small", "large"]).meta({title: "Size"}),
+              notify: z.boolean().default(true),
+            }).transform((plan) => ({...plan, upper: plan.name.toUpperCase()}));
+            const answer = await clarify.ask("Plan it", {schema: Plan});
+            show(answer.value);
+            show(answer.state.answer);
+            """,
+            url_of(bot),
+        )
+        card = await stage.card("Plan it")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(FOLAKE)
+        entered = {"Name": "a", "Start": "2026-12-01", "Size": "large", "Owner": "ann@example.com"}
+        assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
+        filled = {"name": "a", "owner": "ann@example.com", "start": "2026-12-01", "size": "large"}
+        assert await program.shown() == filled | {"notify": True, "upper": "A"}
+        assert await program.shown() == filled | {"notify": True}
+        assert await program.ended() == ""
+
+
+async def test_what_is_redacted_is_as_it_was_sent_and_edits_are_literal(stage: World, start: Start) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    sent = {"note": "as usual", "deep": {"n": [1, {"m": 1}]}, "password": {"of": ["me", "hunter2"]}}
+    async with stage.bot(config(stage.producer.url, more=bare)) as bot:
+        program = await start(
+            f"""
+            const sent = {json.dumps(sent)};
+            const approval = await clarify.approve("Log in", {{arguments: sent, editable: true}});
+            show(approval.arguments);
+            """,
+            url_of(bot),
+        )
+        card = await stage.card("Log in")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(FOLAKE)
+        entered = {"note": "[redacted]", "deep": '{"n": [2, {"m": true}]}'}
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept"} | entered)).ok
+        edited = {"note": "[redacted]", "deep": {"n": [2, {"m": True}]}}
+        assert json.dumps(await program.shown()) == json.dumps(sent | edited)
+        assert await program.ended() == ""
+
+
+async def test_bot_is_killed_while_the_question_waits(stage: World, port: int, start: Start) -> None:
+    stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
+    async with Life.of(stage) as life:
+        program = await start(
+            'show((await clarify.ask("Which?", {choices: ["a", "b"]})).value);', f"http://127.0.0.1:{port}"
+        )
+        card = await stage.card("Which?")
+        await life.killed()
+    async with Life.of(stage):
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="b")
+        assert await program.shown() == "b"
+        await stage.now_says(card, "the agent has resumed")
+        assert len(stage.cards()) == 1
+        assert "Retrying until the question expires." in await program.ended()
