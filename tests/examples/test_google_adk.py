@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,22 @@ from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
-from tests.examples.conftest import FOLDER
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
+from tests.examples.mailing import (
+    SENDS,
+    Mailing,
+    Turn,
+    accepted,
+    answer,
+    asks_again_about_what_may_have_run,
+    killed_while_asking,
+    of_the_page,
+    output,
+    press,
+    start,
+)
 from tests.kit.world import World, said
 
 pytestmark = pytest.mark.examples
-ROOT = FOLDER.parent
 
 
 class Scripted(BaseLlm):
@@ -171,40 +178,16 @@ print(asyncio.run(run(app, "Send it.", SqliteSessionService(sys.argv[1]), "sessi
 """
 
 
-async def start(database: Path, *words: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        str(database),
-        *words,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{FOLDER}:{ROOT}"},
-        stdout=PIPE,
-    )
-
-
 async def test_killed_process_resumes_from_its_stored_session(stage: World, tmp_path: Path) -> None:
-    first = await start(tmp_path / "mailer.db")
-    card = await stage.card("June")
-    first.kill()
-    await first.wait()
+    database = str(tmp_path / "mailer.db")
+    card = await killed_while_asking(stage, PROGRAM, database)
     await press(stage, card, "Accept")
-    out, _ = await (await start(tmp_path / "mailer.db")).communicate()
-    assert out.decode().splitlines() == ["sends", "Done. [('June', 1204)]"]
+    assert await output(await start(PROGRAM, database)) == ["sends", "Done. [('June', 1204)]"]
     assert len(stage.cards()) == 1
 
 
 async def test_call_that_may_have_run_is_asked_about_again(stage: World, tmp_path: Path) -> None:
-    first = await start(tmp_path / "mailer.db", "die")
-    await press(stage, await stage.card("June"), "Accept")
-    out, _ = await first.communicate()
-    assert out.decode().splitlines() == ["sends"]
-    second = await start(tmp_path / "mailer.db")
-    await stage.until(lambda: len(stage.cards()) == 2)
-    await answer(stage, stage.cards()[-1], Your_decision="Reject", Reason="it was sent")
-    out, _ = await second.communicate()
-    assert out.decode().splitlines() == ["Done. []"]
+    await asks_again_about_what_may_have_run(stage, PROGRAM, str(tmp_path / "mailer.db"))
 
 
 async def test_program_of_the_page(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
