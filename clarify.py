@@ -31,6 +31,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    TextIO,
     TypedDict,
     TypeVar,
     Unpack,
@@ -813,9 +814,9 @@ class Asking:
         more: _More,
         *,
         known: str | None = None,
-        told: Callable[[], object] = lambda: None,
+        told: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        """`known`: the id of a question that was already asked. `told`: called each time the bot returns its state."""
+        """`known`: the id of a question that was already asked. `told`: called with each state that the bot returns."""
         said: dict[str, Any] = {**fields, **more}
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         timeout = said.pop("timeout", None)
@@ -827,6 +828,7 @@ class Asking:
         self._id = known
         self._may_be_asked = known is not None
         self._on_told = told
+        self.longest_wait = LONGEST_WAIT
 
     def steps(self) -> _Steps:
         """Yields what to do next: a call, whose reply or error is sent in, or a pause. Returns the question's last state.
@@ -899,7 +901,7 @@ class Asking:
         return Call("POST", "/questions", fields)
 
     def _look(self) -> Call:
-        wait = min(LONGEST_WAIT, max(1, int(self._left) + 2))
+        wait = min(self.longest_wait, max(1, int(self._left) + 2))
         return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
@@ -913,7 +915,7 @@ class Asking:
                 f"The server at {self.client.url} is not clarify-bot. Check CLARIFY_URL.",
             )
         self._id = state["id"]
-        self._on_told()
+        self._on_told(state)
         return state
 
 
@@ -1305,12 +1307,258 @@ def main(argv: Sequence[str] | None = None) -> int:
     import sys  # not where this is a library
 
     command, *words = (sys.argv[1:] if argv is None else argv) or [""]
-    if command == "hook":
-        return _hook(words)
-    if command == "mcp":
-        return _mcp(words)
-    print("usage: clarify.py hook|mcp …", file=sys.stderr)
-    return 2
+    match command:
+        case "ask" | "approve":
+            return _shell(command, words)
+        case "hook":
+            return _hook(words)
+        case "mcp":
+            return _mcp(words)
+    print("usage: clarify.py ask|approve|hook|mcp … (each has --help)", file=sys.stderr)
+    return 0 if command in {"-h", "--help"} else 2
+
+
+_Json = dict[str, Any]
+
+
+def _on_signals(handler: Any) -> None:
+    """Sets what happens at a signal that ends the process."""
+    import signal
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):  # not every system has all of them
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), handler)
+
+
+# --- clarify.py ask, approve: for shell scripts and CI
+
+_SPINNER = "|/-\\"
+
+
+def shell_parser(command: str) -> argparse.ArgumentParser:
+    """Returns the parser of `clarify ask` or `clarify approve`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog=f"clarify {command}", allow_abbrev=False)
+    add = parser.add_argument
+    if command == "ask":
+        parser.description = (
+            "Asks a person in Slack and prints the answer: yes or no, text, a number, a choice."
+        )
+        parser.epilog = (
+            "Exit codes: 0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed."
+        )
+        add("question", help="the question")
+        add("--choice", action="append", dest="choices", help="a possible answer; repeat it for each")
+        add("--multiple", action="store_true", help="people can pick several choices, printed one a line")
+        add("--other", action="store_true", help="people can also write their own answer")
+        kinds = "the kind of answer (default: choice with --choice, otherwise text)"
+        add("--kind", choices=["yes_no", "choice", "number", "text"], help=kinds)
+        add("--default", metavar="VALUE", help="the answer to print if no one answers; the exit code is 3")
+    else:
+        parser.description = (
+            "Asks people in Slack to approve an action. Exits with 0 only if they approve it."
+        )
+        codes = "0 approved, 1 rejected, 2 usage or --help, 3 expired, 4 withdrawn or closed, 5 unreachable or refused"
+        parser.epilog = f"Exit codes: {codes}."
+        add("action", help="what you are about to do; put -- before one that may begin with -")
+        given = "an argument of the action, as text; NAME:=JSON for JSON; repeat it for each"
+        add("--argument", action="append", metavar="NAME=VALUE", type=_argument, dest="arguments", help=given)
+        add("--consequence", help="what happens as a result")
+        damage = "how much damage a mistake would do (default: medium)"
+        add("--risk", choices=["low", "medium", "high"], help=damage)
+        add("--irreversible", action="store_true", help="the action cannot be undone")
+        add("--approvals", type=int, metavar="N", help="how many different people must approve (1 to 5)")
+        add(
+            "--reason",
+            action="store_true",
+            help="print the reason of an approval, too, not only a rejection's",
+        )
+    add("--context", help="background that the person needs")
+    add("--to", metavar="PERSON", help="the only person who may answer: an email address or a Slack ID")
+    add("--timeout", type=float, metavar="SECONDS", help="how long people have to answer (default: 3600)")
+    add("--agent", metavar="NAME", help="who asks (default: the name of your [[producers]] table)")
+    thread = "questions of one session share a Slack thread (default: GITHUB_RUN_ID, where it is set)"
+    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, help=thread)
+    add("--key", help="an idempotency key: with the same key it is the same question, not a second one")
+    add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    add("--json", action="store_true", help="print the question's final state as JSON instead")
+    return parser
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, given, value = text.partition("=")
+    if not given or name in {"", ":"}:
+        raise ValueError
+    return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
+
+
+def _shell(command: str, words: Sequence[str]) -> int:
+    """Runs `clarify ask` or `clarify approve`. Returns the exit code: 0 for nothing but an answer, or an approval."""
+    import sys
+
+    parser, failed = shell_parser(command), 1 if command == "ask" else 5
+    try:
+        options = parser.parse_args(words)
+        given = vars(options).get("arguments")
+        if given and len(dict(given)) < len(given):
+            parser.error("argument --argument: a name is given twice")
+    except SystemExit as end:
+        return 2 if end.code or command == "approve" else 0  # an action may come from others, and be --help
+    progress = _Progress()
+    try:
+        state = _asked(_shell_fields(command, options), options, progress)
+        code, text, about = _outcome(command, state, options)
+        if options.json:
+            text = json.dumps(state, ensure_ascii=False)
+        if text:
+            _write(text + "\n", sys.stdout)
+        if about:
+            progress.say(about)
+    except Exception as error:  # noqa: BLE001 - whatever it is, no one approved
+        progress.say(f"clarify {command}: {str(error) or type(error).__name__}")
+        return failed
+    return code
+
+
+def _shell_fields(command: str, options: Any) -> _Json:
+    """Returns the question's fields."""
+    others = {"json", "url", "timeout", "reason"}
+    fields = {n: each for n, each in vars(options).items() if n not in others and each not in (None, False)}
+    if command == "approve":
+        return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
+    if options.default is not None and options.kind == "yes_no":
+        fields["default"] = {"yes": True, "no": False}.get(options.default, options.default)
+    elif options.default is not None and options.kind == "number":
+        fields["default"] = float(options.default)
+    elif options.default is not None and options.multiple:
+        fields["default"] = [options.default]
+    return fields
+
+
+def _asked(fields: _Json, options: Any, progress: _Progress) -> _Json:
+    """Asks and returns the question's final state. A signal that ends the process withdraws the question."""
+    import sys
+
+    def stop(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    _on_signals(stop)
+
+    def told(state: _Json) -> None:
+        progress.show(state)
+        asking.longest_wait = 5 if state.get("link") else 1  # what changes meanwhile is shown, too
+
+    asking = Asking(fields, {"timeout": options.timeout, "url": options.url}, told=told)
+    asking.client.tick = progress.draw
+    try:
+        return asking.carry()
+    except SystemExit:
+        if asking.withdraw().get("status") == "withdrawn":
+            progress.say("The question was withdrawn.")
+        raise
+    finally:
+        progress.clear()
+
+
+def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
+    """Returns the exit code, what to print, and what to say beside it."""
+    comment = state.get("comment") or ""
+    match state["status"]:
+        case "answered" if command == "ask":
+            return 0, _in_words(state), ""
+        case "answered":
+            approval = Approval(state)
+            by = " and ".join(approval.approved_by or [str(state["decided_by"])])
+            if approval.decision == "accept":
+                return 0, comment if options.reason else "", f"Approved by {by}."
+            return 1, comment, f"Rejected by {state['decided_by']}."
+        case "expired" if state.get("id") is None:
+            raise Unreachable(comment, state)
+        case "expired":
+            return 3, vars(options).get("default") or "", comment or "No one answered in time."
+    return 4, "", comment or f"The question was {state['status']}."
+
+
+def _in_words(state: _Json) -> str:
+    """Returns an answer as the shell reads it, several of them one a line."""
+    answer = state["answer"]
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    parts = [*(answer if isinstance(answer, list) else [answer]), state.get("other")]
+    return "\n".join(
+        each if isinstance(each, str) else json.dumps(each) for each in parts if each is not None
+    )
+
+
+def _write(text: str, stream: TextIO | None) -> None:
+    """Writes text, without the control characters in it if it is for a terminal. Raises OSError."""
+    if stream is None:
+        raise OSError("it is closed")
+    if stream.isatty():
+        text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+class _Progress:
+    """Says on standard error how a question stands: a line for each change; on a terminal also the time left."""
+
+    def __init__(self) -> None:
+        import sys
+
+        self._stream = sys.stderr
+        self._is_live = self._stream is not None and self._stream.isatty()
+        self._shown: dict[str, object] = {}
+        self._ends = time.time()
+        self._drawn = 0
+
+    def show(self, state: _Json) -> None:
+        """Says what is new in the state of a question that waits."""
+        from datetime import datetime
+
+        if state["status"] != "waiting":
+            return
+        approved = state.get("approved_by") or []
+        lines = {
+            "id": f"Asked in Slack: {state['id']}",
+            "link": state.get("link"),
+            "claimed_by": f"Claimed by {state['claimed_by']}" if state.get("claimed_by") else None,
+            "escalated": "Escalated: the person on call was paged." if state.get("escalated") else None,
+            "approved": f"Approved by {' and '.join(approved)} ({len(approved)} of {state['approvals_needed']})"
+            if approved
+            else None,
+        }
+        for name, line in lines.items():
+            if line and self._shown.get(name) != line:
+                self.say(str(line))
+        self._shown = lines
+        if state.get("expires_at"):
+            self._ends = datetime.fromisoformat(state["expires_at"]).timestamp()
+
+    def draw(self) -> None:
+        """Draws the line with the time left. Called several times a second."""
+        if self._is_live and self._shown:
+            minutes, seconds = divmod(max(0, int(self._ends - time.time())), 60)
+            left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+            self._drawn += 1
+            self._put(f"\r{_SPINNER[self._drawn % 4]} Waiting for an answer, {left} left ")
+
+    def clear(self) -> None:
+        if self._drawn:
+            self._put("\r\x1b[K")
+            self._drawn = 0
+
+    def say(self, line: str) -> None:
+        self.clear()
+        with suppress(OSError):  # it is only about the question
+            _write(line + "\n", self._stream)
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 # --- clarify.py hook: a coding agent's permission requests, decided by people in Slack
@@ -1321,7 +1569,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 #
 # Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks).
 
-_Json = dict[str, Any]
 _Verdict = tuple[
     Literal["allow", "deny"], str | None, _Json | None
 ]  # why, and the tool's new input if it was changed
@@ -1691,7 +1938,7 @@ def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _J
         key = known["key"] if known else call.new_key()
         more: _More = {"timeout": options.timeout + _MARGIN, "url": options.url}
         named = known["id"] if known else None
-        asking = Asking(fields | {"key": key}, more, known=named, told=lambda: locks.drop(turn))
+        asking = Asking(fields | {"key": key}, more, known=named, told=lambda _: locks.drop(turn))
         if known:
             locks.drop(turn)
         else:
@@ -1730,7 +1977,7 @@ class _Ending:
         self._is_timeout = self._is_ignored = False
         self._parent_ended = _end_of_parent()
         self.start_again()
-        self._on_signals(self._end)
+        _on_signals(self._end)
 
     @property
     def comment(self) -> str:
@@ -1755,18 +2002,11 @@ class _Ending:
         import signal
 
         self._is_ignored = True
-        self._on_signals(signal.SIG_IGN)
+        _on_signals(signal.SIG_IGN)
 
     def _end(self, _number: int, _frame: object) -> None:
         if not self._is_ignored:
             raise _Interrupted
-
-    def _on_signals(self, handler: Any) -> None:
-        import signal
-
-        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):  # not every system has all of them
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), handler)
 
 
 def _end_of_parent() -> Callable[[], bool]:
