@@ -1,3 +1,4 @@
+# ruff: noqa: PLC0415, T201 - imports only what is needed, since hooks start often; prints as a program
 """Asks people in Slack through clarify-bot and waits for their answers.
 
     import clarify
@@ -21,14 +22,29 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TextIO,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 if TYPE_CHECKING:
+    import argparse
     import asyncio
     import socket
+    import sqlite3
     import ssl
+    from pathlib import Path
 
 __all__ = [
     "Answer",
@@ -58,6 +74,9 @@ PATIENCE = 15.0  # seconds for a response of the bot, beyond what it was told to
 _CONNECTING = 10.0
 _PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between two
 _LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
+_TICK = (
+    0.2  # seconds between two looks whether to go on waiting: not every system lets a signal break a wait off
+)
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
 
@@ -295,8 +314,8 @@ def _opened(receipt: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
         raise ValueError(f"the key {kid!r} is not an Ed25519 key")
     try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - only here
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.exceptions import InvalidSignature  # only here
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         raise ClarifyError(
             "clarify.verify needs the package cryptography: pip install cryptography"
@@ -341,8 +360,8 @@ def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 
 def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
-    import base64  # noqa: PLC0415
-    import hashlib  # noqa: PLC0415
+    import base64
+    import hashlib
 
     try:
         digest = hashlib.sha256(canonical(arguments).encode()).digest()
@@ -355,7 +374,7 @@ def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def _bytes_in(part: str) -> bytes:
     """Decodes base64url without padding. Raises ValueError."""
-    import base64  # noqa: PLC0415 - not where nothing is verified
+    import base64  # not where nothing is verified
 
     if not _PART.issuperset(part):
         raise ValueError("it is not a JWT")
@@ -795,9 +814,9 @@ class Asking:
         more: _More,
         *,
         known: str | None = None,
-        told: Callable[[], object] = lambda: None,
+        told: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        """`known`: the id of a question that was already asked. `told`: called each time the bot returns its state."""
+        """`known`: the id of a question that was already asked. `told`: called with each state that the bot returns."""
         said: dict[str, Any] = {**fields, **more}
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         timeout = said.pop("timeout", None)
@@ -809,6 +828,7 @@ class Asking:
         self._id = known
         self._may_be_asked = known is not None
         self._on_told = told
+        self.longest_wait = LONGEST_WAIT
 
     def steps(self) -> _Steps:
         """Yields what to do next: a call, whose reply or error is sent in, or a pause. Returns the question's last state.
@@ -881,7 +901,7 @@ class Asking:
         return Call("POST", "/questions", fields)
 
     def _look(self) -> Call:
-        wait = min(LONGEST_WAIT, max(1, int(self._left) + 2))
+        wait = min(self.longest_wait, max(1, int(self._left) + 2))
         return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
@@ -895,7 +915,7 @@ class Asking:
                 f"The server at {self.client.url} is not clarify-bot. Check CLARIFY_URL.",
             )
         self._id = state["id"]
-        self._on_told()
+        self._on_told(state)
         return state
 
 
@@ -905,7 +925,7 @@ def _why(reply: Reply | OSError | None, client: Client) -> str:
 
 
 def _warn(words: str) -> None:
-    import logging  # noqa: PLC0415 - only where there is something to say
+    import logging  # only where there is something to say
 
     logging.getLogger("clarify").warning(words)
 
@@ -932,7 +952,7 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
         said = None
         try:
             if isinstance(step, _Pause):
-                time.sleep(step.seconds)
+                client.pause(step.seconds)
             else:
                 said = client.call(step)
         except OSError as error:
@@ -941,7 +961,7 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
 
 async def _atalk(asking: Asking) -> dict[str, Any]:
     """Runs a question's steps; withdraws it when cancelled."""
-    import asyncio  # noqa: PLC0415 - a third of a hook's time to start
+    import asyncio  # a third of a hook's time to start
 
     try:
         return await _acarry(asking.steps(), asking.client)
@@ -951,7 +971,7 @@ async def _atalk(asking: Asking) -> dict[str, Any]:
 
 
 async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     said: Reply | OSError | None = None
     while True:
@@ -976,7 +996,8 @@ async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
 class Client:
     """A connection to the bot: `call`, or `await acall`.
 
-    Proxies are as in the environment, but for this machine.
+    Proxies are as in the environment, but for this machine. `tick` is called several times a second while `call` waits; it
+    may raise to break the wait off.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, producer: str | None = None) -> None:
@@ -985,7 +1006,7 @@ class Client:
         Raises:
             ValueError: the URL is not an HTTP address, or the token is malformed.
         """
-        from urllib.parse import urlsplit  # noqa: PLC0415 - not where only the types are needed
+        from urllib.parse import urlsplit  # not where only the types are needed
 
         self.url = (url or os.environ.get("CLARIFY_URL") or DEFAULT_URL).rstrip("/")
         self._token = os.environ.get("CLARIFY_TOKEN") if token is None else token
@@ -997,6 +1018,7 @@ class Client:
             )
         if self._token and not (self._token.isascii() and self._token.isprintable()):
             raise ValueError("CLARIFY_TOKEN: the token must contain only printable ASCII characters.")
+        self.tick: Callable[[], object] = lambda: None
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
@@ -1012,19 +1034,26 @@ class Client:
         deadline = time.monotonic() + call.patience
         with self._connected(min(call.patience, _CONNECTING)) as connection:
             reader = _Reader()
-            try:
-                connection.settimeout(max(0.01, deadline - time.monotonic()))
-                connection.sendall(self._request(call))
-                while not reader.is_complete:
-                    connection.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.sendall(self._request(call))
+            while not reader.is_complete:
+                self.tick()
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise TimeoutError(f"no response within {call.patience:.0f} s")
+                connection.settimeout(min(left, _TICK))
+                with suppress(TimeoutError):
                     reader.feed(connection.recv(65_536))
-            except TimeoutError:
-                raise TimeoutError(f"no response within {call.patience:.0f} s") from None
         return reader.reply
+
+    def pause(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            time.sleep(min(left, _TICK))
+            self.tick()
 
     async def acall(self, call: Call) -> Reply:
         """Like `call`, for asyncio."""
-        import asyncio  # noqa: PLC0415
+        import asyncio
 
         try:
             async with asyncio.timeout(call.patience), self._aconnected() as (received, sent):
@@ -1039,40 +1068,36 @@ class Client:
                 raise
             raise TimeoutError(f"no response within {call.patience:.0f} s") from None
 
-    async def aevents(self, call: Call) -> AsyncGenerator[Any]:
-        """Sends a request and yields the JSON of each event in the response as it comes, or its JSON if it has no events.
+    def events(self, call: Call, opened: Callable[[socket.socket], object]) -> Iterator[Reply]:
+        """Sends a request and yields each event of the response as it comes, or the response, if it has no events.
 
-        `call.patience`: seconds until the response begins, and between two pieces of it.
-
-        Raises:
-            Refused: the response has a status of 400 or above. NotSent, OSError: as `call`.
+        `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
+        begins, and between two pieces of it. Raises what `call` does.
         """
-        import asyncio  # noqa: PLC0415
+        from http.client import HTTPException, HTTPResponse
 
-        async with self._aconnected() as (received, sent):
-            sent.write(self._request(call))
-            await sent.drain()
-            head, data = _Reader(head_only=True), list[str]()
-            while not head.is_complete:
-                head.feed(
-                    await asyncio.wait_for(received.read(1), call.patience)
-                )  # nothing of what comes after it
-            lines = _lines(received, head.reply.headers, call.patience)
-            if head.reply.status >= 400:
-                said = "\n".join([line async for line in lines])
-                raise Reply(head.reply.status, {}, said.encode()).refusal()
-            async for line in lines:
-                name, _, value = line.partition(":")
-                if name == "data":
-                    data.append(value)
-                elif line.startswith("{"):
-                    yield json.loads(line)
-                elif not line and data:
-                    yield json.loads("\n".join(data))
-                    data.clear()
+        with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
+            opened(connection)
+            connection.settimeout(call.patience)
+            connection.sendall(self._request(call))
+            try:
+                response.begin()
+                if "text/event-stream" not in response.headers.get("content-type", ""):
+                    yield Reply(response.status, {}, response.read(_MOST))
+                    return
+                data = []
+                while line := response.readline(_MOST):
+                    name, _, value = line.strip().partition(b":")
+                    if name == b"data":
+                        data.append(value)
+                    elif not line.strip() and data:
+                        yield Reply(response.status, {}, b"\n".join(data))
+                        data.clear()
+            except HTTPException as error:
+                raise ConnectionError(f"the response broke off: {error!r}") from error
 
     def _request(self, call: Call) -> bytes:
-        from urllib.parse import urlencode  # noqa: PLC0415
+        from urllib.parse import urlencode
 
         query = dict(call.query)
         if self._producer:
@@ -1103,8 +1128,8 @@ class Client:
         """The proxy's address; None on this machine, or where the environment names none."""
         if _is_loopback(self._host) or not any(name.lower().endswith("_proxy") for name in os.environ):
             return None
-        from urllib.parse import urlsplit  # noqa: PLC0415
-        from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies, proxy_bypass
 
         named = getproxies()
         given = named.get("https" if self._tls else "http") or named.get("all")
@@ -1118,13 +1143,13 @@ class Client:
         return f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
 
     def _context(self) -> ssl.SSLContext:
-        import ssl  # noqa: PLC0415 - not on this machine
+        import ssl  # not on this machine
 
         return ssl.create_default_context()
 
     @contextmanager
     def _connected(self, patience: float) -> Iterator[socket.socket]:
-        import socket  # noqa: PLC0415 - not where only the types are needed
+        import socket  # not where only the types are needed
 
         proxy = self._proxy
         try:
@@ -1149,7 +1174,7 @@ class Client:
 
     @asynccontextmanager
     async def _aconnected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        import asyncio  # noqa: PLC0415
+        import asyncio
 
         proxy = self._proxy
         tls = {"ssl": self._context(), "server_hostname": self._host} if self._tls else {}
@@ -1174,36 +1199,6 @@ class Client:
         finally:
             if sent is not None:
                 sent.close()
-
-
-async def _lines(
-    received: asyncio.StreamReader, headers: Mapping[str, str], patience: float
-) -> AsyncGenerator[str]:
-    """Yields each line of a response's body as it comes.
-
-    Raises:
-        ConnectionError: it ended too early. TimeoutError: nothing came within `patience` seconds.
-    """
-    import asyncio  # noqa: PLC0415
-
-    async def piece() -> bytes:
-        if "chunked" not in headers.get("transfer-encoding", "").lower():
-            return await received.read(65_536)
-        size = int((await received.readline()).partition(b";")[0], 16)
-        return (await received.readexactly(size + 2))[:size]
-
-    rest = b""
-    try:
-        while data := await asyncio.wait_for(piece(), patience):
-            *lines, rest = (rest + data).split(b"\n")
-            for each in lines:
-                yield each.rstrip(b"\r").decode("utf-8", "replace")
-            if len(rest) > _MOST:
-                raise ConnectionError("an event is too large")
-    except (ValueError, EOFError):
-        raise ConnectionError("the connection ended before the response was complete") from None
-    if rest:
-        yield rest.decode("utf-8", "replace")
 
 
 class _Reader:
@@ -1309,23 +1304,1173 @@ def _is_loopback(host: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command of this file. Returns the exit code. `argv`: the command and its arguments."""
-    import sys  # noqa: PLC0415 - not where it is a library
+    import sys  # not where this is a library
 
     command, *words = (sys.argv[1:] if argv is None else argv) or [""]
-    if command == "mcp":
-        return _mcp(words)
-    print("usage: clarify.py mcp …", file=sys.stderr)  # noqa: T201
-    return 2
+    match command:
+        case "ask" | "approve":
+            return _shell(command, words)
+        case "hook":
+            return _hook(words)
+        case "mcp":
+            return _mcp(words)
+    print("usage: clarify.py ask|approve|hook|mcp … (each has --help)", file=sys.stderr)
+    return 0 if command in {"-h", "--help"} else 2
+
+
+_Json = dict[str, Any]
+
+
+def _on_signals(handler: Any) -> None:
+    """Sets what happens at a signal that ends the process."""
+    import signal
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):  # not every system has all of them
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), handler)
+
+
+# --- clarify.py ask, approve: for shell scripts and CI
+
+_SPINNER = "|/-\\"
+
+
+def shell_parser(command: str) -> argparse.ArgumentParser:
+    """Returns the parser of `clarify ask` or `clarify approve`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog=f"clarify {command}", allow_abbrev=False)
+    add = parser.add_argument
+    if command == "ask":
+        parser.description = (
+            "Asks a person in Slack and prints the answer: yes or no, text, a number, a choice."
+        )
+        parser.epilog = (
+            "Exit codes: 0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed."
+        )
+        add("question", help="the question")
+        add("--choice", action="append", dest="choices", help="a possible answer; repeat it for each")
+        add("--multiple", action="store_true", help="people can pick several choices, printed one a line")
+        add("--other", action="store_true", help="people can also write their own answer")
+        kinds = "the kind of answer (default: choice with --choice, otherwise text)"
+        add("--kind", choices=["yes_no", "choice", "number", "text"], help=kinds)
+        add("--default", metavar="VALUE", help="the answer to print if no one answers; the exit code is 3")
+    else:
+        parser.description = (
+            "Asks people in Slack to approve an action. Exits with 0 only if they approve it."
+        )
+        codes = "0 approved, 1 rejected, 2 usage or --help, 3 expired, 4 withdrawn or closed, 5 unreachable or refused"
+        parser.epilog = f"Exit codes: {codes}."
+        add("action", help="what you are about to do; put -- before one that may begin with -")
+        given = "an argument of the action, as text; NAME:=JSON for JSON; repeat it for each"
+        add("--argument", action="append", metavar="NAME=VALUE", type=_argument, dest="arguments", help=given)
+        add("--consequence", help="what happens as a result")
+        damage = "how much damage a mistake would do (default: medium)"
+        add("--risk", choices=["low", "medium", "high"], help=damage)
+        add("--irreversible", action="store_true", help="the action cannot be undone")
+        add("--approvals", type=int, metavar="N", help="how many different people must approve (1 to 5)")
+        add(
+            "--reason",
+            action="store_true",
+            help="print the reason of an approval, too, not only a rejection's",
+        )
+    add("--context", help="background that the person needs")
+    add("--to", metavar="PERSON", help="the only person who may answer: an email address or a Slack ID")
+    add("--timeout", type=float, metavar="SECONDS", help="how long people have to answer (default: 3600)")
+    add("--agent", metavar="NAME", help="who asks (default: the name of your [[producers]] table)")
+    thread = "questions of one session share a Slack thread (default: GITHUB_RUN_ID, where it is set)"
+    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, help=thread)
+    add("--key", help="an idempotency key: with the same key it is the same question, not a second one")
+    add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    add("--json", action="store_true", help="print the question's final state as JSON instead")
+    return parser
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, given, value = text.partition("=")
+    if not given or name in {"", ":"}:
+        raise ValueError
+    return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
+
+
+def _shell(command: str, words: Sequence[str]) -> int:
+    """Runs `clarify ask` or `clarify approve`. Returns the exit code: 0 for nothing but an answer, or an approval."""
+    import sys
+
+    parser, failed = shell_parser(command), 1 if command == "ask" else 5
+    try:
+        options = parser.parse_args(words)
+        given = vars(options).get("arguments")
+        if given and len(dict(given)) < len(given):
+            parser.error("argument --argument: a name is given twice")
+    except SystemExit as end:
+        return 2 if end.code or command == "approve" else 0  # an action may come from others, and be --help
+    progress = _Progress()
+    try:
+        state = _asked(_shell_fields(command, options), options, progress)
+        code, text, about = _outcome(command, state, options)
+        if options.json:
+            text = json.dumps(state, ensure_ascii=False)
+        if text:
+            _write(text + "\n", sys.stdout)
+        if about:
+            progress.say(about)
+    except Exception as error:  # noqa: BLE001 - whatever it is, no one approved
+        progress.say(f"clarify {command}: {str(error) or type(error).__name__}")
+        return failed
+    return code
+
+
+def _shell_fields(command: str, options: Any) -> _Json:
+    """Returns the question's fields."""
+    others = {"json", "url", "timeout", "reason"}
+    fields = {n: each for n, each in vars(options).items() if n not in others and each not in (None, False)}
+    if command == "approve":
+        return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
+    if options.default is not None and options.kind == "yes_no":
+        fields["default"] = {"yes": True, "no": False}.get(options.default, options.default)
+    elif options.default is not None and options.kind == "number":
+        fields["default"] = float(options.default)
+    elif options.default is not None and options.multiple:
+        fields["default"] = [options.default]
+    return fields
+
+
+def _asked(fields: _Json, options: Any, progress: _Progress) -> _Json:
+    """Asks and returns the question's final state. A signal that ends the process withdraws the question."""
+    import sys
+
+    def stop(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    _on_signals(stop)
+
+    def told(state: _Json) -> None:
+        progress.show(state)
+        asking.longest_wait = 5 if state.get("link") else 1  # what changes meanwhile is shown, too
+
+    asking = Asking(fields, {"timeout": options.timeout, "url": options.url}, told=told)
+    asking.client.tick = progress.draw
+    try:
+        return asking.carry()
+    except SystemExit:
+        if asking.withdraw().get("status") == "withdrawn":
+            progress.say("The question was withdrawn.")
+        raise
+    finally:
+        progress.clear()
+
+
+def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
+    """Returns the exit code, what to print, and what to say beside it."""
+    comment = state.get("comment") or ""
+    match state["status"]:
+        case "answered" if command == "ask":
+            return 0, _in_words(state), ""
+        case "answered":
+            approval = Approval(state)
+            by = " and ".join(approval.approved_by or [str(state["decided_by"])])
+            if approval.decision == "accept":
+                return 0, comment if options.reason else "", f"Approved by {by}."
+            return 1, comment, f"Rejected by {state['decided_by']}."
+        case "expired" if state.get("id") is None:
+            raise Unreachable(comment, state)
+        case "expired":
+            return 3, vars(options).get("default") or "", comment or "No one answered in time."
+    return 4, "", comment or f"The question was {state['status']}."
+
+
+def _in_words(state: _Json) -> str:
+    """Returns an answer as the shell reads it, several of them one a line."""
+    answer = state["answer"]
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    parts = [*(answer if isinstance(answer, list) else [answer]), state.get("other")]
+    return "\n".join(
+        each if isinstance(each, str) else json.dumps(each) for each in parts if each is not None
+    )
+
+
+def _write(text: str, stream: TextIO | None) -> None:
+    """Writes text, without the control characters in it if it is for a terminal. Raises OSError."""
+    if stream is None:
+        raise OSError("it is closed")
+    if stream.isatty():
+        text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+class _Progress:
+    """Says on standard error how a question stands: a line for each change; on a terminal also the time left."""
+
+    def __init__(self) -> None:
+        import sys
+
+        self._stream = sys.stderr
+        self._is_live = self._stream is not None and self._stream.isatty()
+        self._shown: dict[str, object] = {}
+        self._ends = time.time()
+        self._drawn = 0
+
+    def show(self, state: _Json) -> None:
+        """Says what is new in the state of a question that waits."""
+        from datetime import datetime
+
+        if state["status"] != "waiting":
+            return
+        approved = state.get("approved_by") or []
+        lines = {
+            "id": f"Asked in Slack: {state['id']}",
+            "link": state.get("link"),
+            "claimed_by": f"Claimed by {state['claimed_by']}" if state.get("claimed_by") else None,
+            "escalated": "Escalated: the person on call was paged." if state.get("escalated") else None,
+            "approved": f"Approved by {' and '.join(approved)} ({len(approved)} of {state['approvals_needed']})"
+            if approved
+            else None,
+        }
+        for name, line in lines.items():
+            if line and self._shown.get(name) != line:
+                self.say(str(line))
+        self._shown = lines
+        if state.get("expires_at"):
+            self._ends = datetime.fromisoformat(state["expires_at"]).timestamp()
+
+    def draw(self) -> None:
+        """Draws the line with the time left. Called several times a second."""
+        if self._is_live and self._shown:
+            minutes, seconds = divmod(max(0, int(self._ends - time.time())), 60)
+            left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+            self._drawn += 1
+            self._put(f"\r{_SPINNER[self._drawn % 4]} Waiting for an answer, {left} left ")
+
+    def clear(self) -> None:
+        if self._drawn:
+            self._put("\r\x1b[K")
+            self._drawn = 0
+
+    def say(self, line: str) -> None:
+        self.clear()
+        with suppress(OSError):  # it is only about the question
+            _write(line + "\n", self._stream)
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+# --- clarify.py hook: a coding agent's permission requests, decided by people in Slack
+#
+# Reads one hook event from standard input, asks, and prints the decision as the agent expects it. Only a person's Accept
+# allows anything: without a decision, whatever the reason, `PermissionRequest` prints nothing, so that the agent asks in
+# its own way, and `PreToolUse` denies, since silence there would run the tool.
+#
+# Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks).
+
+_Verdict = tuple[
+    Literal["allow", "deny"], str | None, _Json | None
+]  # why, and the tool's new input if it was changed
+HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60}  # seconds; Codex asks at its terminal only afterwards
+_AT_THE_TERMINAL = "decided at the terminal"
+_AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
+_SESSION_ENDS = {"SessionEnd", "Stop"}
+_OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
+_AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
+_MARGIN = 30  # seconds that the question outlives its hook, which withdraws it
+_POLL = 0.01  # seconds between two tries to get a lock
+_STALE = 2 * 86_400  # seconds; no question of a hook waits so long
+_PLAN = "ExitPlanMode"
+_ACTIONS = {  # by tool: what it does, and the field that names its object
+    "Bash": ("Run a shell command", None),
+    "shell": ("Run a shell command", None),
+    "apply_patch": ("Apply a patch", None),
+    "Write": ("Write", "file_path"),
+    "Edit": ("Edit", "file_path"),
+    "MultiEdit": ("Edit", "file_path"),
+    "NotebookEdit": ("Edit", "notebook_path"),
+    "Read": ("Read", "file_path"),
+    "WebFetch": ("Fetch", "url"),
+    "WebSearch": ("Search the web for", "query"),
+    _PLAN: ("Carry out this plan", None),
+}
+_UNNAMED = "any"  # in place of a `tool_use_id`
+
+
+class _NoDecision(Exception):
+    """No one decided; the message says why."""
+
+
+class _Interrupted(BaseException):
+    """`--timeout` is over, or the agent that waits for the decision has ended."""
+
+
+def _hook(argv: Sequence[str]) -> int:
+    """Decides on the event from standard input. Returns the exit code."""
+    import sys
+
+    options = hook_parser().parse_args(argv)
+    if options.install:
+        _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
+        return 2
+    options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
+    return _decide(sys.stdin.buffer.read(), options)
+
+
+def hook_parser() -> argparse.ArgumentParser:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="clarify hook",
+        description="Lets people in Slack answer a coding agent's permission requests.",
+    )
+    add = parser.add_argument
+    add("agent", choices=sorted(HOOK_TIMEOUTS))
+    times = "how long people have to decide (default: 540; Codex: 60)"
+    add("--timeout", type=_hook_seconds, metavar="SECONDS", help=times)
+    add("--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide")
+    add("--escalate", action="store_true", help="page the person on call if no one answers")
+    own = "the agent's name for clarify's MCP server, whose tools need no permission (default: clarify)"
+    add("--server-name", default="clarify", metavar="NAME", help=own)
+    add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    add("--install", action="store_true", help="add the hook to the agent's settings")
+    return parser
+
+
+def _hook_seconds(text: str) -> float:
+    if not 1 <= (value := float(text)) <= 86_400:
+        raise ValueError
+    return value
+
+
+def _decide(data: bytes, options: Any) -> int:
+    import re
+
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
+        _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
+        # Broken JSON may still say which event it is.
+        named = re.search(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"', data)
+        if named is not None:
+            _silence(named[1].decode(), "No decision: clarify hook cannot read the event.", options)
+        # 0 leaves the decision to the agent, which asks in its own way; 2 blocks the tool.
+        return 2 if named is None and options.on_silence == "deny" else 0
+    name = event["hook_event_name"]
+    try:
+        client = Client(options.url)
+        if name in _AFTER_TOOL | _SESSION_ENDS:
+            _withdraw_waiting(client, event, options)
+        elif name in {"PermissionRequest", "PreToolUse"}:
+            print(json.dumps(_output(name, *_verdict(client, event, options))))
+    except _NoDecision as error:
+        _explain(str(error))
+        _silence(name, str(error), options)
+    except Exception as error:  # noqa: BLE001 - if the hook failed, the tool would run
+        why = str(error) or type(error).__name__
+        _explain(f"no decision: {why}")
+        _silence(name, f"No decision from Slack: {why}", options)
+    return 0
+
+
+def _explain(words: str) -> None:
+    import sys
+
+    print(f"clarify hook: {words}", file=sys.stderr)
+
+
+def _silence(name: str, why: str, options: Any) -> None:
+    """Denies, or prints nothing, since there is no decision."""
+    default = "deny" if name == "PreToolUse" else "pass"
+    if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
+        print(json.dumps(_output(name, "deny", why, None)))
+
+
+def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, updated: _Json | None) -> _Json:
+    """Returns a decision in the format that the event expects."""
+    changed = {} if updated is None else {"updatedInput": updated}
+    if name == "PreToolUse":
+        reason = {"permissionDecisionReason": why or "Approved in Slack."}
+        return {
+            "hookSpecificOutput": {"hookEventName": name, "permissionDecision": behavior} | reason | changed
+        }
+    message = {"message": why or "Rejected in Slack."} if behavior == "deny" else {}
+    return {
+        "hookSpecificOutput": {"hookEventName": name, "decision": {"behavior": behavior} | message | changed}
+    }
+
+
+def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
+    """Returns a person's decision.
+
+    Raises:
+        _NoDecision: no one decided.
+    """
+    tool, given, session = (event.get(name) for name in ("tool_name", "tool_input", "session_id"))
+    if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
+        raise _NoDecision("cannot read the event: it must have tool_name, tool_input and session_id")
+    if tool in {f"mcp__{options.server_name}__{each}" for each in _OWN_TOOLS}:
+        return "allow", "clarify's own tools need no permission.", None
+    said = _hook_question(tool, given, event, options.agent)
+    fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
+    state = _decided(client, _ToolCall.of(event, fields), fields, options)
+    if state["status"] != "answered":
+        words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
+        raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
+    if "action" not in said:
+        return "allow", None, given | {"answers": _user_answers(given, state)}
+    if state["answer"]["decision"] != "accept":
+        return "deny", state.get("comment") or f"Rejected in Slack by {state['decided_by']}.", None
+    if tool == _PLAN:
+        return "allow", None, given
+    arguments = Approval(state, given).arguments
+    by = " and ".join(state.get("approved_by") or [state["decided_by"]])
+    return "allow", f"Approved in Slack by {by}.", None if is_same(arguments, given) else arguments
+
+
+def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
+    """Returns the question's fields: an approval, or the agent's questions to its user, with all of the tool's input. The
+    bot refuses an input that is too long to show.
+    """
+    if tool == "AskUserQuestion":
+        return _user_questions(given)
+    words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
+    named = given.get(what) if what else None
+    about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
+    context = [f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value]
+    return {
+        "action": f"{words} {named}" if isinstance(named, str) else words,
+        "arguments": given,
+        "editable": agent == "claude-code" and tool != _PLAN,  # Codex takes no changed input
+        "context": "\n".join(context) or None,
+    }
+
+
+def _user_questions(given: _Json) -> _Json:
+    """Turns one question of the agent to its user into choices, several into a form; the rest becomes context."""
+    questions = given["questions"]
+    if len({each["question"] for each in questions}) < len(questions):
+        why = "two questions have the same text, so their answers could not be told apart"
+        raise _NoDecision(f"no decision: {why}")
+    beside = {"context": "\n".join(_beside(given)) or None}
+    properties: _Json = {}
+    for number, each in enumerate(questions, 1):
+        asked, several = each["question"], bool(each.get("multiSelect"))
+        options = [(one["label"], one.get("description")) for one in each["options"]]
+        if len(questions) == 1:
+            choices = [{"value": label, "label": label, "description": about} for label, about in options]
+            return {"question": asked, "choices": choices, "multiple": several, "other": True} | beside
+        offered = {
+            "oneOf": [{"const": label, "title": label, "description": about} for label, about in options]
+        }
+        title = each.get("header") or f"Question {number}"
+        properties[f"q{number}"] = {"title": title, "description": asked} | (
+            {"type": "array", "items": offered} if several else offered
+        )
+        properties[f"q{number}_other"] = {"type": "string", "title": f"{title}: in your own words"}
+    words = "\n".join(f"{number}. {each['question']}" for number, each in enumerate(questions, 1))
+    return {"question": words, "schema": {"type": "object", "properties": properties}} | beside
+
+
+def _beside(given: _Json) -> Iterator[str]:
+    """Yields the other content of the agent's questions, such as previews of the options, line by line."""
+    several = len(given["questions"]) > 1
+    yield from _left_over(given, {"questions", "answers"})
+    for number, each in enumerate(given["questions"], 1):
+        where = f"Question {number}, " if several else ""
+        title = {"header"} if several else set()
+        yield from _left_over(each, {"question", "options", "multiSelect"} | title, where)
+        for option in each["options"]:
+            yield from _left_over(option, {"label", "description"}, f"{where}{option['label']}, ")
+
+
+def _left_over(said: _Json, shown: set[str], where: str = "") -> Iterator[str]:
+    for name, each in said.items():
+        if name not in shown and each is not None:
+            value = each if isinstance(each, str) else json.dumps(each, indent=2, ensure_ascii=False)
+            yield f"{where}{name}:{chr(10) if chr(10) in value else ' '}{value}"
+
+
+def _user_answers(given: _Json, state: _Json) -> dict[str, str]:
+    """Returns the answer to each question: the chosen labels, joined by commas, or the person's own words."""
+    questions, answer = given["questions"], state["answer"]
+    if len(questions) == 1:
+        answer = {"q1": answer, "q1_other": state.get("other")}
+    found = {}
+    for number, each in enumerate(questions, 1):
+        chosen = answer.get(f"q{number}_other") or answer.get(f"q{number}")
+        if chosen or len(questions) == 1:
+            found[each["question"]] = ", ".join(chosen) if isinstance(chosen, list) else chosen or ""
+    return found
+
+
+class _ToolCall(NamedTuple):
+    """A tool call, as questions' keys identify it. `what`: session, tool and input; `use`: its `tool_use_id`, if the event
+    has one; `asked`: the whole question.
+    """
+
+    what: str
+    use: str
+    asked: str = ""
+
+    @classmethod
+    def of(cls, event: _Json, asked: _Json | None = None) -> _ToolCall:
+        use = event.get("tool_use_id")
+        what = _digest(event["session_id"], event["tool_name"], event["tool_input"])
+        return cls(what, _digest(use) if use else _UNNAMED, _digest(asked))
+
+    @classmethod
+    def in_key(cls, key: str | None) -> _ToolCall | None:
+        """Returns the call that a question's key names; None if it is not a hook's, or of an earlier release."""
+        parts = (key or "").split("-")
+        return cls(*parts[1:4]) if len(parts) == 5 and parts[0] == "hook" else None
+
+    def new_key(self) -> str:
+        """Returns a new, unique key."""
+        return f"hook-{self.what}-{self.use}-{self.asked}-{_letters(os.urandom(12))}"
+
+    def may_be(self, other: _ToolCall | None) -> bool:
+        """Returns whether both may be the same call, as far as their ids tell."""
+        if other is None or self.what != other.what:
+            return False
+        return self.use == other.use or _UNNAMED in {self.use, other.use}
+
+    def found_in(self, waiting: Sequence[_Json]) -> list[_Json]:
+        """Returns the questions that ask the same about the same call; none if that is ambiguous."""
+        calls = [(each, self.in_key(each.get("key"))) for each in waiting]
+        same = [
+            (each, call) for each, call in calls if call and self.may_be(call) and self.asked == call.asked
+        ]
+        named = [each for each, call in same if call.use == self.use]
+        return named or ([each for each, _ in same] if len(same) == 1 else [])
+
+
+class _Locks:
+    """Locks among this user's hooks, which end with the process that holds them.
+
+    These are SQLite's locks on empty files: every system has them. Where there can be none, hooks do not coordinate.
+    """
+
+    def __init__(self, poll: Callable[[], object]) -> None:
+        """`poll`: called while a lock is waited for."""
+        self._poll = poll
+        self._folder = _lock_folder()
+        self._held: dict[str, sqlite3.Connection] = {}
+
+    def take(self, name: str, *, shared: bool = False, waits: bool = True) -> bool:
+        """Returns whether we have the lock now; others can have it, too, if it is shared by all."""
+        import sqlite3
+
+        while True:
+            path = self._folder / name if self._folder else ":memory:"
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
+                connection.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
+                connection.execute("SELECT * FROM sqlite_master").fetchall()  # BEGIN alone locks nothing
+            except sqlite3.OperationalError as error:
+                connection.close()
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    return True
+                if not waits:
+                    return False
+            else:
+                self._held[name] = connection
+                return True
+            time.sleep(_POLL)
+            self._poll()
+
+    def drop(self, name: str) -> None:
+        if (held := self._held.pop(name, None)) is not None:
+            held.close()
+
+    def is_last(self, key: str) -> bool:
+        """Stops waiting for a question; returns whether no other hook waits. If so, no one joins until this process ends."""
+        self.take("leaving")  # two that try at once would each take the other for one that waits
+        self.drop(key)
+        is_last = self.take(key, waits=False)
+        self.drop("leaving")
+        return is_last
+
+    def forget(self, key: str) -> None:
+        """Removes the lock of a question that has ended."""
+        self.drop(key)
+        with suppress(OSError):  # on Windows: another hook still has it
+            if self._folder:
+                (self._folder / key).unlink()
+
+
+def _lock_folder() -> Path | None:
+    """Returns the folder of this user's locks; None if others could write it."""
+    from pathlib import Path
+
+    given = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("LOCALAPPDATA")
+    try:
+        folder = (Path(given) if given else Path.home() / ".cache") / "clarify-hooks"
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        about = folder.lstat()
+        if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o077):
+            return None
+        for each in folder.glob("hook-*"):  # left by hooks that were killed
+            with suppress(OSError):
+                if each.stat().st_mtime < time.time() - _STALE:
+                    each.unlink()
+    except (OSError, RuntimeError):
+        return None
+    return folder
+
+
+def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _Json:
+    """Asks, or joins another hook's question about this call, and waits for the decision; returns the question's state.
+
+    Raises:
+        _NoDecision: no one decided in time, or the agent ended.
+    """
+    asking, key, turn = None, "", f"turn-{call.what[:2]}"
+    client.tick = (ending := _Ending(options.timeout)).check
+    try:
+        locks = _Locks(ending.check)
+        locks.take(turn)  # no other hook asks about this call until we have
+        known = _joined(client, call, fields["session"], locks)
+        key = known["key"] if known else call.new_key()
+        more: _More = {"timeout": options.timeout + _MARGIN, "url": options.url}
+        named = known["id"] if known else None
+        asking = Asking(fields | {"key": key}, more, known=named, told=lambda _: locks.drop(turn))
+        if known:
+            locks.drop(turn)
+        else:
+            locks.take(key, shared=True)
+        ending.start_again()  # people get the full time
+        asking.client.tick = ending.check
+        state = asking.carry()
+        ending.ignore()
+    except _Interrupted:
+        ending.ignore()
+        state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
+        if state.get("status") != "answered":
+            if "status" in state:
+                locks.forget(key)
+            raise _NoDecision(ending.words) from None
+    locks.forget(key)
+    return state
+
+
+def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
+    """Returns the open question about this call, which we join; a decision made before that does not count."""
+    for each in call.found_in(_waiting(client, session)):
+        locks.take(each["key"], shared=True)
+        reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
+        if reply.status == 200 and reply.json["status"] == "waiting":
+            return each
+        locks.drop(each["key"])
+    return None
+
+
+class _Ending:
+    """Raises `_Interrupted` at a signal that ends the process, and in `check` after `seconds` or the parent process's end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_timeout = self._is_ignored = False
+        self._parent_ended = _end_of_parent()
+        self.start_again()
+        _on_signals(self._end)
+
+    @property
+    def comment(self) -> str:
+        return "no one answered in time" if self._is_timeout else _AT_THE_TERMINAL
+
+    @property
+    def words(self) -> str:
+        return f"no decision within {self._seconds:.0f} s" if self._is_timeout else _AT_THE_TERMINAL
+
+    def start_again(self) -> None:
+        """Restarts the time."""
+        self._ends = time.monotonic() + self._seconds
+
+    def check(self) -> None:
+        if not self._is_ignored:
+            self._is_timeout = time.monotonic() > self._ends
+            if self._is_timeout or self._parent_ended():
+                raise _Interrupted
+
+    def ignore(self) -> None:
+        """Ignores the time, the signals and the parent from now on."""
+        import signal
+
+        self._is_ignored = True
+        _on_signals(signal.SIG_IGN)
+
+    def _end(self, _number: int, _frame: object) -> None:
+        if not self._is_ignored:
+            raise _Interrupted
+
+
+def _end_of_parent() -> Callable[[], bool]:
+    """Returns a function that returns whether the process that started this one has ended."""
+    import sys
+
+    parent = os.getppid()
+    if sys.platform != "win32":
+        return lambda: os.getppid() != parent
+    import ctypes  # the parent's id stays the same there, even after its end
+
+    kernel = ctypes.windll.kernel32
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    handle = ctypes.c_void_p(kernel.OpenProcess(0x00100000, 0, parent))  # SYNCHRONIZE
+    return lambda: bool(handle) and kernel.WaitForSingleObject(handle, 0) == 0
+
+
+def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
+    """Withdraws questions whose tool ran or whose session ended."""
+    mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
+    for state in _waiting(client, _session(event["session_id"])):
+        key = state.get("key") or ""
+        is_mine = mine.may_be(_ToolCall.in_key(key)) if mine else key.startswith("hook-")
+        if is_mine and state["agent"] == options.agent:
+            words = _AT_THE_TERMINAL if mine else "the session ended"
+            client.call(Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
+
+
+def _waiting(client: Client, session: str) -> list[_Json]:
+    """Returns the session's open questions, newest first. Waits a moment for a bot that is starting.
+
+    Raises:
+        _NoDecision: the bot is away, or refuses the request.
+    """
+    found: list[_Json] = []
+    asked = {"session": session, "status": "waiting"}
+    while True:
+        reply = _patiently(client, Call("GET", "/questions", query=asked, patience=_AWAY))
+        if reply.status >= 400:
+            raise _NoDecision(f"no decision: {reply.refusal()}")
+        found += reply.json["questions"]
+        if (following := reply.json.get("next")) is None:
+            return found
+        asked["after"] = following
+
+
+def _patiently(client: Client, call: Call) -> Reply:
+    ends = time.monotonic() + _AWAY
+    while True:
+        try:
+            return client.call(call)
+        except OSError as error:
+            if time.monotonic() > ends:
+                raise _NoDecision(f"no decision: {_why(error, client)}") from None
+        client.pause(0.2)
+
+
+def _digest(*said: Any) -> str:
+    import hashlib
+
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return _letters(hashlib.sha256(text.encode()).digest()[:16])
+
+
+def _letters(data: bytes) -> str:
+    """Encodes bytes as letters only, so that `redact` patterns for card numbers do not match."""
+    return data.hex().translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+def _session(session: str) -> str:
+    import hashlib
+
+    return session if len(session) <= 200 else hashlib.sha256(session.encode()).hexdigest()
 
 
 # --- clarify.py mcp: the MCP tools on standard input and output
 
 
-def _mcp(argv: Sequence[str]) -> int:
-    """Runs `clarify mcp`, with the bot's own package. Returns the exit code."""
-    from bot.cli import mcp  # noqa: PLC0415
+VERSION = "0.2.0"
+ASKING = ("ask_human", "ask_approval")
+DEFAULT_WAIT = 45
+INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
+Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
+wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+_TOOLS = r"""
+{
+"common": {
+  "context": {"type": "string", "description": "Background for a person who has not seen your work: what you
+    are doing, what you found, and what depends on the answer. Up to 64 K characters. Shown separately from
+    the question."},
+  "to": {"type": "string", "description": "The only person who may answer: an email address or a Slack user
+    ID. Omit it unless you were told whom to ask."},
+  "timeout": {"type": "number", "minimum": 1, "maximum": 2592000, "default": 3600, "description": "Seconds
+    until the question expires."},
+  "agent": {"type": "string", "description": "Your name. Omit it unless you were given one."},
+  "session": {"type": "string", "description": "A session ID. Questions in one session share a Slack thread.
+    Omit it unless you were given one."},
+  "escalate": {"type": "boolean", "default": true, "description": "Page the person on call if no one
+    answers."},
+  "key": {"type": "string", "description": "An idempotency key: the same key never asks twice.", "maxLength":
+    200},
+  "issue": {"type": "integer", "minimum": 1, "description": "The number of the issue this question belongs
+    to."},
+  "topic": {"type": "string", "description": "The topic, in a few words.", "maxLength": 200},
+  "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
+    this call waits for the answer. The question stays open after that."}},
+"output": {"type": "object", "description": "The state of the question.", "required": ["say", "id", "status",
+  "answer"], "properties": {
+  "say": {"type": "string", "description": "What this means for you, in one line. Heed it."},
+  "id": {"type": "string", "description": "Pass it to wait_for_answer or withdraw_question."},
+  "kind": {"type": "string", "description": "The kind of answer asked for."},
+  "status": {"type": "string", "description": "waiting: no answer yet. answered: see `answer`. expired: no
+    answer in time, see `default`. withdrawn: you withdrew it. closed: a person closed it without an answer,
+    see `comment`.", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"]},
+  "answer": {"description": "The answer, or null. yes_no: true or false. choice: a value, or a list of values.
+    number. text. form: an object. approval: {\"decision\": \"accept\" or \"reject\", \"arguments\": …}; use
+    exactly these arguments."},
+  "label": {"type": ["string", "null"], "description": "The answer as people read it."},
+  "other": {"type": ["string", "null"], "description": "What the person wrote instead of, or besides, a
+    choice."},
+  "comment": {"type": ["string", "null"], "description": "Why it was rejected or closed."},
+  "decided_by": {"type": ["string", "null"], "description": "Who decided."},
+  "default": {"description": "What to assume if the question expired."},
+  "expires_at": {"type": ["string", "null"], "description": "When the question expires, RFC 3339."},
+  "link": {"type": ["string", "null"], "description": "Link to the question in Slack."}}},
+"tools": [
+{"name": "ask_human", "title": "Ask a person", "description": "Ask a person in Slack and wait for the answer.
+  Use it when you need a decision or a fact that you could only guess: ambiguous requirements, or a choice
+  with lasting consequences. Do not use it for what you can look up or try yourself. For permission to act,
+  use ask_approval. Gather what the person needs to decide, then ask one question, with choices if you know
+  them. Returns the answer. If no one answers within `wait` seconds, returns status `waiting` and an id: call
+  wait_for_answer with it. Do not ask again in other words.", "annotations": {"readOnlyHint": false,
+  "destructiveHint": false, "idempotentHint": true, "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["question"], "properties": {
+    "question": {"type": "string", "description": "The question. People do not see your conversation, so
+      include every fact they need. Ask for one decision per question.", "minLength": 1, "maxLength": 16384},
+    "choices": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties":
+      {"value": {"type": "string", "description": "The value you get back."}, "label": {"type": "string",
+      "description": "The button text, a few words."}, "description": {"type": "string", "description": "What
+      this choice means."}}, "required": ["value"]}]}, "minItems": 1, "maxItems": 100, "description": "The
+      possible answers, if you know them. People answer with one click. 2 to 5 work best."},
+    "multiple": {"type": "boolean", "default": false, "description": "People can pick several choices."},
+    "other": {"type": "boolean", "default": false, "description": "People can also write their own answer."},
+    "kind": {"type": "string", "description": "The kind of answer. Default: choice if `choices` is set, form
+      if `schema` is set, otherwise text.", "enum": ["yes_no", "choice", "number", "text", "form"]},
+    "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
+      of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
+      and arrays of enums, with title, description and default. The answer is an object that matches the
+      schema. People answer one question with choices faster."},
+    "default": {"description": "The answer you will assume if no one answers. Must be a valid answer. People
+      see it. Omit it if you cannot continue without an answer."}}}},
+{"name": "ask_approval", "title": "Ask for approval", "description": "Ask a person in Slack to approve an
+  action before you take it. Use it for actions that are destructive, costly, visible to others or hard to
+  undo, and whenever you were told to. Go ahead only if the decision is `accept`, and only with the arguments
+  in the answer. If it was rejected, expired or closed, do not take the action, and do not do the same by
+  other means; the comment says why. If no one decides within `wait` seconds, returns status `waiting` and an
+  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"readOnlyHint": false,
+  "destructiveHint": false, "idempotentHint": false, "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["action"], "properties": {
+    "action": {"type": "string", "description": "What you are about to do. Be exact: what, where, to whom, how
+      many.", "minLength": 1, "maxLength": 16384},
+    "consequence": {"type": "string", "description": "What happens as a result, and who is affected."},
+    "risk": {"type": "string", "description": "How much damage a mistake would do.", "enum": ["low", "medium",
+      "high"], "default": "medium"},
+    "irreversible": {"type": "boolean", "default": false, "description": "Set to true if it cannot be undone.
+      Then `risk` must be medium or high."},
+    "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
+      the statement or the recipients. People see all of them and approve exactly these."},
+    "editable": {"type": "boolean", "default": false, "description": "People can edit the arguments before
+      they approve. You get the approved arguments back."},
+    "approvals": {"type": "integer", "minimum": 1, "maximum": 5, "description": "How many different people
+      must approve. Omit it unless you were told a number."},
+    "requested_by": {"type": "string", "description": "The person you work for, if you know: an email address
+      or a Slack user ID. Someone else may have to approve."},
+    "question": {"type": "string", "description": "Anything else the approver should know."}}}},
+{"name": "wait_for_answer", "title": "Wait for an answer", "description": "Keep waiting for the answer to a
+  question you already asked. Returns as soon as a person decides, or with status `waiting` after `wait`
+  seconds. Then call it again, as often as needed, or first do other work that does not depend on the
+  answer.", "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {
+    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
+      ["CLR-100001-001"]},
+    "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
+      this call waits for the answer. The question stays open after that."}}}},
+{"name": "withdraw_question", "title": "Withdraw a question", "description": "Withdraw a question you no
+  longer need answered, so that people do not spend time on it. If someone has already answered, returns that
+  answer.", "annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
+  "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {
+    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
+      ["CLR-100001-001"]}}}}]}
+"""  # JSON, in which a line break is a space
+_META = "io.modelcontextprotocol/"
+_PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client's
+_HANDSHAKES = (
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    "2025-11-25",
+)  # protocols that begin with `initialize`
+_OF_TASKS = ("tasks/get", "tasks/cancel", "tasks/update", "subscriptions/listen")
+_SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
+_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
+_REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
 
-    return mcp.main(argv)
+
+def mcp_tools() -> list[_Json]:
+    """Returns the MCP tools as clients list them."""
+    given = json.loads(" ".join(_TOOLS.split()))
+    found: list[_Json] = given["tools"]
+    for tool in found:
+        tool["inputSchema"]["properties"] |= given["common"] if tool["name"] in ASKING else {}
+        tool["outputSchema"] = given["output"]
+    return found
+
+
+def _mcp(argv: Sequence[str]) -> int:
+    """Serves the MCP tools on standard input and output. Ends the process when the input ends."""
+    import argparse
+
+    parser = argparse.ArgumentParser("clarify mcp", description="Serves the MCP tools over stdio.")
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    try:
+        server = _Server(Client(parser.parse_args(argv).url))
+    except ValueError as error:
+        parser.error(str(error))
+    with suppress(KeyboardInterrupt):
+        server.serve()
+    os._exit(0)  # calls under way end with the process, which withdraws nothing
+
+
+class _Server:
+    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+
+    def __init__(self, client: Client) -> None:
+        import sys
+        import threading
+
+        self.client = client
+        self.session = f"mcp-{os.urandom(6).hex()}"
+        self.info: Any = None  # the client's, from `initialize`
+        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
+        self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
+        self._writing, self._thread = threading.Lock(), threading.Thread
+        sys.stdout = sys.stderr  # nothing but messages goes to the client
+
+    def serve(self) -> None:
+        """Serves until the input ends. Throws away what is too long for a message."""
+        while line := self._in.readline(_MOST):
+            is_whole = len(line) < _MOST or line.endswith(b"\n")
+            while not is_whole and (rest := self._in.readline(_MOST)):
+                is_whole, line = rest.endswith(b"\n"), b"too long"
+            try:
+                message = json.loads(line if line.strip() else b'{"result": null}')
+            except (ValueError, RecursionError):
+                self.send({"id": None} | _error(-32700, "Parse error"))
+            else:
+                self._take(message if isinstance(message, dict) else {})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends the client a message."""
+        try:
+            with self._writing:
+                self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+                self._out.flush()
+        except OSError:  # the client is gone
+            os._exit(0)
+
+    def _take(self, message: _Json) -> None:
+        """Answers a message, or starts the thread that does."""
+        key: Any = message.get("id")
+        method, params = message.get("method"), message.get("params") or {}
+        is_sound = message.get("jsonrpc") == "2.0" and isinstance(method, str) and isinstance(params, dict)
+        is_new = type(key) in {int, str} and key not in self.calls
+        if is_sound and is_new:
+            call = _Forwarded(self, key, str(method), params)
+            if (body := self._answer(call)) is not None:
+                call.respond(body)
+            else:
+                self.calls[key] = call
+                self._thread(target=call.run, daemon=True).start()
+        elif is_sound and "id" not in message:
+            for other, call in list(self.calls.items()) if method == "notifications/cancelled" else ():
+                if other == params.get("requestId"):
+                    call.cancel()
+        elif not message.keys() & {"result", "error"}:  # those are responses, to nothing
+            self.send({"id": key if is_new else None} | _error(-32600, "Invalid request"))
+
+    def _answer(self, call: _Forwarded) -> _Json | None:
+        """Returns the response to a request that needs no bot; None: forward it."""
+        about: _Json = {"capabilities": {"tools": {"listChanged": False}}, "instructions": INSTRUCTIONS}
+        version, cached = call.meta[f"{_META}protocolVersion"], {"ttlMs": 0, "cacheScope": "private"}
+        body: _Json | None = None
+        match call.method, call.is_modern:
+            case _ if version != _PROTOCOL:
+                data = {"supported": [_PROTOCOL], "requested": str(version)}
+                body = _error(-32022, "Unsupported protocol version", data)
+            case _ if not isinstance(call.meta.get(f"{_META}clientCapabilities"), dict):
+                body = _error(-32602, f"`_meta` must have an object `{_META}clientCapabilities`")
+            case "initialize", _:
+                self.info, asked = call.params.get("clientInfo"), call.params.get("protocolVersion")
+                about["protocolVersion"] = asked if asked in _HANDSHAKES else _HANDSHAKES[-1]
+                body = {"result": about | {"serverInfo": _SERVER}}
+            case "ping", False:
+                body = {"result": {}}
+            case "server/discover", True:
+                about["capabilities"]["extensions"] = {f"{_META}tasks": {}}
+                body = _result(about | cached | {"supportedVersions": [_PROTOCOL]})
+            case "tools/list", _:
+                body = _result({"tools": mcp_tools()} | cached)
+            case method, is_modern if method != "tools/call" and not (is_modern and method in _OF_TASKS):
+                body = _error(-32601, "Method not found", method)
+        return body
+
+
+class _Forwarded:
+    """A request, which the bot answers in a thread of its own."""
+
+    def __init__(self, server: _Server, key: int | str, method: str, params: _Json) -> None:
+        self._server = server
+        self._key = key
+        self.method = method
+        self.meta: _Json = dict(params["_meta"]) if isinstance(params.get("_meta"), dict) else {}
+        self.is_modern = f"{_META}protocolVersion" in self.meta
+        if not self.is_modern:
+            self.meta |= {f"{_META}protocolVersion": _PROTOCOL, f"{_META}clientCapabilities": {}}
+        self.params = params | {"_meta": self.meta}
+        self._connection: socket.socket | None = None
+        self._is_cancelled = False
+        self._waiting: list[str] | None = None  # of a listener: the tasks that may change, once acknowledged
+
+    def cancel(self) -> None:
+        """Ends the call. Nothing is withdrawn."""
+        self._is_cancelled = True
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(2)
+
+    def respond(self, body: _Json) -> None:
+        """Sends the response, in the form of the client's protocol."""
+        if not self.is_modern and "result" in body:
+            meta = body["result"].pop("_meta", {})
+            meta.pop(f"{_META}serverInfo", None)
+            newer = ("resultType", "ttlMs", "cacheScope")
+            result = {name: each for name, each in body["result"].items() if name not in newer}
+            body = {"result": result | ({"_meta": meta} if meta else {})}
+        self._server.send({"id": self._key, **body})
+
+    def run(self) -> None:
+        """Answers the request with what the bot says."""
+        try:
+            body = self._carry()
+        except (Refused, OSError) as error:
+            told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            body = _result(told) if self.method == "tools/call" else _error(-32603, str(error))
+        except Exception as error:  # noqa: BLE001 - the client is told
+            body = _error(-32603, f"Internal error: {error!r}")
+        del self._server.calls[self._key]
+        if not self._is_cancelled:
+            self.respond(body)
+
+    def _carry(self) -> _Json:
+        """Returns the bot's response. Repeats a request that breaks off, which is idempotent.
+
+        Raises:
+            Refused: the bot does. OSError: it is away for too long.
+        """
+        is_tool = self.method == "tools/call"
+        name = (
+            self.params.get("name" if is_tool else "taskId") if self.method != "subscriptions/listen" else ""
+        )
+        if not isinstance(name, str) or not (name.isascii() and name.isprintable()) or len(name) > 512:
+            return _error(-32602, "Invalid request parameters")
+        headers = {"Mcp-Method": self.method, "Mcp-Name": name, "Clarify-Call": os.urandom(16).hex()}
+        seconds = self._fill_in(name) if is_tool else 0
+        began = away_since = time.monotonic()
+        pause = _PAUSES[0]
+        while True:
+            tried = time.monotonic()
+            try:
+                for event in self._events(headers):
+                    if (body := self._take(event, time.monotonic() - began)) is not None:
+                        return body
+                raise ConnectionError("the response ended early")
+            except OSError as error:
+                why = _why(error, self._server.client)
+            now = time.monotonic()
+            if now - tried > _AWAY:
+                away_since, pause = now, _PAUSES[0]
+            if self._is_cancelled or (self._waiting is None and now + pause > away_since + _AWAY):
+                raise ConnectionError(why + (_REPEAT if is_tool and name in ASKING else ""))
+            time.sleep(pause)
+            pause = min(pause * 2, _PAUSES[1])
+            if seconds:
+                self.params["arguments"]["wait"] = max(0, int(began + seconds - time.monotonic()))
+
+    def _fill_in(self, tool: str) -> int:
+        """Says who asks, unless the call does. Returns how many seconds it may wait for an answer."""
+        arguments, default = self.params.get("arguments") or {}, DEFAULT_WAIT
+        if not isinstance(arguments, dict):
+            return 0  # the bot refuses it
+        if tool in ASKING:
+            info = self.meta.get(f"{_META}clientInfo") or self._server.info
+            name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
+            ours = {"session": self._server.session} | ({"agent": name} if name else {})
+            arguments = ours | {field: each for field, each in arguments.items() if each is not None}
+            known = self.meta[f"{_META}clientCapabilities"].get("extensions") or {}
+            default = 0 if f"{_META}tasks" in known else DEFAULT_WAIT
+        self.params["arguments"] = arguments
+        wait = arguments.get("wait", default)
+        fits = isinstance(wait, (int, float)) and 0 <= wait <= LONGEST_WAIT and tool != "withdraw_question"
+        return int(wait) if fits else 0  # the bot refuses it
+
+    def _events(self, headers: _Json) -> Iterator[_Json]:
+        """Yields the bot's notifications and its response.
+
+        Raises:
+            Refused: its answer is none of MCP's. OSError: it is away.
+        """
+        if self._waiting:
+            self.params["notifications"] = {"taskIds": self._waiting}
+        message = {"jsonrpc": "2.0", "id": self._key, "method": self.method, "params": self.params}
+        headers |= {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _PROTOCOL}
+        call = Call("POST", "/mcp", message, headers=headers, patience=LONGEST_WAIT + PATIENCE)
+        for reply in self._server.client.events(call, self._opened):
+            event = reply.json
+            if reply.is_passing:
+                raise ConnectionError(str(reply.refusal()))
+            if not isinstance(event, dict) or "jsonrpc" not in event:
+                raise reply.refusal()
+            yield event
+
+    def _opened(self, connection: socket.socket) -> None:
+        self._connection = connection
+        if self._is_cancelled:
+            raise ConnectionError("cancelled")
+
+    def _take(self, event: _Json, seconds: float) -> _Json | None:
+        """Sends a notification on. Returns the response; a listener has one when all its tasks have ended."""
+        match event:
+            case {"method": "notifications/progress", "params": dict() as progress}:
+                progress["progress"] = seconds  # the bot begins again after a restart
+            case {"method": _, "params": {"notifications": dict() as acknowledged}}:
+                if self._waiting is not None:
+                    return None
+                self._waiting = list(acknowledged.get("taskIds", ()))
+            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
+                self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
+            case {"result": _} if self._waiting:
+                return None  # the bot stops: listen again
+            case {"result": _} | {"error": _}:
+                return {name: event[name] for name in ("result", "error") if name in event}
+        self._server.send(event)
+        return _result({}, subscriptionId=self._key) if self._waiting == [] else None
+
+
+def _result(result: _Json, **meta: Any) -> _Json:
+    meta["serverInfo"] = _SERVER
+    meta = {f"{_META}{name}": each for name, each in meta.items()}
+    return {"result": {"resultType": "complete", **result, "_meta": meta}}
+
+
+def _error(code: int, message: str, data: Any = None) -> _Json:
+    return {"error": {"code": code, "message": message} | ({} if data is None else {"data": data})}
 
 
 if __name__ == "__main__":

@@ -2,20 +2,23 @@
 """The `clarify` command.
 
 Coding agents start `clarify hook` before each of their steps, and `clarify mcp` with each session, so these two run without
-importing typer and the other commands' modules.
+importing typer and the other commands' modules: they are in `clarify.py`, which also runs where the bot is not installed.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     if sys.argv[1:2] == ["hook"]:
-        from bot.cli import hook
+        sys.exit(hook(sys.argv[2:]))
+    if sys.argv[1:2] in (["ask"], ["approve"]):
+        import clarify
 
-        sys.exit(hook.main(sys.argv[2:]))
+        sys.exit(clarify.main())
     if sys.argv[1:2] == ["mcp"]:
         from bot.cli import mcp
 
@@ -23,3 +26,14 @@ def main() -> None:
     from bot.cli.app import main as others
 
     others()
+
+
+def hook(words: Sequence[str]) -> int:
+    """Run `clarify hook`. Returns the exit code."""
+    if "--install" in words:
+        from bot.cli import install
+
+        return install.hook(words)
+    import clarify
+
+    return clarify.main(["hook", *words])

@@ -6,6 +6,7 @@ It writes no secrets: the token comes from CLARIFY_TOKEN in the agent's environm
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import json
 import os
@@ -14,11 +15,12 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import clarify
 from core.files import replacing
 
 _NAME = "clarify"
@@ -32,6 +34,7 @@ _AFTERWARDS = {
 }
 _QUICK = 10  # seconds for hooks that only withdraw questions
 _TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
+_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _HEADER = re.compile(r"^[ \t]*\[+[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 _OURS = re.compile(rf"""[ \t]*\[\s*mcp_servers\s*\.\s*(?:{_NAME}|"{_NAME}"|'{_NAME}')\s*\][^\n]*""")
 
@@ -87,10 +90,26 @@ def install_tools(client: str, url: str | None, *, write: bool) -> int:
     return 1 if troubles else 0
 
 
-def install_hook(arguments: Any, timeout: float) -> int:
-    """Show how the agent's settings change, and change them unless `--dry-run`. `timeout`: the default, in seconds.
-    Returns the exit code.
-    """
+def hook_parser() -> argparse.ArgumentParser:
+    """Returns the parser of `clarify hook` with the options of `--install`."""
+    parser = clarify.hook_parser()
+    parser.add_argument("--project", action="store_true", help="with --install: use this folder's settings")
+    parser.add_argument(
+        "--tools", metavar="MATCHER", help="with --install: ask before these tools, in every permission mode"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --install: show the change, write nothing"
+    )
+    return parser
+
+
+def hook(words: Sequence[str]) -> int:
+    """Show how the agent's settings change, and change them unless `--dry-run`. Returns the exit code."""
+    parser = hook_parser()
+    arguments = parser.parse_args(words)
+    if not _SERVER_NAME.fullmatch(arguments.server_name):
+        parser.error(f"argument --server-name: invalid value: {arguments.server_name!r}")
+    timeout = clarify.HOOK_TIMEOUTS[arguments.agent]
     folder = Path.cwd() / _FOLDERS[arguments.agent][0] if arguments.project else _home_of(arguments.agent)
     part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments, timeout))
     try:
@@ -267,7 +286,7 @@ def _hook(arguments: Any, on_silence: str | None) -> str:
         words += ["--on-silence", on_silence]
     if arguments.url:
         words += ["--url", arguments.url]
-    if arguments.server_name:
+    if arguments.server_name != _NAME:
         words += ["--server-name", arguments.server_name]
     if arguments.escalate:
         words.append("--escalate")

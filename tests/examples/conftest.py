@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples.mailing import EXAMPLES
 from tests.kit.world import World, scene, url_of
 
-FOLDER = Path(__file__).parents[2] / "examples"
 if not any(find_spec(name) for name in ("langgraph", "pydantic_ai", "agents")):
     collect_ignore_glob = ["test_*.py"]
 
@@ -19,7 +19,7 @@ if not any(find_spec(name) for name in ("langgraph", "pydantic_ai", "agents")):
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A bot runs; the examples can be imported as where they were copied to, and find it."""
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
     monkeypatch.setenv("LANGSMITH_TRACING", "false")
     async with scene(tmp_path) as made, made.bot() as bot:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
+import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.world import World
 
-PAGE = Path(__file__).parents[2] / "docs/agents/frameworks.md"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGE = ROOT / "docs/agents/frameworks.md"
 Turn = str | list[tuple[str, dict[str, Any]]]  # what a model says at last, or the tools that it calls
 SENDS: list[Turn] = [[("send_newsletter", {"subject": "June", "recipients": 1204})], "Done."]
 
@@ -48,6 +53,45 @@ async def accepted(stage: World, work: Coroutine[Any, Any, Any], *texts: str) ->
     for text in texts:
         await press(stage, await stage.card(text), "Accept")
     return await task
+
+
+async def start(program: str, *words: str) -> Process:
+    """Starts an agent in a process of its own, which can import the examples and these tests."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        *words,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{EXAMPLES}:{ROOT}"},
+        stdout=PIPE,
+    )
+
+
+async def killed_while_asking(stage: World, program: str, saved: str) -> Message:
+    """Starts an agent that keeps its state in `saved`, and kills it; returns the card that it left."""
+    process = await start(program, saved)
+    card = await stage.card("June")
+    process.kill()
+    await process.wait()
+    return card
+
+
+async def asks_again_about_what_may_have_run(stage: World, program: str, saved: str) -> None:
+    """Accepts a call in which the process dies. The next one must not make it for the same Accept."""
+    first = await start(program, saved, "die")
+    await press(stage, await stage.card("June"), "Accept")
+    assert await output(first) == ["sends"]
+    second = await start(program, saved)
+    await stage.until(lambda: len(stage.cards()) == 2)
+    await answer(stage, stage.cards()[-1], Your_decision="Reject", Reason="it was sent")
+    assert await output(second) == ["Done. []"]
+
+
+async def output(process: Process) -> list[str]:
+    """Returns the lines that a process printed, once it has ended."""
+    out, _ = await process.communicate()
+    return out.decode().splitlines()
 
 
 def of_the_page(module: str, **names: Any) -> Coroutine[Any, Any, dict[str, Any]]:

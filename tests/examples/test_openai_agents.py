@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,21 @@ import pytest
 from agents import Agent, Model, ModelResponse, Usage, function_tool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from tests.examples.conftest import FOLDER
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
+from tests.examples.mailing import (
+    SENDS,
+    Mailing,
+    Turn,
+    accepted,
+    answer,
+    killed_while_asking,
+    of_the_page,
+    output,
+    press,
+    start,
+)
 from tests.kit.world import World, controls
 
 pytestmark = pytest.mark.examples
-ROOT = FOLDER.parent
 
 
 class Scripted(Model):
@@ -114,24 +120,10 @@ print(asyncio.run(run(agent, "Send it.", Path(sys.argv[1]))), mailing.sent)
 
 
 async def test_killed_process_goes_on_where_it_was(stage: World, tmp_path: Path) -> None:
-    async def start() -> Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            str(tmp_path / "run.json"),
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": f"{FOLDER}:{ROOT}"},
-            stdout=PIPE,
-        )
-
-    first = await start()
-    card = await stage.card("June")
-    first.kill()
-    await first.wait()
+    saved = str(tmp_path / "run.json")
+    card = await killed_while_asking(stage, PROGRAM, saved)
     await press(stage, card, "Accept")
-    out, _ = await (await start()).communicate()
-    assert out.decode().strip() == "Done. [('June', 1204)]"
+    assert await output(await start(PROGRAM, saved)) == ["Done. [('June', 1204)]"]
     assert len(stage.cards()) == 1
 
 

@@ -24,6 +24,12 @@ async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _hooks_of_each_test_are_a_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They keep their locks there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     """See `reserved_port`."""

@@ -9,37 +9,59 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 HOW_TO = "no npm: install the packages nodejs and npm"
 _OLDEST, _NEWER = (22, 18), "node@22"  # the first that runs TypeScript as it is; what npm brings instead
-_MODULES = FOLDER / "node_modules"
 
 
 def installed() -> Path:
-    """Returns the program, with the packages beside this file. Installs what is missing, one process at a time.
+    """Returns the program, with the packages beside this file. Installs what is missing.
+
+    Raises:
+        FileNotFoundError, CalledProcessError: see `packages`.
+    """
+    own = packages(FOLDER) / ".bin/node"
+    with _alone(FOLDER):
+        if not own.exists() and not _is_new_enough(shutil.which("node")):
+            _npm(FOLDER, "install", "--no-save", _NEWER)
+    return own if own.exists() else Path(shutil.which("node") or "node")
+
+
+def packages(folder: Path) -> Path:
+    """Returns the packages of a folder's package-lock.json. Installs what is missing, one process at a time.
 
     Raises:
         FileNotFoundError: there is no npm. CalledProcessError: npm cannot install them.
     """
     if shutil.which("npm") is None:
         raise FileNotFoundError(HOW_TO)
-    with (FOLDER / ".lock").open("w") as lock:
+    with _alone(folder):
+        if not are_installed(folder):
+            _npm(folder, "ci")
+            shutil.copy(folder / "package-lock.json", folder / "node_modules/installed")
+    return folder / "node_modules"
+
+
+def are_installed(folder: Path) -> bool:
+    """Returns whether the packages of a folder's package-lock.json are there."""
+    done = folder / "node_modules/installed"
+    return done.exists() and done.read_bytes() == (folder / "package-lock.json").read_bytes()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = _MODULES / "installed"
-        if not done.exists() or done.read_bytes() != (FOLDER / "package-lock.json").read_bytes():
-            _npm("ci")
-            if not _is_new_enough(shutil.which("node")):
-                _npm("install", "--no-save", _NEWER)
-            shutil.copy(FOLDER / "package-lock.json", done)
-    own = _MODULES / ".bin/node"
-    return own if own.exists() else Path(shutil.which("node") or "node")
+        yield
 
 
-def _npm(*words: str) -> None:
+def _npm(folder: Path, *words: str) -> None:
     quiet = ("--no-audit", "--no-fund", "--loglevel=error")
-    subprocess.run(["npm", *words, *quiet], cwd=FOLDER, check=True, capture_output=True, text=True)
+    subprocess.run(["npm", *words, *quiet], cwd=folder, check=True, capture_output=True, text=True)
 
 
 def _is_new_enough(node: str | None) -> bool:

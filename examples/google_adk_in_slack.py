@@ -1,0 +1,154 @@
+"""Google ADK: tool calls that need confirmation are approved in Slack; long-running tools ask people.
+
+Copy this file and clarify.py into your project, and call `run` in place of `Runner.run_async`:
+
+    FunctionTool(send_newsletter, require_confirmation=True)
+
+    def ask_person(question: str, choices: list[str]) -> None:
+        "Asks a person."  # it returns nothing; its parameters are those of clarify.ask
+    LongRunningFunctionTool(ask_person)
+
+    app = App(name="mailer", root_agent=agent)
+    text = await run(app, "Send the newsletter.", SqliteSessionService("mailer.db"), "session-1")
+
+A tool can also call `tool_context.request_confirmation(hint=..., payload={"days": 3})`: people see the hint, and can edit the
+payload. ADK's own tool `request_input` asks a question, too.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from google.adk.apps import App
+from google.adk.events import Event
+from google.adk.plugins import BasePlugin
+from google.adk.runners import Runner
+from google.adk.sessions import BaseSessionService
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_confirmation import ToolConfirmation
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+
+import clarify
+
+CONFIRMATION, INPUT, CREDENTIAL = "adk_request_confirmation", "adk_request_input", "adk_request_credential"
+
+
+async def run(app: App, given: str, sessions: BaseSessionService, session: str, user: str = "user") -> str:
+    """Runs an agent until it ends; returns its last words.
+
+    If people were being asked when the process ended, the run continues there, and `given` is not said again: the question
+    still stands in Slack, and whoever answered it in the meantime is heard.
+    """
+    decided = app.model_copy(update={"plugins": [*app.plugins, AsDecided()]})
+    runner = Runner(app=decided, session_service=sessions, auto_create_session=True)
+    text = ""
+
+    async def answers() -> types.Content | None:
+        stored = await sessions.get_session(app_name=app.name, user_id=user, session_id=session)
+        return await answer_all(stored.events if stored else [], session)
+
+    async with runner:
+        message = await answers()
+        if message is None:
+            message = types.UserContent(given)
+        while message is not None:
+            async for event in runner.run_async(user_id=user, session_id=session, new_message=message):
+                if event.is_final_response() and event.content:
+                    text = "".join(part.text or "" for part in event.content.parts or [])
+            message = await answers()
+    return text
+
+
+async def answer_all(events: Iterable[Event], session: str) -> types.Content | None:
+    """Asks about all calls that wait, at once; returns the answers as the message that resumes the run."""
+    waiting: dict[
+        str | None, tuple[types.FunctionCall, str]
+    ] = {}  # by the id of the call that has no result yet
+    answered = Counter[str | None]()
+    for event in events:
+        for result in event.get_function_responses():
+            answered[result.id] += 1
+            call, _ = waiting.get(result.id, (None, ""))
+            if call and (
+                call.name != CONFIRMATION or answered[call.id]
+            ):  # until then it only says that it waits
+                del waiting[result.id]
+        for call in event.get_function_calls():
+            if call.id in (event.long_running_tool_ids or ()) and call.name != CREDENTIAL:
+                original = (
+                    (call.args or {})["originalFunctionCall"]
+                    if call.name == CONFIRMATION
+                    else {"id": call.id}
+                )
+                waiting[original["id"]] = call, event.id
+    if not waiting:
+        return None
+    async with asyncio.TaskGroup() as group:  # if one question fails, the others are withdrawn
+        tasks = [
+            # A call that was accepted but has no result may have run. One Accept is for one run: people are asked again.
+            group.create_task(answer(call, session, f"{event}.{call.id}.{answered[call.id]}"))
+            for call, event in waiting.values()
+        ]
+    return types.UserContent([task.result() for task in tasks])
+
+
+async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part:
+    """Asks about a call. Asked again with the same key, after a restart, it is the same question."""
+    args = call.args or {}
+    if call.name == CONFIRMATION:
+        response = await approve(args["originalFunctionCall"], args["toolConfirmation"], session, key)
+    elif call.name == INPUT:
+        schema = args.get("response_schema") or {}
+        form = schema if schema.get("type") == "object" else None
+        found = await clarify.aio.ask(args["message"], schema=form, session=session, key=key)
+        response = found.value if form else {"result": found.value}
+    else:
+        response = {"result": (await clarify.aio.ask(**args, session=session, key=key)).value}
+    return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
+
+
+async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, Any]:
+    """Asks for approval of a call; returns the confirmation that AsDecided reads."""
+    args, payload, hint = call.get("args") or {}, asked.get("payload"), asked.get("hint") or ""
+    extra = {f"payload.{name}": value for name, value in payload.items()} if isinstance(payload, dict) else {}
+    approval = await clarify.aio.approve(
+        f"Call {call['name']}",
+        arguments=extra | args,
+        editable=True,
+        question=None if "FunctionResponse" in hint else hint,  # ADK's own hint is for programs
+        session=session,
+        key=key,
+    )
+    if not approval:  # rejected, or no one decided; the model reads why
+        why = approval.comment or f"No person accepted it: {approval.status}."
+        return {"confirmed": False, "payload": {"why": why}}
+    accepted = approval.arguments
+    if extra:
+        payload = {name.removeprefix("payload."): accepted[name] for name in extra if name in accepted}
+    arguments = {name: value for name, value in accepted.items() if name not in extra}
+    return {"confirmed": True, "payload": {"arguments": arguments, "payload": payload}}
+
+
+class AsDecided(BasePlugin):
+    """Runs a call with the arguments that a person accepted; tells the model why one was rejected."""
+
+    def __init__(self) -> None:
+        super().__init__("clarify")
+
+    async def before_tool_callback(
+        self,
+        *,
+        tool: BaseTool,  # noqa: ARG002 - the base class's
+        tool_args: dict[str, Any],
+        tool_context: ToolContext,
+    ) -> dict[str, Any] | None:
+        match tool_context.tool_confirmation:
+            case ToolConfirmation(confirmed=True, payload={"arguments": arguments, "payload": payload}):
+                tool_args.clear()
+                tool_args.update(arguments)
+                tool_context.tool_confirmation = ToolConfirmation(confirmed=True, payload=payload)
+            case ToolConfirmation(confirmed=False, payload={"why": why}):
+                return {"error": why}
+        return None
