@@ -16,7 +16,7 @@ _BLOCK = re.compile(
 )
 _NOT_RUN = re.compile(r"not run: .{5,}")
 ELSEWHERE = {"try-command", "test-command"}  # .ci/run reads these from the README
-ASKS, SHELL, AUDIT, VERIFIES = "asks", "shell", "audit", "verifies"
+ASKS, SHELL, AUDIT, VERIFIES, TYPESCRIPT = "asks", "shell", "audit", "verifies", "typescript"
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,13 @@ class Snippet:
                 return ASKS
             verifies = VERIFIES if "clarify log --jwt" in self.text else None
             return SHELL if first <= {"clarify", "export"} else verifies
-        if self.kind != "python":
+        if self.kind not in {"python", "ts"}:
             return None
         if "_in_slack import" in self.text:
             return "examples"  # tests/examples, with the frameworks
         known = {
             "import clarify": ASKS,
+            'from "./clarify.ts"': TYPESCRIPT,
             "DemoProducer": "agent",
             "json.load(sys.stdin)": "responder",
             "audit.jsonl": AUDIT,
