@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import (
     TYPE_CHECKING,
@@ -1068,37 +1068,33 @@ class Client:
                 raise
             raise TimeoutError(f"no response within {call.patience:.0f} s") from None
 
-    async def aevents(self, call: Call) -> AsyncGenerator[Any]:
-        """Sends a request and yields the JSON of each event in the response as it comes, or its JSON if it has no events.
+    def events(self, call: Call, opened: Callable[[socket.socket], object]) -> Iterator[Reply]:
+        """Sends a request and yields each event of the response as it comes, or the response, if it has no events.
 
-        `call.patience`: seconds until the response begins, and between two pieces of it.
-
-        Raises:
-            Refused: the response has a status of 400 or above. NotSent, OSError: as `call`.
+        `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
+        begins, and between two pieces of it. Raises what `call` does.
         """
-        import asyncio
+        from http.client import HTTPException, HTTPResponse
 
-        async with self._aconnected() as (received, sent):
-            sent.write(self._request(call))
-            await sent.drain()
-            head, data = _Reader(head_only=True), list[str]()
-            while not head.is_complete:
-                head.feed(
-                    await asyncio.wait_for(received.read(1), call.patience)
-                )  # nothing of what comes after it
-            lines = _lines(received, head.reply.headers, call.patience)
-            if head.reply.status >= 400:
-                said = "\n".join([line async for line in lines])
-                raise Reply(head.reply.status, {}, said.encode()).refusal()
-            async for line in lines:
-                name, _, value = line.partition(":")
-                if name == "data":
-                    data.append(value)
-                elif line.startswith("{"):
-                    yield json.loads(line)
-                elif not line and data:
-                    yield json.loads("\n".join(data))
-                    data.clear()
+        with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
+            opened(connection)
+            connection.settimeout(call.patience)
+            connection.sendall(self._request(call))
+            try:
+                response.begin()
+                if "text/event-stream" not in response.headers.get("content-type", ""):
+                    yield Reply(response.status, {}, response.read(_MOST))
+                    return
+                data = []
+                while line := response.readline(_MOST):
+                    name, _, value = line.strip().partition(b":")
+                    if name == b"data":
+                        data.append(value)
+                    elif not line.strip() and data:
+                        yield Reply(response.status, {}, b"\n".join(data))
+                        data.clear()
+            except HTTPException as error:
+                raise ConnectionError(f"the response broke off: {error!r}") from error
 
     def _request(self, call: Call) -> bytes:
         from urllib.parse import urlencode
@@ -1203,36 +1199,6 @@ class Client:
         finally:
             if sent is not None:
                 sent.close()
-
-
-async def _lines(
-    received: asyncio.StreamReader, headers: Mapping[str, str], patience: float
-) -> AsyncGenerator[str]:
-    """Yields each line of a response's body as it comes.
-
-    Raises:
-        ConnectionError: it ended too early. TimeoutError: nothing came within `patience` seconds.
-    """
-    import asyncio
-
-    async def piece() -> bytes:
-        if "chunked" not in headers.get("transfer-encoding", "").lower():
-            return await received.read(65_536)
-        size = int((await received.readline()).partition(b";")[0], 16)
-        return (await received.readexactly(size + 2))[:size]
-
-    rest = b""
-    try:
-        while data := await asyncio.wait_for(piece(), patience):
-            *lines, rest = (rest + data).split(b"\n")
-            for each in lines:
-                yield each.rstrip(b"\r").decode("utf-8", "replace")
-            if len(rest) > _MOST:
-                raise ConnectionError("an event is too large")
-    except (ValueError, EOFError):
-        raise ConnectionError("the connection ended before the response was complete") from None
-    if rest:
-        yield rest.decode("utf-8", "replace")
 
 
 class _Reader:
@@ -2119,11 +2085,392 @@ def _session(session: str) -> str:
 # --- clarify.py mcp: the MCP tools on standard input and output
 
 
-def _mcp(argv: Sequence[str]) -> int:
-    """Runs `clarify mcp`, with the bot's own package. Returns the exit code."""
-    from bot.cli import mcp
+VERSION = "0.2.0"
+ASKING = ("ask_human", "ask_approval")
+DEFAULT_WAIT = 45
+INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
+Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
+wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+_TOOLS = r"""
+{
+"common": {
+  "context": {"type": "string", "description": "Background for a person who has not seen your work: what you
+    are doing, what you found, and what depends on the answer. Up to 64 K characters. Shown separately from
+    the question."},
+  "to": {"type": "string", "description": "The only person who may answer: an email address or a Slack user
+    ID. Omit it unless you were told whom to ask."},
+  "timeout": {"type": "number", "minimum": 1, "maximum": 2592000, "default": 3600, "description": "Seconds
+    until the question expires."},
+  "agent": {"type": "string", "description": "Your name. Omit it unless you were given one."},
+  "session": {"type": "string", "description": "A session ID. Questions in one session share a Slack thread.
+    Omit it unless you were given one."},
+  "escalate": {"type": "boolean", "default": true, "description": "Page the person on call if no one
+    answers."},
+  "key": {"type": "string", "description": "An idempotency key: the same key never asks twice.", "maxLength":
+    200},
+  "issue": {"type": "integer", "minimum": 1, "description": "The number of the issue this question belongs
+    to."},
+  "topic": {"type": "string", "description": "The topic, in a few words.", "maxLength": 200},
+  "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
+    this call waits for the answer. The question stays open after that."}},
+"output": {"type": "object", "description": "The state of the question.", "required": ["say", "id", "status",
+  "answer"], "properties": {
+  "say": {"type": "string", "description": "What this means for you, in one line. Heed it."},
+  "id": {"type": "string", "description": "Pass it to wait_for_answer or withdraw_question."},
+  "kind": {"type": "string", "description": "The kind of answer asked for."},
+  "status": {"type": "string", "description": "waiting: no answer yet. answered: see `answer`. expired: no
+    answer in time, see `default`. withdrawn: you withdrew it. closed: a person closed it without an answer,
+    see `comment`.", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"]},
+  "answer": {"description": "The answer, or null. yes_no: true or false. choice: a value, or a list of values.
+    number. text. form: an object. approval: {\"decision\": \"accept\" or \"reject\", \"arguments\": …}; use
+    exactly these arguments."},
+  "label": {"type": ["string", "null"], "description": "The answer as people read it."},
+  "other": {"type": ["string", "null"], "description": "What the person wrote instead of, or besides, a
+    choice."},
+  "comment": {"type": ["string", "null"], "description": "Why it was rejected or closed."},
+  "decided_by": {"type": ["string", "null"], "description": "Who decided."},
+  "default": {"description": "What to assume if the question expired."},
+  "expires_at": {"type": ["string", "null"], "description": "When the question expires, RFC 3339."},
+  "link": {"type": ["string", "null"], "description": "Link to the question in Slack."}}},
+"tools": [
+{"name": "ask_human", "title": "Ask a person", "description": "Ask a person in Slack and wait for the answer.
+  Use it when you need a decision or a fact that you could only guess: ambiguous requirements, or a choice
+  with lasting consequences. Do not use it for what you can look up or try yourself. For permission to act,
+  use ask_approval. Gather what the person needs to decide, then ask one question, with choices if you know
+  them. Returns the answer. If no one answers within `wait` seconds, returns status `waiting` and an id: call
+  wait_for_answer with it. Do not ask again in other words.", "annotations": {"readOnlyHint": false,
+  "destructiveHint": false, "idempotentHint": true, "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["question"], "properties": {
+    "question": {"type": "string", "description": "The question. People do not see your conversation, so
+      include every fact they need. Ask for one decision per question.", "minLength": 1, "maxLength": 16384},
+    "choices": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties":
+      {"value": {"type": "string", "description": "The value you get back."}, "label": {"type": "string",
+      "description": "The button text, a few words."}, "description": {"type": "string", "description": "What
+      this choice means."}}, "required": ["value"]}]}, "minItems": 1, "maxItems": 100, "description": "The
+      possible answers, if you know them. People answer with one click. 2 to 5 work best."},
+    "multiple": {"type": "boolean", "default": false, "description": "People can pick several choices."},
+    "other": {"type": "boolean", "default": false, "description": "People can also write their own answer."},
+    "kind": {"type": "string", "description": "The kind of answer. Default: choice if `choices` is set, form
+      if `schema` is set, otherwise text.", "enum": ["yes_no", "choice", "number", "text", "form"]},
+    "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
+      of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
+      and arrays of enums, with title, description and default. The answer is an object that matches the
+      schema. People answer one question with choices faster."},
+    "default": {"description": "The answer you will assume if no one answers. Must be a valid answer. People
+      see it. Omit it if you cannot continue without an answer."}}}},
+{"name": "ask_approval", "title": "Ask for approval", "description": "Ask a person in Slack to approve an
+  action before you take it. Use it for actions that are destructive, costly, visible to others or hard to
+  undo, and whenever you were told to. Go ahead only if the decision is `accept`, and only with the arguments
+  in the answer. If it was rejected, expired or closed, do not take the action, and do not do the same by
+  other means; the comment says why. If no one decides within `wait` seconds, returns status `waiting` and an
+  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"readOnlyHint": false,
+  "destructiveHint": false, "idempotentHint": false, "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["action"], "properties": {
+    "action": {"type": "string", "description": "What you are about to do. Be exact: what, where, to whom, how
+      many.", "minLength": 1, "maxLength": 16384},
+    "consequence": {"type": "string", "description": "What happens as a result, and who is affected."},
+    "risk": {"type": "string", "description": "How much damage a mistake would do.", "enum": ["low", "medium",
+      "high"], "default": "medium"},
+    "irreversible": {"type": "boolean", "default": false, "description": "Set to true if it cannot be undone.
+      Then `risk` must be medium or high."},
+    "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
+      the statement or the recipients. People see all of them and approve exactly these."},
+    "editable": {"type": "boolean", "default": false, "description": "People can edit the arguments before
+      they approve. You get the approved arguments back."},
+    "approvals": {"type": "integer", "minimum": 1, "maximum": 5, "description": "How many different people
+      must approve. Omit it unless you were told a number."},
+    "requested_by": {"type": "string", "description": "The person you work for, if you know: an email address
+      or a Slack user ID. Someone else may have to approve."},
+    "question": {"type": "string", "description": "Anything else the approver should know."}}}},
+{"name": "wait_for_answer", "title": "Wait for an answer", "description": "Keep waiting for the answer to a
+  question you already asked. Returns as soon as a person decides, or with status `waiting` after `wait`
+  seconds. Then call it again, as often as needed, or first do other work that does not depend on the
+  answer.", "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {
+    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
+      ["CLR-100001-001"]},
+    "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
+      this call waits for the answer. The question stays open after that."}}}},
+{"name": "withdraw_question", "title": "Withdraw a question", "description": "Withdraw a question you no
+  longer need answered, so that people do not spend time on it. If someone has already answered, returns that
+  answer.", "annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
+  "openWorldHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {
+    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
+      ["CLR-100001-001"]}}}}]}
+"""  # JSON, in which a line break is a space
+_META = "io.modelcontextprotocol/"
+_PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client's
+_HANDSHAKES = (
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    "2025-11-25",
+)  # protocols that begin with `initialize`
+_OF_TASKS = ("tasks/get", "tasks/cancel", "tasks/update", "subscriptions/listen")
+_SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
+_BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
+_REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
 
-    return mcp.main(argv)
+
+def mcp_tools() -> list[_Json]:
+    """Returns the MCP tools as clients list them."""
+    given = json.loads(" ".join(_TOOLS.split()))
+    found: list[_Json] = given["tools"]
+    for tool in found:
+        tool["inputSchema"]["properties"] |= given["common"] if tool["name"] in ASKING else {}
+        tool["outputSchema"] = given["output"]
+    return found
+
+
+def _mcp(argv: Sequence[str]) -> int:
+    """Serves the MCP tools on standard input and output. Ends the process when the input ends."""
+    import argparse
+
+    parser = argparse.ArgumentParser("clarify mcp", description="Serves the MCP tools over stdio.")
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    try:
+        server = _Server(Client(parser.parse_args(argv).url))
+    except ValueError as error:
+        parser.error(str(error))
+    with suppress(KeyboardInterrupt):
+        server.serve()
+    os._exit(0)  # calls under way end with the process, which withdraws nothing
+
+
+class _Server:
+    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+
+    def __init__(self, client: Client) -> None:
+        import sys
+        import threading
+
+        self.client = client
+        self.session = f"mcp-{os.urandom(6).hex()}"
+        self.info: Any = None  # the client's, from `initialize`
+        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
+        self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
+        self._writing, self._thread = threading.Lock(), threading.Thread
+        sys.stdout = sys.stderr  # nothing but messages goes to the client
+
+    def serve(self) -> None:
+        """Serves until the input ends. Throws away what is too long for a message."""
+        while line := self._in.readline(_MOST):
+            is_whole = len(line) < _MOST or line.endswith(b"\n")
+            while not is_whole and (rest := self._in.readline(_MOST)):
+                is_whole, line = rest.endswith(b"\n"), b"too long"
+            try:
+                message = json.loads(line if line.strip() else b'{"result": null}')
+            except (ValueError, RecursionError):
+                self.send({"id": None} | _error(-32700, "Parse error"))
+            else:
+                self._take(message if isinstance(message, dict) else {})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends the client a message."""
+        try:
+            with self._writing:
+                self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+                self._out.flush()
+        except OSError:  # the client is gone
+            os._exit(0)
+
+    def _take(self, message: _Json) -> None:
+        """Answers a message, or starts the thread that does."""
+        key: Any = message.get("id")
+        method, params = message.get("method"), message.get("params") or {}
+        is_sound = message.get("jsonrpc") == "2.0" and isinstance(method, str) and isinstance(params, dict)
+        is_new = type(key) in {int, str} and key not in self.calls
+        if is_sound and is_new:
+            call = _Forwarded(self, key, str(method), params)
+            if (body := self._answer(call)) is not None:
+                call.respond(body)
+            else:
+                self.calls[key] = call
+                self._thread(target=call.run, daemon=True).start()
+        elif is_sound and "id" not in message:
+            for other, call in list(self.calls.items()) if method == "notifications/cancelled" else ():
+                if other == params.get("requestId"):
+                    call.cancel()
+        elif not message.keys() & {"result", "error"}:  # those are responses, to nothing
+            self.send({"id": key if is_new else None} | _error(-32600, "Invalid request"))
+
+    def _answer(self, call: _Forwarded) -> _Json | None:
+        """Returns the response to a request that needs no bot; None: forward it."""
+        about: _Json = {"capabilities": {"tools": {"listChanged": False}}, "instructions": INSTRUCTIONS}
+        version, cached = call.meta[f"{_META}protocolVersion"], {"ttlMs": 0, "cacheScope": "private"}
+        body: _Json | None = None
+        match call.method, call.is_modern:
+            case _ if version != _PROTOCOL:
+                data = {"supported": [_PROTOCOL], "requested": str(version)}
+                body = _error(-32022, "Unsupported protocol version", data)
+            case _ if not isinstance(call.meta.get(f"{_META}clientCapabilities"), dict):
+                body = _error(-32602, f"`_meta` must have an object `{_META}clientCapabilities`")
+            case "initialize", _:
+                self.info, asked = call.params.get("clientInfo"), call.params.get("protocolVersion")
+                about["protocolVersion"] = asked if asked in _HANDSHAKES else _HANDSHAKES[-1]
+                body = {"result": about | {"serverInfo": _SERVER}}
+            case "ping", False:
+                body = {"result": {}}
+            case "server/discover", True:
+                about["capabilities"]["extensions"] = {f"{_META}tasks": {}}
+                body = _result(about | cached | {"supportedVersions": [_PROTOCOL]})
+            case "tools/list", _:
+                body = _result({"tools": mcp_tools()} | cached)
+            case method, is_modern if method != "tools/call" and not (is_modern and method in _OF_TASKS):
+                body = _error(-32601, "Method not found", method)
+        return body
+
+
+class _Forwarded:
+    """A request, which the bot answers in a thread of its own."""
+
+    def __init__(self, server: _Server, key: int | str, method: str, params: _Json) -> None:
+        self._server = server
+        self._key = key
+        self.method = method
+        self.meta: _Json = dict(params["_meta"]) if isinstance(params.get("_meta"), dict) else {}
+        self.is_modern = f"{_META}protocolVersion" in self.meta
+        if not self.is_modern:
+            self.meta |= {f"{_META}protocolVersion": _PROTOCOL, f"{_META}clientCapabilities": {}}
+        self.params = params | {"_meta": self.meta}
+        self._connection: socket.socket | None = None
+        self._is_cancelled = False
+        self._waiting: list[str] | None = None  # of a listener: the tasks that may change, once acknowledged
+
+    def cancel(self) -> None:
+        """Ends the call. Nothing is withdrawn."""
+        self._is_cancelled = True
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(2)
+
+    def respond(self, body: _Json) -> None:
+        """Sends the response, in the form of the client's protocol."""
+        if not self.is_modern and "result" in body:
+            meta = body["result"].pop("_meta", {})
+            meta.pop(f"{_META}serverInfo", None)
+            newer = ("resultType", "ttlMs", "cacheScope")
+            result = {name: each for name, each in body["result"].items() if name not in newer}
+            body = {"result": result | ({"_meta": meta} if meta else {})}
+        self._server.send({"id": self._key, **body})
+
+    def run(self) -> None:
+        """Answers the request with what the bot says."""
+        try:
+            body = self._carry()
+        except (Refused, OSError) as error:
+            told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            body = _result(told) if self.method == "tools/call" else _error(-32603, str(error))
+        except Exception as error:  # noqa: BLE001 - the client is told
+            body = _error(-32603, f"Internal error: {error!r}")
+        del self._server.calls[self._key]
+        if not self._is_cancelled:
+            self.respond(body)
+
+    def _carry(self) -> _Json:
+        """Returns the bot's response. Repeats a request that breaks off, which is idempotent.
+
+        Raises:
+            Refused: the bot does. OSError: it is away for too long.
+        """
+        is_tool = self.method == "tools/call"
+        name = (
+            self.params.get("name" if is_tool else "taskId") if self.method != "subscriptions/listen" else ""
+        )
+        if not isinstance(name, str) or not (name.isascii() and name.isprintable()) or len(name) > 512:
+            return _error(-32602, "Invalid request parameters")
+        headers = {"Mcp-Method": self.method, "Mcp-Name": name, "Clarify-Call": os.urandom(16).hex()}
+        seconds = self._fill_in(name) if is_tool else 0
+        began = away_since = time.monotonic()
+        pause = _PAUSES[0]
+        while True:
+            tried = time.monotonic()
+            try:
+                for event in self._events(headers):
+                    if (body := self._take(event, time.monotonic() - began)) is not None:
+                        return body
+                raise ConnectionError("the response ended early")
+            except OSError as error:
+                why = _why(error, self._server.client)
+            now = time.monotonic()
+            if now - tried > _BOT_AWAY:
+                away_since, pause = now, _PAUSES[0]
+            if self._is_cancelled or (self._waiting is None and now + pause > away_since + _BOT_AWAY):
+                raise ConnectionError(why + (_REPEAT if is_tool and name in ASKING else ""))
+            time.sleep(pause)
+            pause = min(pause * 2, _PAUSES[1])
+            if seconds:
+                self.params["arguments"]["wait"] = max(0, int(began + seconds - time.monotonic()))
+
+    def _fill_in(self, tool: str) -> int:
+        """Says who asks, unless the call does. Returns how many seconds it may wait for an answer."""
+        arguments, default = self.params.get("arguments") or {}, DEFAULT_WAIT
+        if not isinstance(arguments, dict):
+            return 0  # the bot refuses it
+        if tool in ASKING:
+            info = self.meta.get(f"{_META}clientInfo") or self._server.info
+            name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
+            ours = {"session": self._server.session} | ({"agent": name} if name else {})
+            arguments = ours | {field: each for field, each in arguments.items() if each is not None}
+            known = self.meta[f"{_META}clientCapabilities"].get("extensions") or {}
+            default = 0 if f"{_META}tasks" in known else DEFAULT_WAIT
+        self.params["arguments"] = arguments
+        wait = arguments.get("wait", default)
+        fits = isinstance(wait, (int, float)) and 0 <= wait <= LONGEST_WAIT and tool != "withdraw_question"
+        return int(wait) if fits else 0  # the bot refuses it
+
+    def _events(self, headers: _Json) -> Iterator[_Json]:
+        """Yields the bot's notifications and its response.
+
+        Raises:
+            Refused: its answer is none of MCP's. OSError: it is away.
+        """
+        if self._waiting:
+            self.params["notifications"] = {"taskIds": self._waiting}
+        message = {"jsonrpc": "2.0", "id": self._key, "method": self.method, "params": self.params}
+        headers |= {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _PROTOCOL}
+        call = Call("POST", "/mcp", message, headers=headers, patience=LONGEST_WAIT + PATIENCE)
+        for reply in self._server.client.events(call, self._opened):
+            event = reply.json
+            if reply.is_passing:
+                raise ConnectionError(str(reply.refusal()))
+            if not isinstance(event, dict) or "jsonrpc" not in event:
+                raise reply.refusal()
+            yield event
+
+    def _opened(self, connection: socket.socket) -> None:
+        self._connection = connection
+        if self._is_cancelled:
+            raise ConnectionError("cancelled")
+
+    def _take(self, event: _Json, seconds: float) -> _Json | None:
+        """Sends a notification on. Returns the response; a listener has one when all its tasks have ended."""
+        match event:
+            case {"method": "notifications/progress", "params": dict() as progress}:
+                progress["progress"] = seconds  # the bot begins again after a restart
+            case {"method": _, "params": {"notifications": dict() as acknowledged}}:
+                if self._waiting is not None:
+                    return None
+                self._waiting = list(acknowledged.get("taskIds", ()))
+            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
+                self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
+            case {"result": _} if self._waiting:
+                return None  # the bot stops: listen again
+            case {"result": _} | {"error": _}:
+                return {name: event[name] for name in ("result", "error") if name in event}
+        self._server.send(event)
+        return _result({}, subscriptionId=self._key) if self._waiting == [] else None
+
+
+def _result(result: _Json, **meta: Any) -> _Json:
+    meta["serverInfo"] = _SERVER
+    meta = {f"{_META}{name}": each for name, each in meta.items()}
+    return {"result": {"resultType": "complete", **result, "_meta": meta}}
+
+
+def _error(code: int, message: str, data: Any = None) -> _Json:
+    return {"error": {"code": code, "message": message} | ({} if data is None else {"data": data})}
 
 
 if __name__ == "__main__":

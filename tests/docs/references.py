@@ -32,7 +32,7 @@ from bot.producers.questions import QuestionRefused
 from bot.settings import model
 from bot.settings.model import Configuration, SettingsTable
 from bot.telemetry import Telemetry
-from bot.tools import tools
+from bot.tools import TOOLS
 from bot.web import callers, guard, health
 from bot.web.callers import Callers
 from bot.web.questions import question_routes
@@ -393,7 +393,7 @@ def _words(node: ast.expr) -> str:
 
 def mcp_tools() -> str:
     parts = []
-    for tool in tools():
+    for tool in TOOLS:
         parts.append(f"#### `{tool.name}`\n\n{' '.join((tool.description or '').split())}\n")
         schema = tool.input_schema
         required = schema.get("required", [])
