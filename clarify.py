@@ -2209,7 +2209,7 @@ _HANDSHAKES = (
 )  # protocols that begin with `initialize`
 _OF_TASKS = ("tasks/get", "tasks/cancel", "tasks/update", "subscriptions/listen")
 _SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
-_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
+_BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
 _REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
 
 
@@ -2394,9 +2394,9 @@ class _Forwarded:
             except OSError as error:
                 why = _why(error, self._server.client)
             now = time.monotonic()
-            if now - tried > _AWAY:
+            if now - tried > _BOT_AWAY:
                 away_since, pause = now, _PAUSES[0]
-            if self._is_cancelled or (self._waiting is None and now + pause > away_since + _AWAY):
+            if self._is_cancelled or (self._waiting is None and now + pause > away_since + _BOT_AWAY):
                 raise ConnectionError(why + (_REPEAT if is_tool and name in ASKING else ""))
             time.sleep(pause)
             pause = min(pause * 2, _PAUSES[1])

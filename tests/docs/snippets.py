@@ -53,10 +53,9 @@ class Snippet:
             return self.kind
         if self.kind == "sh":
             first = {words[0] for words in self.commands}
-            if first == {"curl"}:
-                return ASKS
+            asks = first == {"curl"} or re.search(r"\bclarify(\.py)? (ask|approve) ", self.text)
             verifies = VERIFIES if "clarify log --jwt" in self.text else None
-            return SHELL if first <= {"clarify", "export"} else verifies
+            return ASKS if asks else SHELL if first <= {"clarify", "export"} else verifies
         if self.kind not in {"python", "ts"}:
             return None
         if "_in_slack import" in self.text:

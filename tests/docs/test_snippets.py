@@ -48,7 +48,12 @@ OF_A_TEST = {
     "key": pem_of(Ed25519PrivateKey.generate()).decode(),
 }
 SETS_UP = ("Answer…", "View full", "Take", "Reject", "No")  # of a card's buttons: not its first choice
-ENTERED = {"Percent of customers": "5", "Percent": "5", "answer.freetext": "PostgreSQL"}
+ENTERED = {
+    "Percent of customers": "5",
+    "Percent": "5",
+    "answer.freetext": "PostgreSQL",
+    "answer.numeric": "5",
+}
 AGENT_TO_AGENT = ROOT / "docs/agents/agent-to-agent.md"
 
 
@@ -235,6 +240,9 @@ async def test_snippets_that_ask_are_answered(stage: World, monkeypatch: pytest.
     said: dict[str, str] = {}
     async with stage.bot(config(stage.producer.url, more='\n[[producers]]\nname = "mailer"\n')) as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        shutil.copy(ROOT / "clarify.py", stage.folder)
+        monkeypatch.chdir(stage.folder)
 
         async def each_of_them() -> None:
             for snippet in run_by(ASKS):
@@ -247,6 +255,9 @@ async def test_snippets_that_ask_are_answered(stage: World, monkeypatch: pytest.
         f"65 user:slack/T0LOCAL/{FOLAKE}\napproved",
         '"answer":{"percent":5,"region":"eu"}',
         '"decision":"accept"',
+        "\nDeploying to eu\n",
+        "\nRolling out to 5 %\n",
+        "\nDeploying\n",
     ):
         assert any(expected in text for text in said.values()), expected
 

@@ -541,7 +541,7 @@ async def test_bot_away_is_a_mistake_that_the_model_can_read(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is waited for shorter than in life."""
-    program = "import clarify, bot.cli; clarify._AWAY = 0.5; bot.cli.main()"
+    program = "import clarify, bot.cli; clarify._BOT_AWAY = 0.5; bot.cli.main()"
     monkeypatch.setattr(f"{__name__}.CLARIFY", ["-c", program])
     async with called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
         state = await caller.call("ask_human", question="Anybody?", wait=0, is_error=True)
