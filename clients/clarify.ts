@@ -455,7 +455,7 @@ class Asking {
   }
 
   #why(reply: Reply | Failure): string {
-    const why = reply.status === null ? `${reply.why}.` : refusal(reply).message;
+    const why = reply.status === null ? reply.why.replace(/\.?$/, ".") : refusal(reply).message;
     return `clarify-bot at ${this.#bot.url} cannot be reached: ${why}`;
   }
 }
@@ -524,12 +524,10 @@ function refusal({ status, json }: Reply): Refused {
 }
 
 function failure(error: unknown): Failure {
-  const cause = (error as { cause?: unknown }).cause ?? error; // Node says only there what failed
-  const { code, message, syscall } = cause as { code?: unknown; message?: unknown; syscall?: unknown };
-  const isUnsent =
-    ["connect", "getaddrinfo"].includes(String(syscall)) ||
-    ["ECONNREFUSED", "ConnectionRefused", "UND_ERR_CONNECT_TIMEOUT"].includes(String(code));
-  return { status: null, why: String(message || code || cause), isUnsent };
+  const cause = (error as { cause?: unknown }).cause ?? error; // Node and Deno say only there what failed
+  const { code = "", message = "" } = cause as { code?: string; message?: string };
+  const isUnsent = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|\(Connect\)/.test(`${code} ${message}`);
+  return { status: null, why: message || code || String(cause), isUnsent };
 }
 
 /** Returns a response's JSON; undefined if it is not JSON. Throws if it is too large, or not complete. */

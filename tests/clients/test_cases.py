@@ -43,6 +43,7 @@ class Script:
         step = self._rest[0] if self._rest[0].get("always") else self._rest.pop(0)
         body = await request.json() if request.can_read_body else None
         self._check(step, request, body, waited)
+        await asyncio.sleep(step.get("holds", 0))
         return await self._respond(step, request)
 
     def ended(self) -> list[str]:
@@ -69,7 +70,7 @@ class Script:
             if part in step
             and json.dumps(found[part], sort_keys=True) != json.dumps(step[part], sort_keys=True)
         ]
-        if waited < step.get("not_before", 0) - TOLERANCE:
+        if not step.get("not_before", 0) - TOLERANCE <= waited <= step.get("within", 1e9):
             self.problems.append(f"{step['gets']} came {waited:.3f} s after the last request")
 
     async def _respond(self, step: Json, request: web.Request) -> web.StreamResponse:
