@@ -10,7 +10,7 @@
  *     await send(approval.arguments); // only if a person approved it
  *
  * One file without dependencies: copy it into any project. Node 22.18 or newer, Deno and Bun run it as it is. Bundled for
- * other runtimes, it needs only what all of them have: `fetch`, `crypto`, `AbortController`, timers.
+ * other runtimes, it needs only what all of them have: `fetch`, `AbortController`, timers and the like.
  *
  * `approve` resolves only if the action was approved. If it was rejected, or if no one decided, it throws `NotApproved`.
  * clarify.py returns a falsy result instead, but in JavaScript every object is truthy: `if (await approve(…))` would run
@@ -326,8 +326,8 @@ export class Client {
     const state = await this.#ended({ ...options, kind: "approval", action, arguments: sent }, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
     const { arguments: approved } = state["answer"] as Fields;
-    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : sent; // bots of earlier releases do not say
-    const restored = unredacted(approved ?? {}, asked ?? {}, sent ?? {}) as Fields;
+    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : null; // bots of earlier releases do not say
+    const restored = unredacted(approved ?? {}, asked ?? sent ?? {}, sent ?? {}) as Fields;
     return { ...outcome(state), status: "answered", decision: "accept", arguments: restored };
   };
 

@@ -102,6 +102,26 @@ test("people approve the arguments of the call, whatever becomes of the object m
   assert.deepStrictEqual(approval.arguments, sent);
 });
 
+test("arguments that nobody was shown are not approved", async () => {
+  const state = { ...accepted({}), asked: { kind: "approval" } };
+  const approval = await scripted([{ gets: "POST /questions", state }], (url) => approve("Send it", { arguments: { to: 1 }, url }));
+  assert.deepStrictEqual(approval.arguments, {});
+});
+
+test("a question stays as it was asked, whatever becomes of its choices meanwhile", async () => {
+  const choices = ["a"];
+  const body = { question: "Which?", choices: ["a"] };
+  const steps = [
+    { gets: "POST /questions", body, drops: true },
+    { gets: "POST /questions", body, state: { status: "answered", answer: "a" } },
+  ];
+  await scripted(steps, (url) => {
+    const asking = ask("Which?", { choices, url });
+    choices.push("b");
+    return asking;
+  });
+});
+
 test("a signal that was aborted asks nobody", async () => {
   const reason = new Error("too late");
   await scripted([], (url) => assert.rejects(ask("Which?", { url, signal: AbortSignal.abort(reason) }), reason));

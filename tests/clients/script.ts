@@ -94,8 +94,8 @@ export class Script {
   }
 
   #respond(step: Json, request: IncomingMessage, response: ServerResponse): void {
-    if (step["cancels"]) this.cancel.abort();
     if (step["drops"]) request.socket.destroy();
+    if (step["cancels"]) setTimeout(() => this.cancel.abort(), step["drops"] ? 100 : 0); // while it pauses
     if (step["drops"] || step["cancels"] || step["silent"]) return;
     const content = "state" in step ? { ...table.state, ...step["state"] } : step["json"];
     const data = Buffer.from((step["text"] ?? JSON.stringify(content)) + " ".repeat(step["spaces"] ?? 0));

@@ -75,11 +75,11 @@ class Script:
 
     async def _respond(self, step: Json, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
+        if step.get("cancels"):
+            asyncio.get_running_loop().call_later(0.1 if step.get("drops") else 0, self._cancel.set)
         if step.get("drops"):
             request.transport.abort()
             return web.Response()
-        if step.get("cancels"):
-            self._cancel.set()
         if step.get("cancels") or step.get("silent"):
             await asyncio.Event().wait()  # until the client hangs up
         content = {**TABLE["state"], **step["state"]} if "state" in step else step.get("json")
