@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.mailing import EXAMPLES
+from tests.examples.mailing import EXAMPLES, ROOT
+from tests.kit.node import installed
 from tests.kit.world import World, scene, url_of
 
 if not any(find_spec(name) for name in ("langgraph", "pydantic_ai", "agents")):
@@ -25,3 +28,27 @@ async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     async with scene(tmp_path) as made, made.bot() as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
         yield made
+
+
+NODE = Path(__file__).with_name("node")
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """Node, with the frameworks of tests/examples/node."""
+    try:
+        return installed(NODE)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def project(tmp_path: Path, node: Path) -> Path:
+    """A TypeScript project that clarify.ts and the examples were copied to."""
+    assert node.exists()
+    made = tmp_path / "project"
+    made.mkdir()
+    for each in (ROOT / "clients/clarify.ts", *EXAMPLES.glob("*_in_slack.ts"), *NODE.glob("*.*s*")):
+        shutil.copy(each, made)
+    (made / "node_modules").symlink_to(NODE / "node_modules")
+    return made
