@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 import clarify
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.docs.references import ROOT
 from tests.kit.until import until
-from tests.kit.world import World, controls, said, url_of
+from tests.kit.world import World, config, controls, said, url_of
 from tests.scenario.test_hooks import event
 from tests.scenario.typist import command as typed
 
@@ -523,3 +524,102 @@ async def test_locks_end_with_their_process(
         "key",
         "leaving",
     ]
+
+
+# -- GitHub Actions
+
+
+class Workflow:
+    """The steps of examples/github_actions.yml, as a runner runs them."""
+
+    def __init__(self, file: OneFile) -> None:
+        self.folder = file.path.parent
+        self._file = file
+        self.jobs = yaml.safe_load((ROOT / "examples/github_actions.yml").read_text())["jobs"]
+        (self.folder / "tools").mkdir()
+        file.path.rename(self.folder / "tools/clarify.py")
+        (self.folder / "deploy.sh").write_text('#!/bin/sh\necho "$1" > deployed\n')
+        (self.folder / "deploy.sh").chmod(0o755)
+
+    @property
+    def deployed(self) -> str | None:
+        """The version that was deployed."""
+        file = self.folder / "deployed"
+        return file.read_text() if file.exists() else None
+
+    async def start(self, job: str, version: str) -> Process:
+        """Its last step; the first one checks the repository out."""
+        checkout, step = self.jobs[job]["steps"]
+        assert checkout["uses"].startswith("actions/checkout@")
+        assert step["shell"] == "bash"
+        known = {
+            "secrets.CLARIFY_URL": self._file.environ["CLARIFY_URL"],
+            "secrets.CLARIFY_TOKEN": "secret",
+            "inputs.version": version,
+            "github.sha": "c0ffee",
+            "github.server_url": "https://github.com",
+            "github.repository": "acme/shop",
+            "github.run_id": "4711",
+        }
+        given = {
+            name: re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known[found[1]], value)
+            for name, value in step["env"].items()
+        }
+        runner = {"PATH": os.environ["PATH"], "GITHUB_ACTOR": "ann", "GITHUB_RUN_ID": "4711"}
+        return await asyncio.create_subprocess_exec(
+            *("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]),
+            cwd=self.folder,
+            env=runner | given,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+
+    async def run(self, version: str) -> Ended:
+        """All jobs: one that needs another begins only if that went well."""
+        assert list(self.jobs) == ["approve", "deploy"]
+        assert self.jobs["deploy"]["needs"] == "approve"
+        done = await ended(await self.start("approve", version))
+        return await ended(await self.start("deploy", version)) if done.code == 0 else done
+
+
+@pytest.fixture
+async def workflow(stage: World, tmp_path: Path) -> AsyncIterator[Workflow]:
+    text = config(stage.producer.url, more='[[producers]]\nname = "ci"\ntoken_env = "CI_TOKEN"\n')
+    stage.environ["CI_TOKEN"] = "secret"
+    async with stage.bot(text) as bot:
+        yield Workflow(OneFile(tmp_path / "copy", url_of(bot)))
+
+
+HOSTILE = "4.2\"; touch deployed; --help $(touch deployed) `touch deployed` '--default accept"
+
+
+@pytest.mark.parametrize("version", ["4.2", HOSTILE, "--help"])
+async def test_workflow_deploys_what_people_approve(stage: World, workflow: Workflow, version: str) -> None:
+    running = asyncio.create_task(workflow.run(version))
+    card = await stage.card("to production")
+    asked = stage.record()["aaep"]["direct"]
+    assert asked["arguments"] == {"version": version, "commit": "c0ffee"}
+    assert "https://github.com/acme/shop/actions/runs/4711" in said(card)
+    assert workflow.deployed is None
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+    assert (await running).code == 0
+    assert workflow.deployed == f"{version}\n"
+
+
+async def test_workflow_deploys_nothing_that_people_reject(stage: World, workflow: Workflow) -> None:
+    running = asyncio.create_task(workflow.run("4.2"))
+    card = await stage.card("to production")
+    await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
+    done = await running
+    assert (done.code, done.out, workflow.deployed) == (1, "not on a Friday\n", None)
+
+
+async def test_workflow_that_is_cancelled_withdraws_its_question(stage: World, workflow: Workflow) -> None:
+    step = await workflow.start("approve", "4.2")
+    card = await stage.card("to production")
+    os.killpg(step.pid, signal.SIGINT)  # as the runner does, before it kills
+    assert (await ended(step)).code == 130
+    await stage.now_says(card, "Withdrawn")
+    assert workflow.deployed is None

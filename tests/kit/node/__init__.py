@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parent
 HOW_TO = "no npm: install the packages nodejs and npm"
 _OLDEST, _NEWER = (22, 18), "node@22"  # the first that runs TypeScript as it is; what npm brings instead
@@ -29,6 +31,15 @@ def installed() -> Path:
         if not own.exists() and not _is_new_enough(shutil.which("node")):
             _npm(FOLDER, "install", "--no-save", _NEWER)
     return own if own.exists() else Path(shutil.which("node") or "node")
+
+
+@pytest.fixture(scope="session")
+def node_program() -> Path:
+    """See `installed`."""
+    try:
+        return installed()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(str(error))
 
 
 def packages(folder: Path) -> Path:
