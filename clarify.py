@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import (
     TYPE_CHECKING,
@@ -31,6 +31,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    TextIO,
     TypedDict,
     TypeVar,
     Unpack,
@@ -813,9 +814,9 @@ class Asking:
         more: _More,
         *,
         known: str | None = None,
-        told: Callable[[], object] = lambda: None,
+        told: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        """`known`: the id of a question that was already asked. `told`: called each time the bot returns its state."""
+        """`known`: the id of a question that was already asked. `told`: called with each state that the bot returns."""
         said: dict[str, Any] = {**fields, **more}
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         timeout = said.pop("timeout", None)
@@ -827,6 +828,7 @@ class Asking:
         self._id = known
         self._may_be_asked = known is not None
         self._on_told = told
+        self.longest_wait = LONGEST_WAIT
 
     def steps(self) -> _Steps:
         """Yields what to do next: a call, whose reply or error is sent in, or a pause. Returns the question's last state.
@@ -899,7 +901,7 @@ class Asking:
         return Call("POST", "/questions", fields)
 
     def _look(self) -> Call:
-        wait = min(LONGEST_WAIT, max(1, int(self._left) + 2))
+        wait = min(self.longest_wait, max(1, int(self._left) + 2))
         return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
@@ -913,7 +915,7 @@ class Asking:
                 f"The server at {self.client.url} is not clarify-bot. Check CLARIFY_URL.",
             )
         self._id = state["id"]
-        self._on_told()
+        self._on_told(state)
         return state
 
 
@@ -1066,37 +1068,33 @@ class Client:
                 raise
             raise TimeoutError(f"no response within {call.patience:.0f} s") from None
 
-    async def aevents(self, call: Call) -> AsyncGenerator[Any]:
-        """Sends a request and yields the JSON of each event in the response as it comes, or its JSON if it has no events.
+    def events(self, call: Call, opened: Callable[[socket.socket], object]) -> Iterator[Reply]:
+        """Sends a request and yields each event of the response as it comes, or the response, if it has no events.
 
-        `call.patience`: seconds until the response begins, and between two pieces of it.
-
-        Raises:
-            Refused: the response has a status of 400 or above. NotSent, OSError: as `call`.
+        `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
+        begins, and between two pieces of it. Raises what `call` does.
         """
-        import asyncio
+        from http.client import HTTPException, HTTPResponse
 
-        async with self._aconnected() as (received, sent):
-            sent.write(self._request(call))
-            await sent.drain()
-            head, data = _Reader(head_only=True), list[str]()
-            while not head.is_complete:
-                head.feed(
-                    await asyncio.wait_for(received.read(1), call.patience)
-                )  # nothing of what comes after it
-            lines = _lines(received, head.reply.headers, call.patience)
-            if head.reply.status >= 400:
-                said = "\n".join([line async for line in lines])
-                raise Reply(head.reply.status, {}, said.encode()).refusal()
-            async for line in lines:
-                name, _, value = line.partition(":")
-                if name == "data":
-                    data.append(value)
-                elif line.startswith("{"):
-                    yield json.loads(line)
-                elif not line and data:
-                    yield json.loads("\n".join(data))
-                    data.clear()
+        with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
+            opened(connection)
+            connection.settimeout(call.patience)
+            connection.sendall(self._request(call))
+            try:
+                response.begin()
+                if "text/event-stream" not in response.headers.get("content-type", ""):
+                    yield Reply(response.status, {}, response.read(_MOST))
+                    return
+                data = []
+                while line := response.readline(_MOST):
+                    name, _, value = line.strip().partition(b":")
+                    if name == b"data":
+                        data.append(value)
+                    elif not line.strip() and data:
+                        yield Reply(response.status, {}, b"\n".join(data))
+                        data.clear()
+            except HTTPException as error:
+                raise ConnectionError(f"the response broke off: {error!r}") from error
 
     def _request(self, call: Call) -> bytes:
         from urllib.parse import urlencode
@@ -1201,36 +1199,6 @@ class Client:
         finally:
             if sent is not None:
                 sent.close()
-
-
-async def _lines(
-    received: asyncio.StreamReader, headers: Mapping[str, str], patience: float
-) -> AsyncGenerator[str]:
-    """Yields each line of a response's body as it comes.
-
-    Raises:
-        ConnectionError: it ended too early. TimeoutError: nothing came within `patience` seconds.
-    """
-    import asyncio
-
-    async def piece() -> bytes:
-        if "chunked" not in headers.get("transfer-encoding", "").lower():
-            return await received.read(65_536)
-        size = int((await received.readline()).partition(b";")[0], 16)
-        return (await received.readexactly(size + 2))[:size]
-
-    rest = b""
-    try:
-        while data := await asyncio.wait_for(piece(), patience):
-            *lines, rest = (rest + data).split(b"\n")
-            for each in lines:
-                yield each.rstrip(b"\r").decode("utf-8", "replace")
-            if len(rest) > _MOST:
-                raise ConnectionError("an event is too large")
-    except (ValueError, EOFError):
-        raise ConnectionError("the connection ended before the response was complete") from None
-    if rest:
-        yield rest.decode("utf-8", "replace")
 
 
 class _Reader:
@@ -1339,12 +1307,258 @@ def main(argv: Sequence[str] | None = None) -> int:
     import sys  # not where this is a library
 
     command, *words = (sys.argv[1:] if argv is None else argv) or [""]
-    if command == "hook":
-        return _hook(words)
-    if command == "mcp":
-        return _mcp(words)
-    print("usage: clarify.py hook|mcp …", file=sys.stderr)
-    return 2
+    match command:
+        case "ask" | "approve":
+            return _shell(command, words)
+        case "hook":
+            return _hook(words)
+        case "mcp":
+            return _mcp(words)
+    print("usage: clarify.py ask|approve|hook|mcp … (each has --help)", file=sys.stderr)
+    return 0 if command in {"-h", "--help"} else 2
+
+
+_Json = dict[str, Any]
+
+
+def _on_signals(handler: Any) -> None:
+    """Sets what happens at a signal that ends the process."""
+    import signal
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):  # not every system has all of them
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), handler)
+
+
+# --- clarify.py ask, approve: for shell scripts and CI
+
+_SPINNER = "|/-\\"
+
+
+def shell_parser(command: str) -> argparse.ArgumentParser:
+    """Returns the parser of `clarify ask` or `clarify approve`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog=f"clarify {command}", allow_abbrev=False)
+    add = parser.add_argument
+    if command == "ask":
+        parser.description = (
+            "Asks a person in Slack and prints the answer: yes or no, text, a number, a choice."
+        )
+        parser.epilog = (
+            "Exit codes: 0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed."
+        )
+        add("question", help="the question")
+        add("--choice", action="append", dest="choices", help="a possible answer; repeat it for each")
+        add("--multiple", action="store_true", help="people can pick several choices, printed one a line")
+        add("--other", action="store_true", help="people can also write their own answer")
+        kinds = "the kind of answer (default: choice with --choice, otherwise text)"
+        add("--kind", choices=["yes_no", "choice", "number", "text"], help=kinds)
+        add("--default", metavar="VALUE", help="the answer to print if no one answers; the exit code is 3")
+    else:
+        parser.description = (
+            "Asks people in Slack to approve an action. Exits with 0 only if they approve it."
+        )
+        codes = "0 approved, 1 rejected, 2 usage or --help, 3 expired, 4 withdrawn or closed, 5 unreachable or refused"
+        parser.epilog = f"Exit codes: {codes}."
+        add("action", help="what you are about to do; put -- before one that may begin with -")
+        given = "an argument of the action, as text; NAME:=JSON for JSON; repeat it for each"
+        add("--argument", action="append", metavar="NAME=VALUE", type=_argument, dest="arguments", help=given)
+        add("--consequence", help="what happens as a result")
+        damage = "how much damage a mistake would do (default: medium)"
+        add("--risk", choices=["low", "medium", "high"], help=damage)
+        add("--irreversible", action="store_true", help="the action cannot be undone")
+        add("--approvals", type=int, metavar="N", help="how many different people must approve (1 to 5)")
+        add(
+            "--reason",
+            action="store_true",
+            help="print the reason of an approval, too, not only a rejection's",
+        )
+    add("--context", help="background that the person needs")
+    add("--to", metavar="PERSON", help="the only person who may answer: an email address or a Slack ID")
+    add("--timeout", type=float, metavar="SECONDS", help="how long people have to answer (default: 3600)")
+    add("--agent", metavar="NAME", help="who asks (default: the name of your [[producers]] table)")
+    thread = "questions of one session share a Slack thread (default: GITHUB_RUN_ID, where it is set)"
+    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, help=thread)
+    add("--key", help="an idempotency key: with the same key it is the same question, not a second one")
+    add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    add("--json", action="store_true", help="print the question's final state as JSON instead")
+    return parser
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, given, value = text.partition("=")
+    if not given or name in {"", ":"}:
+        raise ValueError
+    return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
+
+
+def _shell(command: str, words: Sequence[str]) -> int:
+    """Runs `clarify ask` or `clarify approve`. Returns the exit code: 0 for nothing but an answer, or an approval."""
+    import sys
+
+    parser, failed = shell_parser(command), 1 if command == "ask" else 5
+    try:
+        options = parser.parse_args(words)
+        given = vars(options).get("arguments")
+        if given and len(dict(given)) < len(given):
+            parser.error("argument --argument: a name is given twice")
+    except SystemExit as end:
+        return 2 if end.code or command == "approve" else 0  # an action may come from others, and be --help
+    progress = _Progress()
+    try:
+        state = _asked(_shell_fields(command, options), options, progress)
+        code, text, about = _outcome(command, state, options)
+        if options.json:
+            text = json.dumps(state, ensure_ascii=False)
+        if text:
+            _write(text + "\n", sys.stdout)
+        if about:
+            progress.say(about)
+    except Exception as error:  # noqa: BLE001 - whatever it is, no one approved
+        progress.say(f"clarify {command}: {str(error) or type(error).__name__}")
+        return failed
+    return code
+
+
+def _shell_fields(command: str, options: Any) -> _Json:
+    """Returns the question's fields."""
+    others = {"json", "url", "timeout", "reason"}
+    fields = {n: each for n, each in vars(options).items() if n not in others and each not in (None, False)}
+    if command == "approve":
+        return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
+    if options.default is not None and options.kind == "yes_no":
+        fields["default"] = {"yes": True, "no": False}.get(options.default, options.default)
+    elif options.default is not None and options.kind == "number":
+        fields["default"] = float(options.default)
+    elif options.default is not None and options.multiple:
+        fields["default"] = [options.default]
+    return fields
+
+
+def _asked(fields: _Json, options: Any, progress: _Progress) -> _Json:
+    """Asks and returns the question's final state. A signal that ends the process withdraws the question."""
+    import sys
+
+    def stop(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    _on_signals(stop)
+
+    def told(state: _Json) -> None:
+        progress.show(state)
+        asking.longest_wait = 5 if state.get("link") else 1  # what changes meanwhile is shown, too
+
+    asking = Asking(fields, {"timeout": options.timeout, "url": options.url}, told=told)
+    asking.client.tick = progress.draw
+    try:
+        return asking.carry()
+    except SystemExit:
+        if asking.withdraw().get("status") == "withdrawn":
+            progress.say("The question was withdrawn.")
+        raise
+    finally:
+        progress.clear()
+
+
+def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
+    """Returns the exit code, what to print, and what to say beside it."""
+    comment = state.get("comment") or ""
+    match state["status"]:
+        case "answered" if command == "ask":
+            return 0, _in_words(state), ""
+        case "answered":
+            approval = Approval(state)
+            by = " and ".join(approval.approved_by or [str(state["decided_by"])])
+            if approval.decision == "accept":
+                return 0, comment if options.reason else "", f"Approved by {by}."
+            return 1, comment, f"Rejected by {state['decided_by']}."
+        case "expired" if state.get("id") is None:
+            raise Unreachable(comment, state)
+        case "expired":
+            return 3, vars(options).get("default") or "", comment or "No one answered in time."
+    return 4, "", comment or f"The question was {state['status']}."
+
+
+def _in_words(state: _Json) -> str:
+    """Returns an answer as the shell reads it, several of them one a line."""
+    answer = state["answer"]
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    parts = [*(answer if isinstance(answer, list) else [answer]), state.get("other")]
+    return "\n".join(
+        each if isinstance(each, str) else json.dumps(each) for each in parts if each is not None
+    )
+
+
+def _write(text: str, stream: TextIO | None) -> None:
+    """Writes text, without the control characters in it if it is for a terminal. Raises OSError."""
+    if stream is None:
+        raise OSError("it is closed")
+    if stream.isatty():
+        text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+class _Progress:
+    """Says on standard error how a question stands: a line for each change; on a terminal also the time left."""
+
+    def __init__(self) -> None:
+        import sys
+
+        self._stream = sys.stderr
+        self._is_live = self._stream is not None and self._stream.isatty()
+        self._shown: dict[str, object] = {}
+        self._ends = time.time()
+        self._drawn = 0
+
+    def show(self, state: _Json) -> None:
+        """Says what is new in the state of a question that waits."""
+        from datetime import datetime
+
+        if state["status"] != "waiting":
+            return
+        approved = state.get("approved_by") or []
+        lines = {
+            "id": f"Asked in Slack: {state['id']}",
+            "link": state.get("link"),
+            "claimed_by": f"Claimed by {state['claimed_by']}" if state.get("claimed_by") else None,
+            "escalated": "Escalated: the person on call was paged." if state.get("escalated") else None,
+            "approved": f"Approved by {' and '.join(approved)} ({len(approved)} of {state['approvals_needed']})"
+            if approved
+            else None,
+        }
+        for name, line in lines.items():
+            if line and self._shown.get(name) != line:
+                self.say(str(line))
+        self._shown = lines
+        if state.get("expires_at"):
+            self._ends = datetime.fromisoformat(state["expires_at"]).timestamp()
+
+    def draw(self) -> None:
+        """Draws the line with the time left. Called several times a second."""
+        if self._is_live and self._shown:
+            minutes, seconds = divmod(max(0, int(self._ends - time.time())), 60)
+            left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+            self._drawn += 1
+            self._put(f"\r{_SPINNER[self._drawn % 4]} Waiting for an answer, {left} left ")
+
+    def clear(self) -> None:
+        if self._drawn:
+            self._put("\r\x1b[K")
+            self._drawn = 0
+
+    def say(self, line: str) -> None:
+        self.clear()
+        with suppress(OSError):  # it is only about the question
+            _write(line + "\n", self._stream)
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 # --- clarify.py hook: a coding agent's permission requests, decided by people in Slack
@@ -1355,7 +1569,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 #
 # Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks).
 
-_Json = dict[str, Any]
 _Verdict = tuple[
     Literal["allow", "deny"], str | None, _Json | None
 ]  # why, and the tool's new input if it was changed
@@ -1725,7 +1938,7 @@ def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _J
         key = known["key"] if known else call.new_key()
         more: _More = {"timeout": options.timeout + _MARGIN, "url": options.url}
         named = known["id"] if known else None
-        asking = Asking(fields | {"key": key}, more, known=named, told=lambda: locks.drop(turn))
+        asking = Asking(fields | {"key": key}, more, known=named, told=lambda _: locks.drop(turn))
         if known:
             locks.drop(turn)
         else:
@@ -1764,7 +1977,7 @@ class _Ending:
         self._is_timeout = self._is_ignored = False
         self._parent_ended = _end_of_parent()
         self.start_again()
-        self._on_signals(self._end)
+        _on_signals(self._end)
 
     @property
     def comment(self) -> str:
@@ -1789,18 +2002,11 @@ class _Ending:
         import signal
 
         self._is_ignored = True
-        self._on_signals(signal.SIG_IGN)
+        _on_signals(signal.SIG_IGN)
 
     def _end(self, _number: int, _frame: object) -> None:
         if not self._is_ignored:
             raise _Interrupted
-
-    def _on_signals(self, handler: Any) -> None:
-        import signal
-
-        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):  # not every system has all of them
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), handler)
 
 
 def _end_of_parent() -> Callable[[], bool]:
@@ -1878,12 +2084,385 @@ def _session(session: str) -> str:
 
 # --- clarify.py mcp: the MCP tools on standard input and output
 
+VERSION = "0.2.0"
+ASKING = ("ask_human", "ask_approval")
+DEFAULT_WAIT = 45
+INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
+Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
+wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+# JSON, in which a line break is a space. "shared" are arguments of several tools.
+_TOOLS = r"""
+{
+"shared": {
+  "id": {"type": "string", "examples": ["CLR-100001-001"], "description": "The id returned by ask_human or
+    ask_approval."},
+  "context": {"type": "string", "description": "Background for a person who has not seen your work: what you
+    are doing, what you found, and what depends on the answer. Up to 64 K characters. Shown separately from
+    the question."},
+  "to": {"type": "string", "description": "The only person who may answer: an email address or a Slack user
+    ID. Omit it unless you were told whom to ask."},
+  "timeout": {"type": "number", "minimum": 1, "maximum": 2592000, "default": 3600, "description": "Seconds
+    until the question expires."},
+  "agent": {"type": "string", "description": "Your name. Omit it unless you were given one."},
+  "session": {"type": "string", "description": "A session ID. Questions in one session share a Slack thread.
+    Omit it unless you were given one."},
+  "escalate": {"type": "boolean", "default": true, "description": "Page the person on call if no one
+    answers."},
+  "key": {"type": "string", "maxLength": 200, "description": "An idempotency key: the same key never asks
+    twice."},
+  "issue": {"type": "integer", "minimum": 1, "description": "The number of the issue this question belongs
+    to."},
+  "topic": {"type": "string", "maxLength": 200, "description": "The topic, in a few words."},
+  "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
+    this call waits for the answer. The question stays open after that."}},
+"output": {"type": "object", "description": "The state of the question.", "required": ["say", "id", "status",
+  "answer"], "properties": {
+  "say": {"type": "string", "description": "What this means for you, in one line. Heed it."},
+  "id": {"type": "string", "description": "Pass it to wait_for_answer or withdraw_question."},
+  "kind": {"type": "string", "description": "The kind of answer asked for."},
+  "status": {"type": "string", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"],
+    "description": "waiting: no answer yet. answered: see `answer`. expired: no answer in time, see `default`.
+    withdrawn: you withdrew it. closed: a person closed it without an answer, see `comment`."},
+  "answer": {"description": "The answer, or null. yes_no: true or false. choice: a value, or a list of values.
+    number. text. form: an object. approval: {\"decision\": \"accept\" or \"reject\", \"arguments\": …}; use
+    exactly these arguments."},
+  "label": {"type": ["string", "null"], "description": "The answer as people read it."},
+  "other": {"type": ["string", "null"], "description": "What the person wrote instead of, or besides, a
+    choice."},
+  "comment": {"type": ["string", "null"], "description": "Why it was rejected or closed."},
+  "decided_by": {"type": ["string", "null"], "description": "Who decided."},
+  "default": {"description": "What to assume if the question expired."},
+  "expires_at": {"type": ["string", "null"], "description": "When the question expires, RFC 3339."},
+  "link": {"type": ["string", "null"], "description": "Link to the question in Slack."}}},
+"annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
+  "openWorldHint": true},
+"tools": [
+{"name": "ask_human", "title": "Ask a person", "description": "Ask a person in Slack and wait for the answer.
+  Use it when you need a decision or a fact that you could only guess: ambiguous requirements, or a choice
+  with lasting consequences. Do not use it for what you can look up or try yourself. For permission to act,
+  use ask_approval. Gather what the person needs to decide, then ask one question, with choices if you know
+  them. Returns the answer. If no one answers within `wait` seconds, returns status `waiting` and an id: call
+  wait_for_answer with it. Do not ask again in other words.",
+  "inputSchema": {"type": "object", "required": ["question"], "properties": {
+    "question": {"type": "string", "minLength": 1, "maxLength": 16384, "description": "The question. People do
+      not see your conversation, so include every fact they need. Ask for one decision per question."},
+    "choices": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties":
+      {"value": {"type": "string", "description": "The value you get back."}, "label": {"type": "string",
+      "description": "The button text, a few words."}, "description": {"type": "string", "description": "What
+      this choice means."}}, "required": ["value"]}]}, "minItems": 1, "maxItems": 100, "description": "The
+      possible answers, if you know them. People answer with one click. 2 to 5 work best."},
+    "multiple": {"type": "boolean", "default": false, "description": "People can pick several choices."},
+    "other": {"type": "boolean", "default": false, "description": "People can also write their own answer."},
+    "kind": {"type": "string", "enum": ["yes_no", "choice", "number", "text", "form"], "description": "The
+      kind of answer. Default: choice if `choices` is set, form if `schema` is set, otherwise text."},
+    "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
+      of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
+      and arrays of enums, with title, description and default. The answer is an object that matches the
+      schema. People answer one question with choices faster."},
+    "default": {"description": "The answer you will assume if no one answers. Must be a valid answer. People
+      see it. Omit it if you cannot continue without an answer."}}}},
+{"name": "ask_approval", "title": "Ask for approval", "description": "Ask a person in Slack to approve an
+  action before you take it. Use it for actions that are destructive, costly, visible to others or hard to
+  undo, and whenever you were told to. Go ahead only if the decision is `accept`, and only with the arguments
+  in the answer. If it was rejected, expired or closed, do not take the action, and do not do the same by
+  other means; the comment says why. If no one decides within `wait` seconds, returns status `waiting` and an
+  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"idempotentHint": false},
+  "inputSchema": {"type": "object", "required": ["action"], "properties": {
+    "action": {"type": "string", "minLength": 1, "maxLength": 16384, "description": "What you are about to do.
+      Be exact: what, where, to whom, how many."},
+    "consequence": {"type": "string", "description": "What happens as a result, and who is affected."},
+    "risk": {"type": "string", "enum": ["low", "medium", "high"], "default": "medium", "description": "How
+      much damage a mistake would do."},
+    "irreversible": {"type": "boolean", "default": false, "description": "Set to true if it cannot be undone.
+      Then `risk` must be medium or high."},
+    "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
+      the statement or the recipients. People see all of them and approve exactly these."},
+    "editable": {"type": "boolean", "default": false, "description": "People can edit the arguments before
+      they approve. You get the approved arguments back."},
+    "approvals": {"type": "integer", "minimum": 1, "maximum": 5, "description": "How many different people
+      must approve. Omit it unless you were told a number."},
+    "requested_by": {"type": "string", "description": "The person you work for, if you know: an email address
+      or a Slack user ID. Someone else may have to approve."},
+    "question": {"type": "string", "description": "Anything else the approver should know."}}}},
+{"name": "wait_for_answer", "title": "Wait for an answer", "description": "Keep waiting for the answer to a
+  question you already asked. Returns as soon as a person decides, or with status `waiting` after `wait`
+  seconds. Then call it again, as often as needed, or first do other work that does not depend on the
+  answer.", "annotations": {"readOnlyHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {}, "wait": {}}}},
+{"name": "withdraw_question", "title": "Withdraw a question", "description": "Withdraw a question you no
+  longer need answered, so that people do not spend time on it. If someone has already answered, returns that
+  answer.", "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {}}}}]}
+"""
+_PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client's
+_HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # begin with `initialize`
+_META = "io.modelcontextprotocol/"
+_SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
+_BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
+_REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
+
+
+def mcp_tools() -> list[_Json]:
+    """Returns the MCP tools as clients list them."""
+    given = json.loads(" ".join(_TOOLS.split()))
+    found: list[_Json] = given["tools"]
+    for tool in found:
+        asks, own = tool["name"] in ASKING, tool["inputSchema"]["properties"]
+        own |= {
+            name: each for name, each in given["shared"].items() if name in own or (asks and name != "id")
+        }
+        tool["annotations"] = given["annotations"] | tool.get("annotations", {})
+        tool["outputSchema"] = given["output"]
+    return found
+
 
 def _mcp(argv: Sequence[str]) -> int:
-    """Runs `clarify mcp`, with the bot's own package. Returns the exit code."""
-    from bot.cli import mcp
+    """Serves the MCP tools on standard input and output. Ends the process when the input ends."""
+    import argparse
 
-    return mcp.main(argv)
+    parser = argparse.ArgumentParser("clarify mcp", description="Serves the MCP tools over stdio.")
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    try:
+        server = _Server(Client(parser.parse_args(argv).url))
+    except ValueError as error:
+        parser.error(str(error))
+    with suppress(KeyboardInterrupt):
+        server.serve()
+    os._exit(0)  # calls under way end with the process, which withdraws nothing
+
+
+class _Server:
+    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+
+    def __init__(self, client: Client) -> None:
+        import sys
+
+        self.client = client
+        self.session = f"mcp-{os.urandom(6).hex()}"
+        self.info: Any = None  # the client's, from `initialize`
+        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
+        self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
+        sys.stdout = sys.stderr  # nothing but messages goes to the client
+
+    def serve(self) -> None:
+        """Serves until the input ends. Throws away a line that is too long for a message."""
+        while line := self._in.readline(_MOST):
+            is_whole = len(line) < _MOST or line.endswith(b"\n")
+            while not is_whole and (rest := self._in.readline(_MOST)):
+                is_whole, line = rest.endswith(b"\n"), b"too long"
+            try:
+                message = json.loads(line) if line.strip() else {"result": None}
+            except (ValueError, RecursionError):
+                self.send({"id": None} | _error(-32700, "Parse error"))
+            else:
+                self._take(message if isinstance(message, dict) else {})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends the client a message, which no other thread's can interrupt."""
+        try:
+            self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            self._out.flush()
+        except OSError:  # the client is gone
+            os._exit(0)
+
+    def _take(self, message: _Json) -> None:
+        """Answers a message, or starts the thread that does."""
+        import threading
+
+        key: Any = message.get("id")
+        method, params = message.get("method"), message.get("params") or {}
+        is_sound = message.get("jsonrpc") == "2.0" and isinstance(method, str) and isinstance(params, dict)
+        is_new = type(key) in {int, str} and key not in self.calls
+        if is_sound and is_new:
+            call = _Forwarded(self, key, str(method), params)
+            if (body := self._answer(call)) is not None:
+                call.respond(body)
+            else:
+                self.calls[key] = call
+                threading.Thread(target=call.run, daemon=True).start()
+        elif is_sound and "id" not in message:
+            for other, call in list(self.calls.items()) if method == "notifications/cancelled" else ():
+                if other == params.get("requestId"):
+                    call.cancel()
+        elif not message.keys() & {"result", "error"}:  # those are responses, to nothing
+            self.send({"id": key if is_new else None} | _error(-32600, "Invalid request"))
+
+    def _answer(self, call: _Forwarded) -> _Json | None:
+        """Returns the response to a request that needs no bot; None: forward it."""
+        about: _Json = {"capabilities": {"tools": {"listChanged": False}}, "instructions": INSTRUCTIONS}
+        version, cached = call.meta[f"{_META}protocolVersion"], {"ttlMs": 0, "cacheScope": "private"}
+        body: _Json | None = None
+        match call.method, call.is_modern:
+            case _ if version != _PROTOCOL:
+                data = {"supported": [_PROTOCOL], "requested": str(version)}
+                body = _error(-32022, "Unsupported protocol version", data)
+            case _ if not isinstance(call.meta.get(f"{_META}clientCapabilities"), dict):
+                body = _error(-32602, f"`_meta` must have an object `{_META}clientCapabilities`")
+            case "initialize", _:
+                self.info, asked = call.params.get("clientInfo"), call.params.get("protocolVersion")
+                about["protocolVersion"] = asked if asked in _HANDSHAKES else _HANDSHAKES[-1]
+                body = {"result": about | {"serverInfo": _SERVER}}
+            case "ping", False:
+                body = {"result": {}}
+            case "server/discover", True:
+                about["capabilities"]["extensions"] = {f"{_META}tasks": {}}
+                body = _result(about | cached | {"supportedVersions": [_PROTOCOL]})
+            case "tools/list", _:
+                body = _result({"tools": mcp_tools()} | cached)
+            case ("tools/call", _) | ("tasks/get" | "tasks/cancel" | "tasks/update", True):
+                pass
+            case "subscriptions/listen", True:
+                pass
+            case method, _:
+                body = _error(-32601, "Method not found", method)
+        return body
+
+
+class _Forwarded:
+    """A request, which the bot answers in a thread of its own."""
+
+    def __init__(self, server: _Server, key: int | str, method: str, params: _Json) -> None:
+        self._server = server
+        self._key = key
+        self.method = method
+        self.meta: _Json = dict(params["_meta"]) if isinstance(params.get("_meta"), dict) else {}
+        self.is_modern = f"{_META}protocolVersion" in self.meta
+        if not self.is_modern:
+            self.meta |= {f"{_META}protocolVersion": _PROTOCOL, f"{_META}clientCapabilities": {}}
+        self.params = params | {"_meta": self.meta}
+        self._connection: socket.socket | None = None
+        self._is_cancelled = False
+        self._waiting: list[str] | None = None  # of a listener: the tasks that may change, once acknowledged
+
+    def cancel(self) -> None:
+        """Ends the call. Nothing is withdrawn, and the bot knows that no one takes the answer."""
+        self._is_cancelled = True
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(2)
+
+    def respond(self, body: _Json) -> None:
+        """Sends the response, without what older protocols do not know."""
+        if not self.is_modern and "result" in body:
+            newer = {"resultType", "ttlMs", "cacheScope"}
+            body = {"result": {name: each for name, each in body["result"].items() if name not in newer}}
+        self._server.send({"id": self._key, **body})
+
+    def run(self) -> None:
+        """Answers the request with what the bot says."""
+        try:
+            body = self._carry()
+        except (Refused, OSError) as error:
+            told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            body = _result(told) if self.method == "tools/call" else _error(-32603, str(error))
+        except Exception as error:  # noqa: BLE001 - the client is told
+            body = _error(-32603, f"Internal error: {error!r}")
+        del self._server.calls[self._key]
+        if not self._is_cancelled:
+            self.respond(body)
+
+    def _carry(self) -> _Json:
+        """Returns the bot's response. Repeats a request that breaks off, which is idempotent.
+
+        Raises:
+            Refused: the bot does. OSError: it is away for too long.
+        """
+        is_tool = self.method == "tools/call"
+        name = (
+            self.params.get("name" if is_tool else "taskId") if self.method != "subscriptions/listen" else ""
+        )
+        if not isinstance(name, str) or not (name.isascii() and name.isprintable()) or len(name) > 512:
+            return _error(-32602, "Invalid request parameters")
+        headers = {"Mcp-Method": self.method, "Mcp-Name": name, "Clarify-Call": os.urandom(16).hex()}
+        arguments = self._filled_in(name) if is_tool else {}
+        began = away_since = time.monotonic()
+        pause = _PAUSES[0]
+        while True:
+            tried = time.monotonic()
+            try:
+                for event in self._events(headers):
+                    if (body := self._take(event, time.monotonic() - began)) is not None:
+                        return body
+                raise ConnectionError("the response ended early")
+            except OSError as error:
+                why = _why(error, self._server.client)
+            now = time.monotonic()
+            if now - tried > _BOT_AWAY:
+                away_since, pause = now, _PAUSES[0]
+            if self._is_cancelled or (self._waiting is None and now + pause > away_since + _BOT_AWAY):
+                raise ConnectionError(why + (_REPEAT if is_tool and name in ASKING else ""))
+            time.sleep(pause)
+            pause = min(pause * 2, _PAUSES[1])
+            if isinstance(arguments.get("wait"), (int, float)):
+                arguments["wait"] = max(0, arguments["wait"] - (time.monotonic() - tried))
+
+    def _filled_in(self, tool: str) -> _Json:
+        """Returns the call's arguments, with who asks and how long it may wait, where it does not say so."""
+        arguments, wait = self.params.get("arguments") or {}, DEFAULT_WAIT
+        if not isinstance(arguments, dict):
+            return {}  # the bot refuses it
+        if tool in ASKING:
+            info = self.meta.get(f"{_META}clientInfo") or self._server.info
+            name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
+            ours = {"session": self._server.session} | ({"agent": name} if name else {})
+            arguments = ours | {field: each for field, each in arguments.items() if each is not None}
+            if f"{_META}tasks" in (self.meta[f"{_META}clientCapabilities"].get("extensions") or {}):
+                wait = 0
+        arguments = ({} if tool == "withdraw_question" else {"wait": wait}) | arguments
+        self.params["arguments"] = arguments
+        return arguments
+
+    def _events(self, headers: _Json) -> Iterator[_Json]:
+        """Yields the bot's notifications and its response.
+
+        Raises:
+            Refused: its answer is none of MCP's. OSError: it is away.
+        """
+        if self._waiting:
+            self.params["notifications"] = {"taskIds": self._waiting}
+        message = {"jsonrpc": "2.0", "id": self._key, "method": self.method, "params": self.params}
+        headers |= {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _PROTOCOL}
+        call = Call("POST", "/mcp", message, headers=headers, patience=LONGEST_WAIT + PATIENCE)
+        for reply in self._server.client.events(call, self._opened):
+            event = reply.json
+            if reply.is_passing:
+                raise ConnectionError(str(reply.refusal()))
+            if not isinstance(event, dict) or "jsonrpc" not in event:
+                raise reply.refusal()
+            yield event
+
+    def _opened(self, connection: socket.socket) -> None:
+        self._connection = connection
+        if self._is_cancelled:
+            raise ConnectionError("cancelled")
+
+    def _take(self, event: _Json, seconds: float) -> _Json | None:
+        """Sends a notification on. Returns the response; a listener has one when all its tasks have ended."""
+        match event:
+            case {"method": "notifications/progress", "params": dict() as progress}:
+                progress["progress"] = seconds  # the bot begins again after a restart
+            case {"method": _, "params": {"notifications": dict() as acknowledged}}:
+                if self._waiting is not None:
+                    return None
+                self._waiting = list(acknowledged.get("taskIds", ()))
+            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
+                self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
+            case {"result": dict()} if self._waiting:
+                return None  # the bot stops: listen again
+            case {"result": dict() as result}:
+                return {"result": result}
+            case {"error": dict() as error}:
+                return {"error": error}
+        self._server.send(event)
+        return _result({}, subscriptionId=self._key) if self._waiting == [] else None
+
+
+def _result(result: _Json, **meta: Any) -> _Json:
+    meta = {f"{_META}{name}": each for name, each in {**meta, "serverInfo": _SERVER}.items()}
+    return {"result": {"resultType": "complete", **result, "_meta": meta}}
+
+
+def _error(code: int, message: str, data: Any = None) -> _Json:
+    return {"error": {"code": code, "message": message} | ({} if data is None else {"data": data})}
 
 
 if __name__ == "__main__":

@@ -2,43 +2,40 @@
  * Asks people in Slack through clarify-bot and waits for their answers.
  *
  *     import { approve, ask } from "./clarify.ts";
- *
  *     const answer = await ask("Which retirement age should I plan for?", { choices: ["65", "67"], timeout: 300 });
  *     console.log(answer.value, answer.decidedBy);
  *
- *     const sending = { list: "customers", subject: "June" };
- *     const approval = await approve("Send the newsletter", { risk: "high", arguments: sending });
- *     await send(approval.arguments); // reached only if a person approved it
+ *     const mail = { list: "customers", subject: "June" };
+ *     const approval = await approve("Send the newsletter", { risk: "high", arguments: mail });
+ *     await send(approval.arguments); // only if a person approved it
  *
- * One file without dependencies: copy it into any project. Node 22.18 or newer, Deno and Bun run it as it is; bundled, it
- * needs nothing but `fetch`.
+ * One file without dependencies: copy it into any project. Node 22.18 or newer, Deno and Bun run it as it is. Bundled for
+ * other runtimes, it needs only what all of them have: `fetch`, `crypto`, `AbortController`, timers.
  *
- * `approve` resolves only if the action was approved. Any other end throws `NotApproved`: a rejection, silence, a withdrawn
- * question. An object is always truthy in JavaScript, so with a result for both, `if (await approve(…))` would run what a
- * person rejected. This way it runs nothing unapproved, and neither does a call whose result is not looked at.
+ * `approve` resolves only if the action was approved. If it was rejected, or if no one decided, it throws `NotApproved`.
+ * clarify.py returns a falsy result instead, but in JavaScript every object is truthy: `if (await approve(…))` would run
+ * what a person rejected. As it is, neither this line nor one that ignores the result runs anything unapproved.
  *
  * Set `CLARIFY_URL` to the bot's address (default: http://127.0.0.1:8787) and `CLARIFY_TOKEN` to the token of your
  * `[[producers]]` table. If several producers have no token, set `CLARIFY_PRODUCER` to the name of yours. Questions survive
  * restarts of the bot. Aborting `signal` withdraws the question.
  *
- * Everything exported here is stable.
+ * All that is exported here is stable.
  */
-
 const DEFAULT_URL = "http://127.0.0.1:8787";
 const LONGEST_WAIT = 55; // seconds that one request may wait for an answer
 const TIMEOUT = 3600; // seconds: the bot's own, if you give none
 const PATIENCE = 15; // seconds for a response, beyond what the bot was told to wait
 const FIRST_PAUSE = 0.2; // seconds until the first retry
 const LONGEST_PAUSE = 3; // seconds between two retries
-const LATE = 330; // seconds: a question expires once its thread was read, which may take the bot 5 minutes
+const LATE = 330; // no question expires before its thread was read, which may take the bot 5 minutes
 const FAREWELL = 4; // seconds to withdraw a question
 const MOST = 16 * 1024 * 1024; // bytes of one response
-const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds
 
-// --- What questions end with.
+// --- How questions end.
 
 /** How a question ended. */
-export interface Outcome<S extends string = "answered" | "expired" | "withdrawn" | "closed"> {
+export interface Outcome<S = "answered" | "expired" | "withdrawn" | "closed"> {
   /** The question's id, such as CLR-100001-001; null if the bot was never reached. */
   readonly id: string | null;
   readonly status: S;
@@ -52,7 +49,7 @@ export interface Outcome<S extends string = "answered" | "expired" | "withdrawn"
   readonly decidedBy: string | null;
   /** When the person decided, as RFC 3339. */
   readonly decidedAt: string | null;
-  /** Who approved the action, in order; empty for questions. */
+  /** Who approved the action. */
   readonly approvedBy: readonly string[];
   /** The signed receipt of the decision, a JWT; null if the bot made none. */
   readonly receipt: string | null;
@@ -62,16 +59,16 @@ export interface Outcome<S extends string = "answered" | "expired" | "withdrawn"
   readonly state: State;
 }
 
-/** A question's state, as the bot returns it. */
+/** A question's state as the bot returns it. */
 export type State = Readonly<Record<string, unknown>>;
 
-/** A person's answer; if the status is `expired`, your `default`. It is an object, hence truthy even for a No: test `value`. */
+/** A person's answer; if the status is `expired`, your `default`. It is truthy even for a No: test its `value`. */
 export interface Answer<T> extends Outcome<"answered" | "expired"> {
   /** A boolean for yes_no, a number, a string, a choice's value (a list with `multiple`), or the form's content. */
   readonly value: T;
 }
 
-/** A person's approval of an action. There is none for an action that was not approved: see `NotApproved`. */
+/** A person's approval of an action. If it was not approved, there is none: see `NotApproved`. */
 export interface Approval<A extends object = Record<string, unknown>> extends Outcome<"answered"> {
   readonly decision: "accept";
   /** The approved arguments, with the approver's edits. Parts that the bot's `redact` hid are as you sent them. */
@@ -79,37 +76,31 @@ export interface Approval<A extends object = Record<string, unknown>> extends Ou
 }
 
 /** Base class of this module's errors. */
-export class ClarifyError extends Error {
-  override name = "ClarifyError";
-}
+export class ClarifyError extends Error { override name = "ClarifyError"; }
 
-/** The bot rejected the question. */
+/** The bot rejected the question. `code`: stable, for programs; `field`: the field that is wrong, if it is one. */
 export class Refused extends ClarifyError {
   override name = "Refused";
-  /** The HTTP status. */
   readonly status: number;
-  /** Stable, for programs. */
   readonly code: string;
-  /** The field that is wrong, if it is one field. */
   readonly field: string | null;
 
   constructor(status: number, code: string, message: string, field: string | null = null) {
     super(message);
-    this.status = status;
-    this.code = code;
-    this.field = field;
+    [this.status, this.code, this.field] = [status, code, field];
   }
 }
 
-/** The action must not run: a person rejected it, or no one approved it. The message says which. */
+/** The action was not approved: a person rejected it (see `decision`), or no one decided. The message says which. */
 export class NotApproved extends ClarifyError {
   override name = "NotApproved";
-  /** The decision; null if no one decided. */
   readonly decision: "reject" | null;
 
   constructor(state: State) {
-    super(whyNot(state));
-    this.decision = decisionIn(state) === "reject" ? "reject" : null;
+    const { decidedBy, comment } = outcome(state);
+    const isRejected = decisionIn(state) === "reject";
+    super(isRejected ? `Rejected by ${decidedBy}${comment ? `: ${comment}` : "."}` : unanswered(state).message);
+    this.decision = isRejected ? "reject" : null;
     Object.assign(this, outcome(state));
   }
 }
@@ -127,39 +118,31 @@ export class NotAnswered extends ClarifyError {
 export interface NotAnswered extends Outcome<"expired" | "withdrawn" | "closed"> {}
 
 /** No one answered in time. */
-export class Expired extends NotAnswered {
-  override name = "Expired";
-}
+export class Expired extends NotAnswered { override name = "Expired"; }
 
 /** The question's time ran out while the bot could not be reached. */
-export class Unreachable extends Expired {
-  override name = "Unreachable";
-}
+export class Unreachable extends Expired { override name = "Unreachable"; }
 
 /** A person closed the question without an answer; see `comment` and `decidedBy`. */
-export class Closed extends NotAnswered {
-  override name = "Closed";
-}
+export class Closed extends NotAnswered { override name = "Closed"; }
 
 /** The question was withdrawn. */
-export class Withdrawn extends NotAnswered {
-  override name = "Withdrawn";
-}
+export class Withdrawn extends NotAnswered { override name = "Withdrawn"; }
 
-/** A person's answer does not fit your schema, although it fits the JSON Schema of the form. */
+/** The answer, or your `default`, does not pass your schema's checks. They may be stricter than its JSON Schema. */
 export class Invalid extends ClarifyError {
   override name = "Invalid";
   readonly issues: readonly Issue[];
-  readonly state: State;
+  readonly state: State | null;
 
-  constructor(issues: readonly Issue[], state: State) {
-    super(`The answer does not fit the schema: ${issues.map(issueText).join("; ")}`);
-    this.issues = issues;
-    this.state = state;
+  constructor(issues: readonly Issue[], state: State | null) {
+    const what = state === null ? "`default`" : "The answer";
+    super(`${what} does not fit the schema: ${issues.map(issueText).join("; ")}`);
+    [this.issues, this.state] = [issues, state];
   }
 }
 
-// --- What to ask.
+// --- What can be asked.
 
 export interface Connection {
   /** The bot's address; default: CLARIFY_URL. */
@@ -172,7 +155,7 @@ export interface Connection {
 
 /** Options of every question. */
 export interface Options extends Connection {
-  /** Aborting it withdraws the question; the call rejects with its reason. */
+  /** Aborting it withdraws the question; the call then throws the signal's reason. */
   signal?: AbortSignal | undefined;
   /** Seconds until the question expires; default: 3600. */
   timeout?: number | undefined;
@@ -182,7 +165,7 @@ export interface Options extends Connection {
   session?: string | undefined;
   /** Background the person needs. */
   context?: string | undefined;
-  /** The only person who may answer: an email address or a Slack ID. */
+  /** The only person who may answer, by email address or Slack ID. */
   to?: string | undefined;
   /** The person you work for, likewise; someone else may have to approve. */
   requestedBy?: string | undefined;
@@ -192,18 +175,18 @@ export interface Options extends Connection {
   key?: string | undefined;
   /** Where the bot posts the outcome, too. */
   callbackUrl?: string | undefined;
-  /** The issue that the question belongs to. */
+  /** The issue, and the topic, that the question belongs to. */
   issue?: number | undefined;
   topic?: string | undefined;
 }
 
 /** Options of `approve`. */
-export interface ApproveOptions<A extends object> extends Options {
+export interface ApproveOptions<A extends object, E extends boolean> extends Options {
   /** The exact arguments of the action: an object of JSON values. */
   arguments?: A | undefined;
-  /** People can edit the arguments before they approve: run the action with the approval's `arguments`. */
-  editable?: boolean | undefined;
-  /** How much damage a mistake would do; default: medium. */
+  /** People can edit the arguments before they approve; use the approval's `arguments`. */
+  editable?: E | undefined;
+  /** Default: medium. */
   risk?: "low" | "medium" | "high" | undefined;
   /** The action cannot be undone. */
   irreversible?: boolean | undefined;
@@ -218,15 +201,15 @@ export interface ApproveOptions<A extends object> extends Options {
 /** A choice: its value, or an object with more about it. */
 export type Choice = string | { value: string; label?: string | undefined; description?: string | undefined };
 
-/** A JSON Schema. */
-export type JsonSchema = { readonly [keyword: string]: unknown };
+/** A JSON Schema; libraries type theirs in many ways. */
+export type JsonSchema = { readonly [keyword: string]: unknown } | object;
 
 export interface Issue {
   readonly message: string;
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-/** A schema of any library that implements Standard Schema: https://standardschema.dev. */
+/** A schema of a library that implements Standard Schema (https://standardschema.dev). */
 export interface StandardSchema<I = unknown, O = I> {
   readonly "~standard": {
     readonly types?: { readonly input: I; readonly output: O } | undefined;
@@ -235,7 +218,7 @@ export interface StandardSchema<I = unknown, O = I> {
 }
 type Validated<O> = { readonly value: O; readonly issues?: undefined } | { readonly issues: readonly Issue[] };
 
-/** One that implements Standard JSON Schema as well, such as zod's (4.2 or newer). */
+/** A schema of a library that implements Standard JSON Schema, too, such as zod from 4.2 on. */
 export interface StandardJsonSchema<I = unknown, O = I> extends StandardSchema<I, O> {
   readonly "~standard": StandardSchema<I, O>["~standard"] & {
     readonly jsonSchema: { readonly input: (options: { target: "draft-2020-12" }) => Record<string, unknown> };
@@ -244,31 +227,36 @@ export interface StandardJsonSchema<I = unknown, O = I> extends StandardSchema<I
 
 type InputOf<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["input"];
 type OutputOf<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["output"];
-type ValueOf<C extends Choice> = C extends string ? C : C extends { value: infer V } ? V : never;
+type ValueOf<C extends Choice> = C extends { value: infer V } ? V : C;
 type Chosen<V, M extends boolean, O extends boolean> = M extends true ? V[] : O extends true ? V | null : V;
 type Kinds = { yes_no: boolean; number: number; text: string };
+/** What people can make of an argument: a text stays a text, a list a list, but of anything. */
+type Edited<T> =
+  T extends string ? string : T extends number ? number : T extends boolean ? boolean : T extends undefined ? T
+  : T extends readonly unknown[] ? unknown[] : T extends object ? Record<string, unknown> : unknown;
 
 interface Asks {
-  /** Asks a person to fill in a form, and resolves to what the schema makes of it. */
+  /**
+   * Asks a person to fill in a form, and waits for the answer. `value` is what the schema makes of it.
+   *
+   * @throws {Expired | Closed | Withdrawn} The question ended without an answer.
+   * @throws {Refused} The bot rejected the question: a field or the token is wrong.
+   */
   <S extends StandardJsonSchema>(
     question: string,
-    options: Options & { schema: S; json?: JsonSchema | undefined; kind?: "form" | undefined; default?: InputOf<S> | undefined },
+    options: Options & Form<InputOf<S>> & { schema: S; json?: JsonSchema | undefined },
   ): Promise<Answer<OutputOf<S>>>;
-  /** The same with a library that cannot give its JSON Schema: `json` is the form, `schema` checks the answer. */
+  /** The same for a schema that cannot give its JSON Schema, with that as `json`. */
   <S extends StandardSchema>(
     question: string,
-    options: Options & { schema: S; json: JsonSchema; kind?: "form" | undefined; default?: InputOf<S> | undefined },
+    options: Options & Form<InputOf<S>> & { schema: S; json: JsonSchema },
   ): Promise<Answer<OutputOf<S>>>;
-  /** The same with a plain JSON Schema. */
+  /** The same for a plain JSON Schema. */
   (
     question: string,
-    options: Options & {
-      schema: JsonSchema & { readonly "~standard"?: undefined };
-      kind?: "form" | undefined;
-      default?: Readonly<Record<string, unknown>> | undefined;
-    },
+    options: Options & Form<object> & { schema: JsonSchema & { readonly "~standard"?: undefined } },
   ): Promise<Answer<Record<string, unknown>>>;
-  /** Asks a person to pick one of the choices, or several with `multiple`. With `other`, people can write their own answer. */
+  /** Asks a person to pick a choice; with `multiple`, several; with `other`, or to write their own answer. */
   <const C extends Choice, M extends boolean = false, O extends boolean = false>(
     question: string,
     options: Options & {
@@ -279,85 +267,73 @@ interface Asks {
       default?: NoInfer<M extends true ? readonly ValueOf<C>[] : ValueOf<C>> | undefined;
     },
   ): Promise<Answer<Chosen<ValueOf<C>, M, O>>>;
-  /** Asks a person a question that they answer in their own words, with a number, or with Yes or No. */
+  /** Asks a person for a text, a number, or a Yes or No. */
   <K extends keyof Kinds = "text">(
     question: string,
     options?: Options & { kind?: K | undefined; default?: NoInfer<Kinds[K]> | undefined },
   ): Promise<Answer<Kinds[K]>>;
 }
+type Form<D> = { kind?: "form" | undefined; default?: D | undefined };
+type Question = Options & { schema?: JsonSchema | StandardSchema; json?: JsonSchema | undefined; default?: unknown };
 
 interface Approves {
   /**
-   * Asks for approval of an action. Resolves only if it was approved.
+   * Asks for approval of an action and waits for the decision. Resolves only if it was approved.
    *
-   * @throws NotApproved: a person rejected it, or no one approved it. Refused: the bot rejected the question.
+   * @throws {NotApproved} A person rejected it, or no one decided.
+   * @throws {Refused} The bot rejected the question: a field or the token is wrong.
    */
-  <A extends object = Record<string, never>>(action: string, options?: ApproveOptions<A>): Promise<Approval<A>>;
+  <A extends object = Record<string, never>, E extends boolean = false>(
+    action: string,
+    options?: ApproveOptions<A, E>,
+  ): Promise<Approval<E extends true ? { [N in keyof A]: Edited<A[N]> } : A>>;
 }
 
-type AnyQuestion = Options & { schema?: JsonSchema | StandardSchema; json?: JsonSchema | undefined; default?: unknown };
+// --- Asking.
 
-/** A connection to the bot. Values that are left out are read from the environment. */
+/** Asks with the connection given once. */
 export class Client {
-  readonly url: string;
-  readonly #headers: Record<string, string>;
-  readonly #producer: string | undefined;
+  readonly #bot: Bot;
 
-  /** @throws TypeError: the URL is not an HTTP address, or the token is malformed. */
+  /** @throws {TypeError} The URL is not an HTTP address, or the token is malformed. */
   constructor(connection: Connection = {}) {
-    this.url = address(connection.url || environment("CLARIFY_URL") || DEFAULT_URL);
-    const token = connection.token ?? environment("CLARIFY_TOKEN");
-    if (token && !/^[ -~]+$/.test(token)) {
-      throw new TypeError("CLARIFY_TOKEN: the token must contain only printable ASCII characters.");
-    }
-    this.#producer = connection.producer ?? environment("CLARIFY_PRODUCER");
-    this.#headers = { Accept: "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+    this.#bot = new Bot(connection);
   }
 
-  /**
-   * Asks a person and waits for the answer.
-   *
-   * @throws Expired, Closed, Withdrawn: the question ended without an answer. Refused: the bot rejected the question.
-   */
-  readonly ask: Asks = async (question: string, options: AnyQuestion = {}): Promise<Answer<any>> => {
+  readonly ask: Asks = async (question: string, options: Question = {}): Promise<Answer<any>> => {
     const { schema, json, default: assumed, ...more } = options;
-    const standard = schema && "~standard" in schema ? (schema as StandardJsonSchema)["~standard"] : undefined;
-    const isAssumed = assumed !== undefined && assumed !== null;
-    const filled = async (value: unknown, state: State): Promise<unknown> => {
-      const found = standard === undefined ? { value } : await standard.validate(value);
+    const standard = schema && "~standard" in schema ? (schema as StandardSchema)["~standard"] : undefined;
+    const checked = async (value: unknown, state: State | null): Promise<unknown> => {
+      const found = (await standard?.validate(value)) ?? { value };
       if (found.issues !== undefined) throw new Invalid(found.issues, state);
       return found.value;
     };
-    const usual = isAssumed ? await filled(assumed, {}) : undefined; // a wrong one is no surprise at the end
-    const form = standard === undefined ? schema : asForm(json ?? jsonOf(standard));
-    const state = await this.#settled({ question, ...more, schema: form, default: assumed }, options);
-    if (state["status"] === "expired" && isAssumed) return { ...outcome(state), value: usual } as Answer<unknown>;
-    if (state["status"] !== "answered") throw unanswered(state);
-    return { ...outcome(state), value: await filled(state["answer"], state) } as Answer<unknown>;
+    const isAssumed = assumed !== undefined && assumed !== null;
+    const usual = isAssumed ? await checked(assumed, null) : null; // before anyone is asked
+    const form = standard === undefined ? schema : formOf(json ?? jsonOf(standard));
+    const state = await this.#ended({ question, ...more, schema: form, default: assumed }, options.signal);
+    const { status, ...rest } = outcome(state);
+    if (status === "expired" && isAssumed) return { ...rest, status, value: usual };
+    if (status !== "answered") throw unanswered(state);
+    return { ...rest, status, value: await checked(state["answer"], state) };
   };
 
-  /**
-   * Asks for approval of an action. Resolves only if it was approved.
-   *
-   * @throws NotApproved: a person rejected it, or no one approved it. Refused: the bot rejected the question.
-   */
-  readonly approve: Approves = async <A extends object>(
+  readonly approve: Approves = async (
     action: string,
-    options: ApproveOptions<A> = {},
-  ): Promise<Approval<A>> => {
+    options: ApproveOptions<object, boolean> = {},
+  ): Promise<Approval<any>> => {
     const sent = options.arguments === undefined ? undefined : exact(options.arguments, "arguments");
-    const state = await this.#settled({ ...options, kind: "approval", action, arguments: sent }, options);
+    const state = await this.#ended({ ...options, kind: "approval", action, arguments: sent }, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
-    const answer = state["answer"] as Fields;
-    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : undefined;
-    const approved = unredacted(answer["arguments"] ?? {}, asked ?? {}, sent ?? {});
-    return { ...outcome(state), decision: "accept", arguments: approved } as Approval<A>;
+    const { arguments: approved } = state["answer"] as Fields;
+    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : sent; // bots of earlier releases do not say
+    const restored = unredacted(approved ?? {}, asked ?? {}, sent ?? {}) as Fields;
+    return { ...outcome(state), status: "answered", decision: "accept", arguments: restored };
   };
 
-  async #settled(fields: Fields, options: Options): Promise<State> {
-    const { signal } = options;
+  async #ended(fields: Fields, signal: AbortSignal | undefined): Promise<State> {
     signal?.throwIfAborted();
-    const asking = new Asking(fields, (...call) => this.#call(...call), this.url);
+    const asking = new Asking(this.#bot, fields);
     try {
       return await asking.ended(signal);
     } catch (error) {
@@ -365,111 +341,57 @@ export class Client {
       throw error;
     }
   }
-
-  /** Sends a request. Resolves to a `Failure` without a response; rejects only if `signal` is aborted. */
-  async #call(call: Call, signal?: AbortSignal): Promise<Reply | Failure> {
-    const target = new URL(this.url + call.path);
-    if (this.#producer) target.searchParams.set("producer", this.#producer);
-    const stop = new AbortController();
-    const late = setTimeout(() => stop.abort(new Error(`no response within ${Math.round(call.patience)} s`)), call.patience * 1000);
-    const onAbort = (): void => stop.abort();
-    signal?.addEventListener("abort", onAbort, { once: true });
-    try {
-      signal?.throwIfAborted();
-      const request: RequestInit & { cache: "no-store" } = {
-        method: call.method,
-        headers: { ...this.#headers, ...(call.body === undefined ? {} : { "Content-Type": "application/json" }) },
-        body: call.body ?? null,
-        redirect: "manual", // the token goes nowhere else
-        cache: "no-store", // some frameworks would keep what GET returned
-        signal: stop.signal,
-      };
-      const response = await fetch(target, request);
-      return { status: response.status, retryAfter: secondsIn(response.headers.get("retry-after")), json: await jsonIn(response) };
-    } catch (error) {
-      signal?.throwIfAborted();
-      return failure(error);
-    } finally {
-      clearTimeout(late);
-      signal?.removeEventListener("abort", onAbort);
-    }
-  }
 }
 
-/**
- * Asks a person and waits for the answer.
- *
- * @throws Expired, Closed, Withdrawn: the question ended without an answer. Refused: the bot rejected the question.
- */
-export const ask: Asks = async (question: string, options: Options = {}): Promise<Answer<any>> =>
+export const ask: Asks = async (question: string, options?: Options): Promise<Answer<any>> =>
   new Client(options).ask(question, options);
 
-/**
- * Asks for approval of an action. Resolves only if it was approved.
- *
- * @throws NotApproved: a person rejected it, or no one approved it. Refused: the bot rejected the question.
- */
-export const approve: Approves = async (action, options = {}) => new Client(options).approve(action, options);
-
-// --- The conversation with the bot.
+export const approve: Approves = async (action, options) => new Client(options).approve(action, options);
 
 type Fields = Record<string, unknown>;
 type Call = { method: string; path: string; body?: string; patience: number };
 type Reply = { status: number; retryAfter: number | null; json: unknown };
-
-/** No response. `isUnsent`: the connection failed before any part of the request was sent. */
-class Failure {
-  readonly why: string;
-  readonly isUnsent: boolean;
-
-  constructor(why: string, isUnsent: boolean) {
-    this.why = why;
-    this.isUnsent = isUnsent;
-  }
-}
+/** There was no response. `isUnsent`: the connection failed before any part of the request was sent. */
+type Failure = { status: null; why: string; isUnsent: boolean };
 
 /** One question, from asking to its outcome. */
 class Asking {
+  readonly #bot: Bot;
   readonly #fields: Fields;
-  readonly #call: (call: Call, signal?: AbortSignal) => Promise<Reply | Failure>;
-  readonly #url: string;
   readonly #timeout: number | undefined;
   readonly #ends: number;
   #id: string | null = null;
   #mayBeAsked = false;
 
-  constructor(fields: Fields, call: (call: Call, signal?: AbortSignal) => Promise<Reply | Failure>, url: string) {
+  constructor(bot: Bot, fields: Fields) {
     const { url: _, token: __, producer: ___, signal: ____, timeout, requestedBy, callbackUrl, ...rest } = fields;
     if (timeout !== undefined && timeout !== null && !Number.isFinite(timeout)) {
       throw new TypeError("`timeout` must be a number of seconds.");
     }
-    this.#timeout = (timeout as number | null | undefined) ?? undefined;
-    const named = { ...rest, requested_by: requestedBy, callback_url: callbackUrl };
+    const named = { key: `ts-${crypto.randomUUID()}`, ...rest, requested_by: requestedBy, callback_url: callbackUrl };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
-    // A copy: what the caller changes meanwhile is not what people see.
-    this.#fields = JSON.parse(JSON.stringify({ key: `ts-${random()}`, ...Object.fromEntries(given) }));
-    this.#call = call;
-    this.#url = url;
+    this.#bot = bot;
+    this.#fields = JSON.parse(JSON.stringify(Object.fromEntries(given))); // whatever the caller changes meanwhile
+    this.#timeout = (timeout as number | null) ?? undefined;
     this.#ends = now() + (this.#timeout ?? TIMEOUT);
   }
 
   /**
-   * Asks, and resolves to the question's last state.
+   * Asks, and returns the question's last state.
    *
-   * @throws Refused: the bot rejected the question. The signal's reason: it was aborted.
+   * @throws {Refused} The bot rejected the question. If the signal is aborted: its reason.
    */
   async ended(signal?: AbortSignal): Promise<State> {
     let pause = FIRST_PAUSE;
-    let state: State = { id: null };
+    let state: State = {};
     let isWarned = false;
     for (;;) {
       const began = now();
       const known = this.#mayBeAsked;
-      const call = this.#id === null ? this.#ask() : this.#look();
       this.#mayBeAsked = true;
-      const reply = await this.#call(call, signal);
-      if (reply instanceof Failure && reply.isUnsent) this.#mayBeAsked = known;
-      if (!(reply instanceof Failure) && !isPassing(reply.status)) {
+      const reply = await this.#bot.reply(this.#id === null ? this.#ask() : this.#look(), signal);
+      if (reply.status === null && reply.isUnsent) this.#mayBeAsked = known;
+      if (reply.status !== null && !isPassing(reply)) {
         state = this.#told(reply);
         if (state["status"] !== "waiting") return state;
         if (this.#left < -LATE) return { ...state, status: "expired" };
@@ -479,12 +401,12 @@ class Asking {
         }
       } else if (this.#left <= 0) {
         return { ...state, status: "expired", comment: this.#why(reply) };
-      } else if (reply instanceof Failure && !isWarned) {
+      } else if (reply.status === null && !isWarned) {
         isWarned = true;
         console.warn(`${this.#why(reply)} Retrying until the question expires.`);
       }
-      const asked = reply instanceof Failure ? null : reply.retryAfter;
-      await sleep(Math.max(0.05, Math.min(asked || pause, this.#left)), signal);
+      const wished = reply.status === null ? null : reply.retryAfter;
+      await sleep(Math.max(0.05, Math.min(wished || pause, this.#left)), signal);
       pause = Math.min(pause * 2, LONGEST_PAUSE);
     }
   }
@@ -492,16 +414,16 @@ class Asking {
   /** Withdraws the question, if it may have been asked, within a few seconds. */
   async withdraw(): Promise<void> {
     const ends = now() + FAREWELL;
-    for (let left = FAREWELL; this.#mayBeAsked && left > 0; left = ends - now()) {
+    for (let patience = FAREWELL; this.#mayBeAsked && patience > 0; patience = ends - now()) {
       // Asked again it is the same question, so that its id is known, whatever became of the first time.
-      const call = this.#id === null ? this.#ask() : { method: "DELETE", path: `/questions/${this.#id}`, patience: left };
-      const reply = await this.#call({ ...call, patience: left });
-      if (reply instanceof Failure || isPassing(reply.status)) {
+      const call = this.#id === null ? this.#ask() : { method: "DELETE", path: `/questions/${this.#id}` };
+      const reply = await this.#bot.reply({ ...call, patience });
+      if (reply.status === null || isPassing(reply)) {
         await sleep(FIRST_PAUSE);
       } else {
-        const named = isObject(reply.json) ? reply.json["id"] : undefined;
-        if (this.#id !== null || typeof named !== "string") return;
-        this.#id = named;
+        const id = isObject(reply.json) ? text(reply.json["id"]) : null;
+        if (this.#id !== null || id === null) return;
+        this.#id = id;
       }
     }
   }
@@ -511,9 +433,9 @@ class Asking {
   }
 
   #ask(): Call {
-    const timeout = this.#timeout;
-    const left = timeout === undefined || !this.#mayBeAsked ? timeout : Math.min(timeout, Math.max(1, this.#left));
-    return { method: "POST", path: "/questions", body: JSON.stringify({ ...this.#fields, timeout: left }), patience: PATIENCE };
+    const timeout = this.#timeout && Math.min(this.#timeout, Math.max(1, Math.ceil(this.#left)));
+    const body = JSON.stringify({ ...this.#fields, timeout });
+    return { method: "POST", path: "/questions", body, patience: PATIENCE };
   }
 
   #look(): Call {
@@ -525,41 +447,92 @@ class Asking {
     if (reply.status >= 400) throw refusal(reply);
     const state = reply.json;
     if (!isObject(state) || typeof state["id"] !== "string" || !("status" in state)) {
-      throw new Refused(reply.status, "NO_BOT", `The server at ${this.#url} is not clarify-bot. Check CLARIFY_URL.`);
+      const message = `The server at ${this.#bot.url} is not clarify-bot. Check CLARIFY_URL.`;
+      throw new Refused(reply.status, "NO_BOT", message);
     }
     this.#id = state["id"];
     return state;
   }
 
   #why(reply: Reply | Failure): string {
-    const why = reply instanceof Failure ? `${reply.why}.` : refusal(reply).message;
-    return `clarify-bot at ${this.#url} cannot be reached: ${why}`;
+    const why = reply.status === null ? `${reply.why}.` : refusal(reply).message;
+    return `clarify-bot at ${this.#bot.url} cannot be reached: ${why}`;
   }
 }
 
-function isPassing(status: number): boolean {
-  return status === 408 || status === 425 || status === 429 || status >= 500;
+// --- HTTP.
+
+/** The bot, over HTTP. */
+class Bot {
+  readonly url: string;
+  readonly #headers: Record<string, string>;
+  readonly #producer: string | undefined;
+
+  constructor({ url, token, producer }: Connection) {
+    this.url = address(url || environment("CLARIFY_URL") || DEFAULT_URL);
+    const bearer = token ?? environment("CLARIFY_TOKEN");
+    if (bearer && !/^[ -~]+$/.test(bearer)) {
+      throw new TypeError("CLARIFY_TOKEN: the token must contain only printable ASCII characters.");
+    }
+    this.#headers = { Accept: "application/json", ...(bearer ? { Authorization: `Bearer ${bearer}` } : {}) };
+    this.#producer = producer ?? environment("CLARIFY_PRODUCER");
+  }
+
+  /** Sends a request, and returns what came of it. Throws the signal's reason if it is aborted, and nothing else. */
+  async reply({ method, path, body, patience }: Call, signal?: AbortSignal): Promise<Reply | Failure> {
+    const target = new URL(this.url + path);
+    if (this.#producer) target.searchParams.set("producer", this.#producer);
+    const stop = new AbortController();
+    const onAbort = (): void => stop.abort();
+    const onLate = (): void => stop.abort(new Error(`no response within ${Math.round(patience)} s`));
+    const late = setTimeout(onLate, patience * 1000);
+    signal?.addEventListener("abort", onAbort);
+    try {
+      signal?.throwIfAborted();
+      const request: RequestInit & { cache: "no-store" } = {
+        method,
+        headers: { ...this.#headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+        body: body ?? null,
+        redirect: "manual", // the token goes nowhere else
+        cache: "no-store", // some frameworks keep what GET returned
+        signal: stop.signal,
+      };
+      const response = await fetch(target, request);
+      const after = response.headers.get("retry-after") ?? "";
+      const retryAfter = /^\d+$/.test(after) ? Number(after) : null;
+      return { status: response.status, retryAfter, json: await jsonIn(response) };
+    } catch (error) {
+      signal?.throwIfAborted();
+      return failure(error);
+    } finally {
+      clearTimeout(late);
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
 }
 
-function refusal(reply: Reply): Refused {
-  const said = reply.json;
-  if (!isObject(said) || typeof said["message"] !== "string") {
-    return new Refused(reply.status, `HTTP_${reply.status}`, `The server answered with HTTP ${reply.status}.`);
+/** Returns whether a retry may succeed. */
+function isPassing(reply: Reply): boolean {
+  return reply.status === 408 || reply.status === 425 || reply.status === 429 || reply.status >= 500;
+}
+
+function refusal({ status, json }: Reply): Refused {
+  if (!isObject(json) || typeof json["message"] !== "string") {
+    return new Refused(status, `HTTP_${status}`, `The server answered with HTTP ${status}.`);
   }
-  return new Refused(reply.status, String(said["error"]), said["message"], text(said["field"]));
+  return new Refused(status, String(json["error"]), json["message"], text(json["field"]));
 }
 
 function failure(error: unknown): Failure {
-  const cause = (error as { cause?: unknown }).cause ?? error; // Node says in the cause what failed
+  const cause = (error as { cause?: unknown }).cause ?? error; // Node says only there what failed
   const { code, message, syscall } = cause as { code?: unknown; message?: unknown; syscall?: unknown };
   const isUnsent =
-    syscall === "connect" ||
-    syscall === "getaddrinfo" ||
+    ["connect", "getaddrinfo"].includes(String(syscall)) ||
     ["ECONNREFUSED", "ConnectionRefused", "UND_ERR_CONNECT_TIMEOUT"].includes(String(code));
-  return new Failure(String(message || code || cause), isUnsent);
+  return { status: null, why: String(message || code || cause), isUnsent };
 }
 
-/** Reads the JSON of a response; undefined if it is not JSON. */
+/** Returns a response's JSON; undefined if it is not JSON. Throws if it is too large, or not complete. */
 async function jsonIn(response: Response): Promise<unknown> {
   const reader = response.body?.getReader();
   const decoder = new TextDecoder();
@@ -580,14 +553,10 @@ async function jsonIn(response: Response): Promise<unknown> {
   }
 }
 
-function secondsIn(header: string | null): number | null {
-  return header !== null && /^\d+$/.test(header) ? Number(header) : null;
-}
-
 function address(url: string): string {
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !/^https?:$/.test(parsed.protocol) || parsed.search || parsed.hash) {
-    throw new TypeError(`CLARIFY_URL: "${url}" is not an HTTP address. Use one such as ${DEFAULT_URL}.`);
+    throw new TypeError(`CLARIFY_URL: '${url}' is not an HTTP address. Use one such as ${DEFAULT_URL}.`);
   }
   return parsed.origin + parsed.pathname.replace(/\/+$/, "");
 }
@@ -596,34 +565,26 @@ function environment(name: string): string | undefined {
   return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env?.[name];
 }
 
-function random(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(12)), (each) => each.toString(16).padStart(2, "0")).join("");
-}
-
-/** Seconds of a clock that is never set. */
+/** Returns seconds of a clock that no one sets. */
 function now(): number {
   return performance.now() / 1000;
 }
 
 function sleep(seconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    const onAbort = (): void => {
+    const onEnd = (): void => {
       clearTimeout(timer);
-      reject(signal?.reason);
+      signal?.removeEventListener("abort", onEnd);
+      if (signal?.aborted) reject(signal.reason);
+      else resolve();
     };
-    const timer = setTimeout(
-      () => {
-        signal?.removeEventListener("abort", onAbort);
-        resolve();
-      },
-      Math.min(seconds * 1000, LONGEST_TIMER),
-    );
-    if (signal?.aborted) onAbort();
-    else signal?.addEventListener("abort", onAbort, { once: true });
+    const timer = setTimeout(onEnd, Math.min(seconds * 1000, 2 ** 31 - 1)); // the longest there is
+    signal?.addEventListener("abort", onEnd);
+    if (signal?.aborted) onEnd();
   });
 }
 
-// --- What states and schemas mean.
+// --- States, schemas, arguments.
 
 function isObject(value: unknown): value is Fields {
   return typeof value === "object" && value !== null && !Array.isArray(value);
@@ -655,80 +616,68 @@ function decisionIn(state: State): unknown {
   return state["status"] === "answered" && isObject(state["answer"]) ? state["answer"]["decision"] : null;
 }
 
-function whyNot(state: State): string {
-  const comment = text(state["comment"]);
-  if (decisionIn(state) === "reject") {
-    return `Rejected by ${text(state["decided_by"]) ?? "a person"}${comment ? `: ${comment}` : "."}`;
-  }
-  return unanswered(state).message;
-}
-
 function unanswered(state: State): NotAnswered {
-  const comment = text(state["comment"]);
-  if (state["status"] === "expired" && text(state["id"]) === null) {
+  const { id, status, comment } = outcome(state);
+  if (status === "expired" && id === null) {
     return new Unreachable(comment ?? "The bot could not be reached, so no one was asked.", state);
   }
-  if (state["status"] === "expired") return new Expired(comment ?? "No one answered in time.", state);
-  if (state["status"] === "withdrawn") return new Withdrawn(comment ?? "The question was withdrawn.", state);
+  if (status === "expired") return new Expired(comment ?? "No one answered in time.", state);
+  if (status === "withdrawn") return new Withdrawn(comment ?? "The question was withdrawn.", state);
   return new Closed(comment ?? "The question was closed without an answer.", state);
 }
 
-function issueText(issue: Issue): string {
-  const path = issue.path?.map((each) => String(typeof each === "object" ? each.key : each)).join(".");
-  return path ? `${path}: ${issue.message}` : issue.message;
+function issueText({ path, message }: Issue): string {
+  const names = path?.map((each) => String(typeof each === "object" ? each.key : each)) ?? [];
+  return names.length === 0 ? message : `${names.join(".")}: ${message}`;
 }
 
 function jsonOf(standard: StandardSchema["~standard"]): JsonSchema {
   if (!("jsonSchema" in standard)) {
-    throw new TypeError("This library cannot give the JSON Schema of its schemas: pass it as `json`.");
+    throw new TypeError("This schema cannot give its JSON Schema: pass that as `json`.");
   }
   return (standard as StandardJsonSchema["~standard"]).jsonSchema.input({ target: "draft-2020-12" });
 }
 
-/** Drops the patterns that libraries write beside a `format`: the bot checks formats, and the schema checks the answer. */
-function asForm(json: JsonSchema): JsonSchema {
+/** Drops the patterns beside a `format`, which libraries write: the bot checks formats, and forms take no patterns. */
+function formOf(json: JsonSchema & { properties?: unknown }): JsonSchema {
   const field = (given: unknown): unknown => {
     if (!isObject(given)) return given;
-    const parts = Object.fromEntries(Object.entries(given).filter(([name]) => name !== "pattern" || !("format" in given)));
-    return Array.isArray(parts["anyOf"]) ? { ...parts, anyOf: parts["anyOf"].map(field) } : parts;
+    const { pattern, ...rest } = given;
+    if (Array.isArray(rest["anyOf"])) rest["anyOf"] = rest["anyOf"].map(field);
+    return pattern === undefined || "format" in rest ? rest : { pattern, ...rest };
   };
   const { properties } = json;
   if (!isObject(properties)) return json;
-  return { ...json, properties: Object.fromEntries(Object.entries(properties).map(([name, each]) => [name, field(each)])) };
+  const fields = Object.entries(properties).map(([name, each]) => [name, field(each)]);
+  return { ...json, properties: Object.fromEntries(fields) };
 }
 
-/**
- * Returns a copy of a JSON value.
- *
- * @throws TypeError: JSON would carry something else, so that people would approve something else.
- */
+/** Returns a copy of a JSON value. Throws TypeError if JSON would change it: people would approve something else. */
 function exact(value: unknown, path: string): unknown {
   if (value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value)) return value;
   if (Array.isArray(value)) return Array.from(value, (each, place) => exact(each, `${path}[${place}]`));
-  const prototype: unknown = typeof value === "object" ? Object.getPrototypeOf(value) : undefined;
-  if (prototype !== null && (prototype === undefined || Object.getPrototypeOf(prototype) !== null)) {
-    const what = typeof value === "object" ? value?.constructor?.name : String(value);
-    throw new TypeError(`\`${path}\` is not a JSON value (${what}): convert it first.`);
+  if (!isObject(value) || Object.getPrototypeOf(Object.getPrototypeOf(value) ?? Object.prototype) !== null) {
+    const what = isObject(value) ? value.constructor.name : typeof value === "number" ? value : typeof value;
+    throw new TypeError(`\`${path}\` is no JSON value (${what}). Convert it first.`);
   }
-  const given = Object.entries(value as Fields).filter(([, each]) => each !== undefined);
+  const given = Object.entries(value).filter(([, each]) => each !== undefined);
   return Object.fromEntries(given.map(([name, each]) => [name, exact(each, `${path}.${name}`)]));
 }
 
 /**
- * Returns `answered` with every unchanged part restored from `sent`, because the bot's `redact` may have hidden it in `asked`.
- * Parts that people changed stay as they are, even if they contain `[redacted]`.
+ * Returns `answered` with every unchanged part restored from `sent`, because the bot's `redact` may have hidden it in
+ * `asked`. Parts that people changed stay as they are, even if they contain `[redacted]`.
  */
-export function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
+function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
   if (isSame(answered, asked)) return sent;
   if (isObject(answered) && isObject(asked) && isObject(sent)) {
     // A name may be redacted, too. The others are as they were, and all are in their order.
-    const names = new Map(Object.keys(asked).flatMap((name) => (Object.hasOwn(sent, name) ? [[name, name]] : [])));
     const hidden = Object.keys(sent).filter((name) => !Object.hasOwn(asked, name));
-    const shown = Object.keys(asked).filter((name) => !Object.hasOwn(sent, name));
-    shown.slice(0, hidden.length).forEach((name, place) => names.set(name, hidden[place] as string));
+    const own = (name: string): string | undefined => (Object.hasOwn(sent, name) ? name : hidden.shift());
+    const names = new Map(Object.keys(asked).map((name) => [name, own(name)]));
     const restored = Object.entries(answered).map(([name, value]) => {
-      const own = names.get(name);
-      return own === undefined ? [name, value] : [own, unredacted(value, asked[name], sent[own])];
+      const ours = names.get(name);
+      return ours === undefined ? [name, value] : [ours, unredacted(value, asked[name], sent[ours])];
     });
     return Object.fromEntries(restored);
   }
@@ -745,5 +694,6 @@ function isSame(one: unknown, other: unknown): boolean {
   }
   if (!isObject(one) || !isObject(other)) return one === other;
   const names = Object.keys(one);
-  return names.length === Object.keys(other).length && names.every((name) => Object.hasOwn(other, name) && isSame(one[name], other[name]));
+  const isAlike = (name: string): boolean => Object.hasOwn(other, name) && isSame(one[name], other[name]);
+  return names.length === Object.keys(other).length && names.every(isAlike);
 }

@@ -568,6 +568,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         "key": direct.key,
         "status": status,
         "escalated": record.status == "escalated",
+        "claimed_by": record.claimed_by if status == "waiting" else None,
         "answer": answer,
         "label": asked.label if status == "answered" else None,
         "other": other,

@@ -21,6 +21,7 @@ from bot.storage.lease import Terms
 from core.router import Router
 from tests.kit import world
 from tests.kit.databases import _running_server, bouncer, postgres_server  # noqa: F401 - fixtures of all tests
+from tests.kit.node import node_program  # noqa: F401
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.

@@ -15,6 +15,10 @@ def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     if sys.argv[1:2] == ["hook"]:
         sys.exit(hook(sys.argv[2:]))
+    if sys.argv[1:2] in (["ask"], ["approve"]):
+        import clarify
+
+        sys.exit(clarify.main())
     if sys.argv[1:2] == ["mcp"]:
         from bot.cli import mcp
 

@@ -383,6 +383,22 @@ def verify(
 
 
 @app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
+def ask(context: typer.Context) -> None:
+    """Ask a person in Slack and print the answer. See `clarify ask --help`."""
+    import clarify
+
+    raise typer.Exit(clarify.main(["ask", *context.args]))
+
+
+@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
+def approve(context: typer.Context) -> None:
+    """Ask people in Slack to approve an action. See `clarify approve --help`."""
+    import clarify
+
+    raise typer.Exit(clarify.main(["approve", *context.args]))
+
+
+@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def hook(context: typer.Context) -> None:
     """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""
     from bot import cli

@@ -1,11 +1,13 @@
 # ruff: noqa: T201 - it prints usage errors
-"""`clarify mcp`: serves the MCP tools on standard input and output (`bot.cli.stdio`), or with `--install` sets them up."""
+"""`clarify mcp`: serves the MCP tools on standard input and output (`clarify.py`), or with `--install` sets them up."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+
+import clarify
 
 
 def main(words: Sequence[str]) -> int:
@@ -14,19 +16,11 @@ def main(words: Sequence[str]) -> int:
     if arguments.write and arguments.install is None:
         print("clarify mcp: --write works only with --install", file=sys.stderr)
         return 2
-    try:
-        if arguments.install is not None:
-            from bot.cli.install import install_tools  # noqa: PLC0415 - only then
+    if arguments.install is not None:
+        from bot.cli.install import install_tools  # noqa: PLC0415 - only then
 
-            return install_tools(arguments.install, arguments.url, write=arguments.write)
-
-        from bot.cli.stdio import serve  # noqa: PLC0415 - the SDK, which takes most of a second
-
-        serve(arguments.url)
-    except ValueError as error:
-        print(f"clarify mcp: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return install_tools(arguments.install, arguments.url, write=arguments.write)
+    return clarify.main(["mcp", *words])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -58,6 +58,7 @@ class ListedQuestion(BaseModel):
         "`closed`: a person closed it, see `comment`"
     )
     escalated: bool = Field(description="Whether the person on call was paged")
+    claimed_by: str | None = Field(description="The Slack user who claimed it, while it waits")
     answer: Any = Field(description="The answer, by kind; null if a person wrote only `other`")
     label: str | None = Field(description="The answer as people read it")
     other: str | None = Field(description="The person's own words, instead of or beside a choice")

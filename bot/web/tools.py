@@ -30,9 +30,10 @@ from bot.errors import ClarifyBotError
 from bot.producers.questions import KEYS_KEPT, Forgotten, Questions
 from bot.tasks import Task, UnknownTask, add_tasks, created, declares
 from bot.telemetry import Telemetry
-from bot.tools import ASKING, DEFAULT_WAIT, error_result, make_server, say, state_result, wait_in
+from bot.tools import error_result, make_server, say, state_result, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
+from clarify import ASKING, DEFAULT_WAIT
 from core.clarification import ID, AlreadyAnswered, Clarification, parse_id
 from core.clock import iso
 from core.errors import ClarifyError, NotFound, Tampered

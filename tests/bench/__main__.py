@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import budget, contention, receipts, searching, speeds, starting, tasks, throughput
+from tests.bench import budget, contention, hooks, receipts, searching, speeds, starting, tasks, throughput
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
@@ -48,6 +48,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "kills": partial(speeds.after_kills, kills=1 if quick else 20),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
         "import": partial(starting.imports, rounds=1 if quick else 9),
+        "hook": partial(hooks.started, rounds=2 if quick else 31),
         "shared": partial(contention.contended, size=size),
     }
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -30,14 +29,6 @@ def port() -> Iterator[int]:
     """See `reserved_port`."""
     with reserved_port() as reserved:
         yield reserved
-
-
-@pytest.fixture(scope="session")
-def node_program() -> Path:
-    try:
-        return node.installed()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(str(error))
 
 
 class Program:

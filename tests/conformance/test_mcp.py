@@ -44,20 +44,12 @@ EXPECTED = Path(__file__).with_name("expected-failures.yml")
 Run = Callable[[str, str], Coroutine[None, None, None]]
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    try:
-        return node.installed()
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture
-def conforms(program: Path, tmp_path: Path) -> Run:
+def conforms(node_program: Path, tmp_path: Path) -> Run:
     """Runs a scenario against the server at an address."""
 
     async def run(scenario: str, url: str) -> None:
-        command = [str(program), str(node.FOLDER / "node_modules/.bin/conformance"), "server"]
+        command = [str(node_program), str(node.FOLDER / "node_modules/.bin/conformance"), "server"]
         command += ["--url", url, "--scenario", scenario, "--expected-failures", str(EXPECTED)]
         suite = await asyncio.create_subprocess_exec(
             *command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -82,14 +74,14 @@ async def test_tasks_conform(conforms: Run, scenario: str) -> None:
 
 
 async def test_client_of_released_packages_waits_for_a_task(
-    stage: World, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: World, node_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tools.Polled, "_SHORTEST", 50)  # milliseconds
     (tmp_path / "client.mjs").write_text(Path(__file__).with_name("client.mjs").read_text())
     (tmp_path / "node_modules").symlink_to(node.FOLDER / "node_modules")
     async with stage.bot() as bot:
         client = await asyncio.create_subprocess_exec(
-            str(program), "client.mjs", f"{url_of(bot)}/mcp", cwd=tmp_path, stdout=subprocess.PIPE
+            str(node_program), "client.mjs", f"{url_of(bot)}/mcp", cwd=tmp_path, stdout=subprocess.PIPE
         )
         ending = asyncio.create_task(client.communicate())
         card = await stage.card("Send the newsletter")

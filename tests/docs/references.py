@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
+import clarify
 from bot.cli import install, mcp, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
@@ -31,7 +32,7 @@ from bot.producers.questions import QuestionRefused
 from bot.settings import model
 from bot.settings.model import Configuration, SettingsTable
 from bot.telemetry import Telemetry
-from bot.tools import tools
+from bot.tools import TOOLS
 from bot.web import callers, guard, health
 from bot.web.callers import Callers
 from bot.web.questions import question_routes
@@ -392,7 +393,7 @@ def _words(node: ast.expr) -> str:
 
 def mcp_tools() -> str:
     parts = []
-    for tool in tools():
+    for tool in TOOLS:
         parts.append(f"#### `{tool.name}`\n\n{' '.join((tool.description or '').split())}\n")
         schema = tool.input_schema
         required = schema.get("required", [])
@@ -447,13 +448,18 @@ def shell_commands() -> str:
     return "\n".join(parts)
 
 
-_PARSERS: dict[str, Callable[[], ArgumentParser]] = {"hook": install.hook_parser, "mcp": mcp._parser}
+_PARSERS: dict[str, Callable[[], ArgumentParser]] = {
+    "ask": lambda: clarify.shell_parser("ask"),
+    "approve": lambda: clarify.shell_parser("approve"),
+    "hook": install.hook_parser,
+    "mcp": mcp._parser,
+}
 
 
 def _about(command: Any, parser: Callable[[], ArgumentParser] | None) -> Iterator[str]:
     if parser is not None:
         made = parser()
-        yield made.description or ""
+        yield " ".join(each for each in (made.description, made.epilog) if each)
         rows = [
             (_code(" ".join([*each.option_strings[-1:], _value(each)]).strip()), each.help or "")
             for each in made._actions

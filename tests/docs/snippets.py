@@ -16,7 +16,7 @@ _BLOCK = re.compile(
 )
 _NOT_RUN = re.compile(r"not run: .{5,}")
 ELSEWHERE = {"try-command", "test-command"}  # .ci/run reads these from the README
-ASKS, SHELL, AUDIT, VERIFIES = "asks", "shell", "audit", "verifies"
+ASKS, SHELL, AUDIT, VERIFIES, TYPESCRIPT = "asks", "shell", "audit", "verifies", "typescript"
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class Snippet:
             return self.kind
         if self.kind == "sh":
             first = {words[0] for words in self.commands}
-            if first == {"curl"}:
-                return ASKS
+            asks = first == {"curl"} or re.search(r"\bclarify(\.py)? (ask|approve) ", self.text)
             verifies = VERIFIES if "clarify log --jwt" in self.text else None
-            return SHELL if first <= {"clarify", "export"} else verifies
-        if self.kind != "python":
+            return ASKS if asks else SHELL if first <= {"clarify", "export"} else verifies
+        if self.kind not in {"python", "ts"}:
             return None
         if "_in_slack import" in self.text:
             return "examples"  # tests/examples, with the frameworks
         known = {
             "import clarify": ASKS,
+            'from "./clarify.ts"': TYPESCRIPT,
             "DemoProducer": "agent",
             "json.load(sys.stdin)": "responder",
             "audit.jsonl": AUDIT,

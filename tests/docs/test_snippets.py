@@ -31,7 +31,8 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message, View
 from core.workflow import Scopes
 from tests.docs.references import ROOT, pages
-from tests.docs.snippets import ASKS, AUDIT, SHELL, VERIFIES, Snippet, run_by, snippets
+from tests.docs.snippets import ASKS, AUDIT, SHELL, TYPESCRIPT, VERIFIES, Snippet, run_by, snippets
+from tests.kit import node
 from tests.kit.processes import command
 from tests.kit.world import World, config, url_of
 from tests.unit.bot.cli.kit import Prompt
@@ -47,7 +48,12 @@ OF_A_TEST = {
     "key": pem_of(Ed25519PrivateKey.generate()).decode(),
 }
 SETS_UP = ("Answer…", "View full", "Take", "Reject", "No")  # of a card's buttons: not its first choice
-ENTERED = {"Percent of customers": "5", "Percent": "5", "answer.freetext": "PostgreSQL"}
+ENTERED = {
+    "Percent of customers": "5",
+    "Percent": "5",
+    "answer.freetext": "PostgreSQL",
+    "answer.numeric": "5",
+}
 AGENT_TO_AGENT = ROOT / "docs/agents/agent-to-agent.md"
 
 
@@ -234,6 +240,9 @@ async def test_snippets_that_ask_are_answered(stage: World, monkeypatch: pytest.
     said: dict[str, str] = {}
     async with stage.bot(config(stage.producer.url, more='\n[[producers]]\nname = "mailer"\n')) as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        shutil.copy(ROOT / "clarify.py", stage.folder)
+        monkeypatch.chdir(stage.folder)
 
         async def each_of_them() -> None:
             for snippet in run_by(ASKS):
@@ -246,8 +255,42 @@ async def test_snippets_that_ask_are_answered(stage: World, monkeypatch: pytest.
         f"65 user:slack/T0LOCAL/{FOLAKE}\napproved",
         '"answer":{"percent":5,"region":"eu"}',
         '"decision":"accept"',
+        "\nDeploying to eu\n",
+        "\nRolling out to 5 %\n",
+        "\nDeploying\n",
     ):
         assert any(expected in text for text in said.values()), expected
+
+
+async def test_typescript_snippets_are_answered(stage: World, node_program: Path) -> None:
+    """All at once; and `tsc` finds nothing wrong with them."""
+    folder = stage.folder / "programs"
+    folder.mkdir()
+    shutil.copy(ROOT / "clients/clarify.ts", folder)
+    shutil.copy(ROOT / "tests/clients/tsconfig.json", folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "node_modules").symlink_to(node.FOLDER / "node_modules")
+    programs = run_by(TYPESCRIPT)
+    async with stage.bot() as bot:
+
+        async def run(place: int, text: str) -> str:
+            file = folder / f"{place}.ts"
+            file.write_text(text.replace(HERE, url_of(bot)))
+            return await run_shell(f"CLARIFY_URL={url_of(bot)} {node_program} --no-warnings {file}")
+
+        async def all_of_them() -> list[str]:
+            return await asyncio.gather(*(run(place, each.text) for place, each in enumerate(programs)))
+
+        said = await with_somebody(stage, all_of_them())
+    assert await run_shell(f"{node_program} {folder}/node_modules/typescript/bin/tsc -p {folder}") == ""
+    by = f"user:slack/T0LOCAL/{FOLAKE}"
+    expected = [
+        f"65 {by}",
+        "sending { list: 'customers', subject: 'June' }",
+        "deleting { olderThan: '90d' }",
+        "eu answered",
+    ]
+    assert said == [f"{each}\n" for each in (*expected, "5 eu", "5", "yes", "Blue")]
 
 
 async def run_shell(text: str) -> str:

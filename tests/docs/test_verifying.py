@@ -210,14 +210,6 @@ def with_pyjwt(place: Path) -> Verifier:
     return verify
 
 
-@pytest.fixture(scope="module")
-def node_program() -> Path:
-    try:
-        return node.installed()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture
 def with_jose(place: Path, node_program: Path) -> Verifier:
     (place / "verify.mjs").write_text(snippet('from "jose"'))

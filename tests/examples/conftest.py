@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.mailing import EXAMPLES, ROOT
-from tests.kit.node import installed
+from tests.kit.node import are_installed
 from tests.kit.world import World, scene, url_of
 
 if not any(find_spec(name) for name in ("langgraph", "pydantic_ai", "agents")):
@@ -33,19 +32,11 @@ async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 NODE = Path(__file__).with_name("node")
 
 
-@pytest.fixture(scope="session")
-def node() -> Path:
-    """Node, with the frameworks of tests/examples/node."""
-    try:
-        return installed(NODE)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture
-def project(tmp_path: Path, node: Path) -> Path:
+def project(tmp_path: Path) -> Path:
     """A TypeScript project that clarify.ts and the examples were copied to."""
-    assert node.exists()
+    if not are_installed(NODE):
+        pytest.skip("not installed: python -m tests.kit.node tests/examples/node")
     made = tmp_path / "project"
     made.mkdir()
     for each in (ROOT / "clients/clarify.ts", *EXAMPLES.glob("*_in_slack.ts"), *NODE.glob("*.*s*")):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from tests.examples.mailing import (
     SENDS,
@@ -24,8 +23,8 @@ from tests.examples.mailing import (
     output,
     press,
 )
-from tests.kit import node as kit
-from tests.kit.served import served
+from tests.kit import node
+from tests.kit.models import Block, Model, calls, scripted
 from tests.kit.world import World, controls
 
 pytestmark = pytest.mark.examples
@@ -33,8 +32,8 @@ FRAMEWORKS = ("vercel_ai", "mastra")
 GIVEN = 'import { model as scripted, send, show } from "./scripted.ts";\nconst model: any = scripted;\n'
 
 
-def agent(node: Path, project: Path, name: str, turns: Sequence[Turn] = SENDS) -> Program:
-    return Program([str(node), f"{name}.ts"], project, {"TURNS": json.dumps(turns)})
+def agent(node_program: Path, project: Path, name: str, turns: Sequence[Turn] = SENDS) -> Program:
+    return Program([str(node_program), f"{name}.ts"], project, {"TURNS": json.dumps(turns)})
 
 
 async def shown(program: Program, saved: Path) -> Any:
@@ -46,7 +45,7 @@ def test_types(project: Path) -> None:
     for name in ("vercel_ai", "mastra", "claude_agent_sdk"):
         page = on_the_page("ts", f"./{name}_in_slack.ts")
         (project / f"page_{name}.ts").write_text(GIVEN + page)
-    compiler = kit.FOLDER / "node_modules/.bin/tsc"
+    compiler = node.FOLDER / "node_modules/.bin/tsc"
     done = subprocess.run([compiler, "-p", project], capture_output=True, text=True, check=False)
     assert done.stdout == ""
     assert done.returncode == 0
@@ -54,11 +53,11 @@ def test_types(project: Path) -> None:
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 async def test_calls_are_accepted_edited_rejected_and_answered(
-    stage: World, node: Path, project: Path, name: str
+    stage: World, node_program: Path, project: Path, name: str
 ) -> None:
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
     asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
-    program = agent(node, project, name, [[*turn, asks], "Done."])
+    program = agent(node_program, project, name, [[*turn, asks], "Done."])
     running = asyncio.create_task(shown(program, project / "run.json"))
     await press(stage, await stage.card("May"), "Accept")
     await answer(stage, await stage.card("June"), Your_decision="Accept", recipients="12")
@@ -74,10 +73,10 @@ async def test_calls_are_accepted_edited_rejected_and_answered(
 
 
 async def test_mastra_calls_that_need_approval_run_as_they_are(
-    stage: World, node: Path, project: Path
+    stage: World, node_program: Path, project: Path
 ) -> None:
     turn = [("send_now", {"subject": each, "recipients": 1204}) for each in ("May", "June")]
-    program = agent(node, project, "mastra", [[*turn], "Done."])
+    program = agent(node_program, project, "mastra", [[*turn], "Done."])
     running = asyncio.create_task(shown(program, project / "run.json"))
     may = await stage.card("May")
     await press(stage, may, "Accept")
@@ -89,9 +88,9 @@ async def test_mastra_calls_that_need_approval_run_as_they_are(
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 async def test_killed_process_continues_where_it_was(
-    stage: World, node: Path, project: Path, name: str
+    stage: World, node_program: Path, project: Path, name: str
 ) -> None:
-    program = agent(node, project, name)
+    program = agent(node_program, project, name)
     card = await killed_while_asking(stage, program, str(project / "run.json"))
     await answer(stage, card, Your_decision="Accept", recipients="12")
     found = await shown(program, project / "run.json")
@@ -101,85 +100,33 @@ async def test_killed_process_continues_where_it_was(
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 async def test_call_that_may_have_run_is_asked_about_again(
-    stage: World, node: Path, project: Path, name: str
+    stage: World, node_program: Path, project: Path, name: str
 ) -> None:
-    program = agent(node, project, name)
+    program = agent(node_program, project, name)
     last = await asks_again_about_what_may_have_run(stage, program, str(project / "run.json"))
     assert json.loads(last) == {"text": "Done.", "sent": [], "results": {"0-0": "it was sent"}}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-async def test_program_of_the_page(stage: World, node: Path, project: Path, name: str) -> None:
+async def test_program_of_the_page(stage: World, node_program: Path, project: Path, name: str) -> None:
     program = GIVEN + on_the_page("ts", f"./{name}_in_slack.ts") + "show(text);\n"
     (project / "page.ts").write_text(program)
-    running = asyncio.create_task(shown(agent(node, project, "page"), project / "run.json"))
+    running = asyncio.create_task(shown(agent(node_program, project, "page"), project / "run.json"))
     await press(stage, await stage.card("send_newsletter"), "Accept")
     assert await running == {"text": "Done.", "sent": [["June", 1204]], "results": {"0-0": "sent to 1204"}}
 
 
-class Claude:
-    """Claude's API, as far as Claude Code calls it; the model says what it is told to, by how often it spoke before."""
-
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns = turns
-        self.results: dict[
-            str, tuple[str, bool]
-        ] = {}  # what it heard that its calls returned, and if it is an error
-
-    async def says(self, request: web.Request) -> web.StreamResponse:
-        asked = await request.json()
-        heard = [part for each in asked["messages"] for part in each["content"] if isinstance(part, dict)]
-        for part in heard:
-            if part["type"] == "tool_result":
-                self.results[part["tool_use_id"]] = (str(part["content"]), part.get("is_error", False))
-        at = sum(each["role"] == "assistant" for each in asked["messages"])
-        turn = self._turns[at]
-        blocks: list[tuple[dict[str, Any], dict[str, Any]]]
-        if isinstance(turn, str):
-            blocks = [({"type": "text", "text": ""}, {"type": "text_delta", "text": turn})]
-        else:
-            blocks = [
-                (
-                    {"type": "tool_use", "id": f"{at}-{n}", "name": name, "input": {}},
-                    {"type": "input_json_delta", "partial_json": json.dumps(args)},
-                )
-                for n, (name, args) in enumerate(turn)
-            ]
-        usage = {"input_tokens": 1, "output_tokens": 1}
-        start = {
-            "id": f"m{at}",
-            "type": "message",
-            "role": "assistant",
-            "model": asked["model"],
-            "content": [],
-        }
-        events: list[dict[str, Any]] = [{"type": "message_start", "message": start | {"usage": usage}}]
-        for index, (block, delta) in enumerate(blocks):
-            events += [
-                {"type": "content_block_start", "index": index, "content_block": block},
-                {"type": "content_block_delta", "index": index, "delta": delta},
-                {"type": "content_block_stop", "index": index},
-            ]
-        reason = "end_turn" if isinstance(turn, str) else "tool_use"
-        events += [
-            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
-            {"type": "message_stop"},
-        ]
-        text = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
-        return web.Response(text=text, content_type="text/event-stream")
-
-
 @asynccontextmanager
 async def claude(
-    node: Path, project: Path, turns: Sequence[Turn], name: str = "claude_agent_sdk"
-) -> AsyncIterator[tuple[Claude, Process]]:
-    """Claude Code runs in the project, with a model of ours."""
-    model = Claude(turns)
+    node_program: Path, project: Path, *turn: Block, name: str = "claude_agent_sdk"
+) -> AsyncIterator[tuple[Model, Process]]:
+    """Claude Code runs in the project, with a model that calls the tools of this turn."""
     home = project.with_name("home")
     home.mkdir()
-    async with served(model.says) as url:
+    async with scripted() as model:
+        model.will(list(turn))
         process = await asyncio.create_subprocess_exec(
-            node,
+            node_program,
             f"{name}.ts",
             cwd=project,
             env={
@@ -187,7 +134,7 @@ async def claude(
                 "HOME": str(home),
                 "CLAUDE_CONFIG_DIR": str(home),
                 "CLARIFY_URL": os.environ["CLARIFY_URL"],
-                "ANTHROPIC_BASE_URL": url,
+                "ANTHROPIC_BASE_URL": model.url,
                 "ANTHROPIC_API_KEY": "scripted",
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "DISABLE_AUTOUPDATER": "1",
@@ -203,11 +150,11 @@ async def claude(
             await process.communicate()
 
 
-def send(subject: str) -> tuple[str, dict[str, Any]]:
-    return ("Bash", {"command": f"echo {subject} 1204 >> sent.txt", "description": "Sends the newsletter"})
+def sends(subject: str, number: int = 1) -> Block:
+    return calls("Bash", number, command=f"echo {subject} 1204 >> sent.txt", description="Sends it")
 
 
-async def test_claude_asks_for_permission(stage: World, node: Path, project: Path) -> None:
+async def test_claude_asks_for_permission(stage: World, node_program: Path, project: Path) -> None:
     questions = [
         {
             "question": asked,
@@ -217,11 +164,11 @@ async def test_claude_asks_for_permission(stage: World, node: Path, project: Pat
         }
         for asked, several in (("Which list?", False), ("Who else?", True))
     ]
-    turns: list[Turn] = [
-        [*map(send, ("May", "June", "July")), ("AskUserQuestion", {"questions": questions})],
-        "Done.",
+    turn = [
+        *(sends(subject, n) for n, subject in enumerate(("May", "June", "July"))),
+        calls("AskUserQuestion", 3, questions=questions),
     ]
-    async with claude(node, project, turns) as (model, process):
+    async with claude(node_program, project, *turn) as (model, process):
         await press(stage, await stage.card("echo May"), "Accept")
         edited = "echo June 12 >> sent.txt"
         await answer(stage, await stage.card("echo June"), Your_decision="Accept", command=edited)
@@ -230,14 +177,14 @@ async def test_claude_asks_for_permission(stage: World, node: Path, project: Pat
         await answer(stage, await stage.card("Who else?"), Your_choices=["all", "press"])
         assert await output(process) == ["Done."]
     assert (project / "sent.txt").read_text().splitlines() == ["May 1204", "June 12"]
-    assert model.results["0-2"] == ("not in summer", True)
-    answered, _ = model.results["0-3"]
+    *_, rejected, answered = model.results
+    assert rejected == "not in summer"
     assert '"Which list?"="staff"' in answered
     assert '"Who else?"="all, press"' in answered
 
 
-async def test_claude_aborted_withdraws(stage: World, node: Path, project: Path) -> None:
-    async with claude(node, project, [[send("May")], "Done."]) as (_, process):
+async def test_claude_aborted_withdraws(stage: World, node_program: Path, project: Path) -> None:
+    async with claude(node_program, project, sends("May")) as (_, process):
         card = await stage.card("echo May")
         assert process.stdin is not None
         process.stdin.write(b"abort\n")
@@ -247,9 +194,9 @@ async def test_claude_aborted_withdraws(stage: World, node: Path, project: Path)
     assert not (project / "sent.txt").exists()
 
 
-async def test_claude_program_of_the_page(stage: World, node: Path, project: Path) -> None:
+async def test_claude_program_of_the_page(stage: World, node_program: Path, project: Path) -> None:
     (project / "page.ts").write_text(on_the_page("ts", "./claude_agent_sdk_in_slack.ts"))
-    async with claude(node, project, [[send("May")], "Done."], "page") as (_, process):
+    async with claude(node_program, project, sends("May"), name="page") as (_, process):
         await press(stage, await stage.card("echo May"), "Accept")
         assert await output(process) == ["Done."]
     assert (project / "sent.txt").read_text() == "May 1204\n"

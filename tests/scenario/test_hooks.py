@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from bot.app import Bot
-from bot.tools import tools
+from bot.tools import TOOLS
 from bot.workspace.controls import ControlError
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
@@ -482,7 +482,7 @@ async def test_call_that_nobody_could_read_is_not_let_through(hooks: Hooks) -> N
     assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-@pytest.mark.parametrize("tool", [each.name for each in tools()])
+@pytest.mark.parametrize("tool", [each.name for each in TOOLS])
 @pytest.mark.parametrize("server", ["clarify", "people"])
 async def test_own_tools_are_allowed_without_a_card(tool: str, server: str) -> None:
     more = () if server == "clarify" else ("--server-name", server)

@@ -19,7 +19,8 @@ from mcp.client import session
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, Implementation, TextContent
 
-from bot.tools import OUTPUT, RECEIPT_LIMIT, say
+import clarify
+from bot.tools import RECEIPT_LIMIT, say
 from bot.web.questions import QuestionState
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
@@ -503,7 +504,7 @@ async def test_approval_that_was_accepted_before_a_broken_off_call_came_again_is
     stage: World, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`clarify mcp` repeats the call by itself: it is the same one."""
-    program = "import bot.cli.stdio, bot.cli; bot.cli.stdio._PAUSES = (3.0, 3.0); bot.cli.main()"
+    program = "import clarify, bot.cli; clarify._PAUSES = (3.0, 3.0); bot.cli.main()"
     monkeypatch.setattr(f"{__name__}.CLARIFY", ["-c", program])
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     async with Life.of(stage) as life, called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
@@ -540,7 +541,7 @@ async def test_bot_away_is_a_mistake_that_the_model_can_read(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is waited for shorter than in life."""
-    program = "import bot.cli.stdio, bot.cli; bot.cli.stdio._PATIENCE = 0.5; bot.cli.main()"
+    program = "import clarify, bot.cli; clarify._BOT_AWAY = 0.5; bot.cli.main()"
     monkeypatch.setattr(f"{__name__}.CLARIFY", ["-c", program])
     async with called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
         state = await caller.call("ask_human", question="Anybody?", wait=0, is_error=True)
@@ -643,9 +644,11 @@ async def test_token_is_enough_from_anywhere(stage: World) -> None:
 def test_output_schema_is_that_of_the_state() -> None:
     """The schema stands apart, where the bot is not imported: what it names is there."""
     known = QuestionState.model_json_schema()["properties"]
-    assert set(OUTPUT["properties"]) - {"say"} <= set(known) - {"asked", "receipt"}
-    assert next(iter(OUTPUT["properties"])) == OUTPUT["required"][0] == "say"
-    assert OUTPUT["properties"]["status"]["enum"] == known["status"]["enum"]
+    for tool in clarify.mcp_tools():
+        output = tool["outputSchema"]
+        assert set(output["properties"]) - {"say"} <= set(known) - {"asked", "receipt"}
+        assert next(iter(output["properties"])) == output["required"][0] == "say"
+        assert output["properties"]["status"]["enum"] == known["status"]["enum"]
 
 
 def imported(program: str) -> set[str]:
@@ -658,10 +661,10 @@ def imported(program: str) -> set[str]:
 
 
 def test_stdio_imports_nothing_of_the_bot() -> None:
-    found = imported("import bot.cli.stdio, bot.cli.mcp")
+    found = imported("import bot.cli.mcp")
     ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
-    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "bot.cli.stdio", "bot.tasks", "bot.tools", "clarify"}
-    assert not {"typer", "structlog", "fastapi", "slack_sdk"} & found
+    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "clarify"}
+    assert not {"mcp", "pydantic", "typer", "asyncio", "http.client"} & found
 
 
 def test_bot_starts_without_the_sdk() -> None:

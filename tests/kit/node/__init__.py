@@ -1,7 +1,7 @@
 """Node with the packages of package-lock.json, for the Node snippets of docs/, MCP's conformance suite and clients/clarify.ts.
 
-`python -m tests.kit.node [FOLDER]` installs them, and those of another folder's package-lock.json. Where the machine's Node is
-too old for them, npm brings a newer one. Where there is no npm, tests that need it are skipped.
+`python -m tests.kit.node [FOLDER]` installs them, and those of another folder's package-lock.json. Where the machine's Node is too old for them, npm brings a newer one. Where there is
+no npm, tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -9,34 +9,65 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 FOLDER = Path(__file__).parent
 HOW_TO = "no npm: install the packages nodejs and npm"
 _OLDEST, _NEWER = (22, 18), "node@22"  # the first that runs TypeScript as it is; what npm brings instead
-_MODULES = FOLDER / "node_modules"
 
 
-def installed(folder: Path = FOLDER) -> Path:
-    """Returns the program, with the packages beside this file and those of `folder`. Installs what is missing, one process at a
-    time.
+def installed() -> Path:
+    """Returns the program, with the packages beside this file. Installs what is missing.
+
+    Raises:
+        FileNotFoundError, CalledProcessError: see `packages`.
+    """
+    own = packages(FOLDER) / ".bin/node"
+    with _alone(FOLDER):
+        if not own.exists() and not _is_new_enough(shutil.which("node")):
+            _npm(FOLDER, "install", "--no-save", _NEWER)
+    return own if own.exists() else Path(shutil.which("node") or "node")
+
+
+@pytest.fixture(scope="session")
+def node_program() -> Path:
+    """See `installed`."""
+    try:
+        return installed()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(str(error))
+
+
+def packages(folder: Path) -> Path:
+    """Returns the packages of a folder's package-lock.json. Installs what is missing, one process at a time.
 
     Raises:
         FileNotFoundError: there is no npm. CalledProcessError: npm cannot install them.
     """
     if shutil.which("npm") is None:
         raise FileNotFoundError(HOW_TO)
-    for each in {FOLDER, folder}:
-        with (each / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            done = each / "node_modules/installed"
-            if not done.exists() or done.read_bytes() != (each / "package-lock.json").read_bytes():
-                _npm(each, "ci")
-                if each == FOLDER and not _is_new_enough(shutil.which("node")):
-                    _npm(each, "install", "--no-save", _NEWER)
-                shutil.copy(each / "package-lock.json", done)
-    own = _MODULES / ".bin/node"
-    return own if own.exists() else Path(shutil.which("node") or "node")
+    with _alone(folder):
+        if not are_installed(folder):
+            _npm(folder, "ci")
+            shutil.copy(folder / "package-lock.json", folder / "node_modules/installed")
+    return folder / "node_modules"
+
+
+def are_installed(folder: Path) -> bool:
+    """Returns whether the packages of a folder's package-lock.json are there."""
+    done = folder / "node_modules/installed"
+    return done.exists() and done.read_bytes() == (folder / "package-lock.json").read_bytes()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _npm(folder: Path, *words: str) -> None:

@@ -1,0 +1,236 @@
+/** What clarify.ts does beyond what cases.json says of both clients. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { approve, ask, Client, ClarifyError, Invalid, NotApproved, Refused, type StandardJsonSchema } from "../../clients/clarify.ts";
+import { type Json, Script } from "./script.ts";
+
+console.warn = () => {}; // that the bot cannot be reached
+
+/** Runs `work` with the address of a bot that follows a script to its end. */
+async function scripted<T>(steps: Json[], work: (url: string, script: Script) => Promise<T>): Promise<T> {
+  const script = new Script(steps);
+  try {
+    return await work(await script.listen(), script);
+  } finally {
+    await script.close();
+    assert.deepStrictEqual(script.ended(), []);
+  }
+}
+
+const accepted = (args: Json): Json => ({ status: "answered", answer: { decision: "accept", arguments: args } });
+const rejected = { status: "answered", answer: { decision: "reject", arguments: {} }, decided_by: "user:slack/T1/U1" };
+const asked = (args: Json): Json => ({ asked: { kind: "approval", arguments: args } });
+
+for (const [name, state] of Object.entries({
+  "a rejection": rejected,
+  silence: { status: "expired" },
+  "a withdrawn question": { status: "withdrawn" },
+  "a closed question": { status: "closed" },
+  "another kind of answer": { status: "answered", answer: true },
+})) {
+  test(`${name} never gets past approve`, async () => {
+    let isRun = false;
+    await scripted([{ gets: "POST /questions", state }], async (url) => {
+      await assert.rejects(async () => {
+        if (await approve("Send it", { url })) isRun = true;
+      }, NotApproved);
+    });
+    assert.equal(isRun, false);
+  });
+}
+
+test("a rejection says who and why in one line", async () => {
+  for (const [comment, message] of [
+    ["not on a Friday", "Rejected by user:slack/T1/U1: not on a Friday"],
+    [null, "Rejected by user:slack/T1/U1."],
+  ]) {
+    await scripted([{ gets: "POST /questions", state: { ...rejected, comment } }], async (url) => {
+      await assert.rejects(approve("Send it", { url }), { name: "NotApproved", message, comment, decision: "reject" });
+    });
+  }
+});
+
+class Money {
+  amount = 3;
+}
+for (const [value, why] of [
+  [new Date(0), "`arguments.a.b[1]` is no JSON value (Date). Convert it first."],
+  [new Map([[1, 2]]), "`arguments.a.b[1]` is no JSON value (Map). Convert it first."],
+  [new Money(), "`arguments.a.b[1]` is no JSON value (Money). Convert it first."],
+  [Number.NaN, "`arguments.a.b[1]` is no JSON value (NaN). Convert it first."],
+  [-Infinity, "`arguments.a.b[1]` is no JSON value (-Infinity). Convert it first."],
+  [10n, "`arguments.a.b[1]` is no JSON value (bigint). Convert it first."],
+  [() => 1, "`arguments.a.b[1]` is no JSON value (function). Convert it first."],
+  [undefined, "`arguments.a.b[1]` is no JSON value (undefined). Convert it first."],
+] as const) {
+  test(`nobody is asked about arguments that JSON would change: ${typeof value} ${String(value)}`, async () => {
+    const args = { a: { b: [1, value] } };
+    await scripted([], (url) => assert.rejects(approve("Send it", { arguments: args, url }), { name: "TypeError", message: why }));
+  });
+}
+
+test("what JSON carries is approved as it is", async () => {
+  const args = { text: "ü\u2028", n: -1.5, none: undefined, list: [null, true], bare: Object.assign(Object.create(null), { x: 1 }) };
+  const sent = { text: "ü\u2028", n: -1.5, list: [null, true], bare: { x: 1 } };
+  const body = { kind: "approval", action: "Send it", arguments: sent };
+  const approval = await scripted(
+    [{ gets: "POST /questions", body, state: { ...accepted(sent), ...asked(sent) } }],
+    (url) => approve("Send it", { arguments: args, url }),
+  );
+  assert.deepStrictEqual(approval.arguments, sent);
+});
+
+test("people approve the arguments of the call, whatever becomes of the object meanwhile", async () => {
+  const args = { to: ["ann"], deep: { count: 1 } };
+  const sent = structuredClone(args);
+  const body = { kind: "approval", action: "Send it", arguments: sent };
+  const steps = [
+    { gets: "POST /questions", body, drops: true },
+    { gets: "POST /questions", body, state: { ...accepted(sent), ...asked(sent) } },
+  ];
+  const approval = await scripted(steps, (url) => {
+    const approving = approve("Send it", { arguments: args, url });
+    args.to.push("everyone");
+    args.deep.count = 1204;
+    return approving;
+  });
+  assert.deepStrictEqual(approval.arguments, sent);
+});
+
+test("a signal that was aborted asks nobody", async () => {
+  const reason = new Error("too late");
+  await scripted([], (url) => assert.rejects(ask("Which?", { url, signal: AbortSignal.abort(reason) }), reason));
+});
+
+test("aborting while the bot is away ends at once", async () => {
+  const stop = new AbortController();
+  const asking = ask("Which?", { url: "http://127.0.0.2:8", signal: stop.signal });
+  const began = performance.now();
+  setTimeout(() => stop.abort(), 300);
+  await assert.rejects(asking, { name: "AbortError" });
+  assert.ok(performance.now() - began < 3000); // withdrawing takes 4 s where the question may have been asked
+});
+
+test("a password in the address is neither sent nor said", async () => {
+  const steps = [{ gets: "POST /questions", headers: { authorization: null }, status: 200, text: "hello" }];
+  const error = await scripted(steps, (url) =>
+    ask("Which?", { url: url.replace("://", "://ann:secret@") }).then(() => assert.fail("it resolved"), (caught: unknown) => caught),
+  );
+  assert.ok(error instanceof Refused);
+  assert.match(error.message, /^The server at http:\/\/127\.0\.0\.1:\d+ is not clarify-bot\./);
+});
+
+test("options that do not exist are left to the bot to reject", async () => {
+  const body = { question: "Which?", timout: 3 };
+  const json = { error: "BAD_INPUT", message: "Unknown field.", field: "timout" };
+  await scripted([{ gets: "POST /questions", body, status: 422, json }], (url) =>
+    assert.rejects(ask("Which?", { url, timout: 3 } as object), { code: "BAD_INPUT", field: "timout" }),
+  );
+});
+
+test("a timeout that is no number is an error of the program", async () => {
+  await assert.rejects(ask("Which?", { timeout: Number.NaN }), TypeError);
+  await assert.rejects(ask("Which?", { timeout: "60" as unknown as number }), TypeError);
+});
+
+test("a client knows its bot, and its functions can be passed around", async () => {
+  const step = { gets: "POST /questions", query: { producer: "bare" }, headers: { authorization: "Bearer t" } };
+  await scripted([{ ...step, state: { status: "answered", answer: "x" } }], async (url) => {
+    const { ask } = new Client({ url, token: "t", producer: "bare" });
+    assert.equal((await ask("Which?")).value, "x");
+  });
+  await scripted([{ ...step, state: accepted({}) }], async (url) => {
+    const { approve } = new Client({ url, token: "t", producer: "bare" });
+    assert.equal((await approve("Send it")).decision, "accept");
+  });
+});
+
+test("the environment says where the bot is, unless the program does", async () => {
+  for (const [options, query, authorization] of [
+    [{}, { producer: "p" }, "Bearer e"],
+    [{ token: "", producer: "" }, {}, null],
+  ] as const) {
+    const step = { gets: "POST /questions", query, headers: { authorization }, state: { status: "answered", answer: "x" } };
+    await scripted([step], async (url) => {
+      Object.assign(process.env, { CLARIFY_URL: url, CLARIFY_TOKEN: "e", CLARIFY_PRODUCER: "p" });
+      try {
+        assert.equal((await ask("Which?", options)).value, "x");
+      } finally {
+        for (const name of ["CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER"]) delete process.env[name];
+      }
+    });
+  }
+});
+
+/** A schema as libraries write them: a form whose e-mail addresses have a pattern, too; it takes long names only. */
+const Person: StandardJsonSchema<{ name?: string; mail?: string | null }, { name: string }> = {
+  "~standard": {
+    validate: async (value) => {
+      const { name = "nobody" } = value as { name?: string };
+      return name.length < 3 ? { issues: [{ message: "too short", path: ["name", { key: 0 }] }] } : { value: { name } };
+    },
+    jsonSchema: {
+      input: ({ target }) => ({
+        $schema: target,
+        type: "object",
+        properties: {
+          name: { type: "string", pattern: "^a" },
+          mail: { anyOf: [{ type: "string", format: "email", pattern: "@" }, { type: "null" }] },
+        },
+      }),
+    },
+  },
+};
+const form = {
+  $schema: "draft-2020-12",
+  type: "object",
+  properties: {
+    name: { type: "string", pattern: "^a" },
+    mail: { anyOf: [{ type: "string", format: "email" }, { type: "null" }] },
+  },
+};
+
+test("a schema gives the form, without patterns beside formats, and makes the value", async () => {
+  const body = { question: "Who?", schema: form };
+  const answer = await scripted(
+    [{ gets: "POST /questions", body, state: { status: "answered", answer: {} } }],
+    (url) => ask("Who?", { schema: Person, url }),
+  );
+  assert.deepStrictEqual(answer.value, { name: "nobody" });
+});
+
+test("an answer that does not pass the schema's checks is said, with the answer", async () => {
+  const error = await scripted([{ gets: "POST /questions", state: { status: "answered", answer: { name: "x" } } }], (url) =>
+    ask("Who?", { schema: Person, url }).then(() => assert.fail("it resolved"), (caught: unknown) => caught),
+  );
+  assert.ok(error instanceof Invalid && error instanceof ClarifyError);
+  assert.equal(error.message, "The answer does not fit the schema: name.0: too short");
+  assert.deepStrictEqual(error.state?.["answer"], { name: "x" });
+});
+
+test("a default goes through the schema, before anyone is asked", async () => {
+  const body = { question: "Who?", schema: form, default: { mail: null } };
+  const answer = await scripted([{ gets: "POST /questions", body, state: { status: "expired" } }], (url) =>
+    ask("Who?", { schema: Person, default: { mail: null }, url }),
+  );
+  assert.deepStrictEqual([answer.value, answer.status], [{ name: "nobody" }, "expired"]);
+  const message = "`default` does not fit the schema: name.0: too short";
+  await scripted([], (url) =>
+    assert.rejects(ask("Who?", { schema: Person, default: { name: "x" }, url }), { name: "Invalid", message, state: null }),
+  );
+});
+
+test("a schema that cannot give its JSON Schema needs one", async () => {
+  const { validate } = Person["~standard"];
+  const schema = { "~standard": { validate } };
+  const body = { question: "Who?", schema: { type: "object", properties: { mail: { format: "email" } } } };
+  const json = { type: "object", properties: { mail: { format: "email", pattern: "@" } } };
+  const answer = await scripted([{ gets: "POST /questions", body, state: { status: "answered", answer: { name: "ann" } } }], (url) =>
+    ask("Who?", { schema, json, url }),
+  );
+  assert.deepStrictEqual(answer.value, { name: "ann" });
+  const message = "This schema cannot give its JSON Schema: pass that as `json`.";
+  await scripted([], (url) => assert.rejects(ask("Who?", { schema, url } as object), { name: "TypeError", message }));
+});

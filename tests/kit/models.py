@@ -1,0 +1,88 @@
+"""A scripted model behind Anthropic's Messages API, for coding agents that run on this machine.
+
+Source: "Messages" and "Streaming Messages" (docs.claude.com/en/api).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from tests.kit.served import served
+
+Block = dict[str, Any]
+
+
+def says(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def calls(tool: str, number: int = 1, /, **given: Any) -> Block:
+    """A call of a tool with this input."""
+    return {"type": "tool_use", "id": f"toolu_0{number}", "name": tool, "input": given}
+
+
+class Model:
+    """Answers each request with the next turn of its script, and after the last one with "Done."."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.results: list[str] = []  # what the agent's tools gave back, in their order
+        self._turns: list[list[Block]] = []
+
+    def will(self, *turns: Block | list[Block]) -> None:
+        """A turn: one block, or several."""
+        self._turns += [each if isinstance(each, list) else [each] for each in turns]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST" or not request.path.endswith("/messages"):
+            return web.json_response({"data": [], "input_tokens": 1})
+        asked = await request.json()
+        said = asked["messages"][-1]["content"]
+        found = [each for each in said if each["type"] == "tool_result"] if isinstance(said, list) else []
+        self.results += [_text(each["content"]) for each in found]
+        is_aside = not asked.get("tools")  # such as for a title
+        blocks = [says("Done.")] if is_aside or not self._turns else self._turns.pop(0)
+        return await _streamed(request, asked["model"], blocks)
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(each.get("text", "") for each in content)
+
+
+async def _streamed(request: web.Request, model: str, blocks: list[Block]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    usage: Block = {"input_tokens": 1, "output_tokens": 1}
+    stop = "tool_use" if any(each["type"] == "tool_use" for each in blocks) else "end_turn"
+    message: Block = {"id": "msg_01", "type": "message", "role": "assistant", "model": model, "content": []}
+    events: list[Block] = [{"type": "message_start", "message": message | {"usage": usage}}]
+    for index, each in enumerate(blocks):
+        is_call = each["type"] == "tool_use"
+        nothing: Block = {"input": {}} if is_call else {"text": ""}
+        delta: Block = (
+            {"type": "input_json_delta", "partial_json": json.dumps(each["input"])}
+            if is_call
+            else {"type": "text_delta", "text": each["text"]}
+        )
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": each | nothing},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+    ended = {"stop_reason": stop, "stop_sequence": None}
+    events += [{"type": "message_delta", "delta": ended, "usage": usage}, {"type": "message_stop"}]
+    for event in events:
+        await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+    return response
+
+
+@asynccontextmanager
+async def scripted() -> AsyncIterator[Model]:
+    model = Model()
+    async with served(model.answer) as model.url:
+        yield model
