@@ -1919,16 +1919,18 @@ def _session(session: str) -> str:
 
 # --- clarify.py mcp: the MCP tools on standard input and output
 
-
 VERSION = "0.2.0"
 ASKING = ("ask_human", "ask_approval")
 DEFAULT_WAIT = 45
 INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
 Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
 wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+# JSON, in which a line break is a space. "shared" are arguments of several tools.
 _TOOLS = r"""
 {
-"common": {
+"shared": {
+  "id": {"type": "string", "examples": ["CLR-100001-001"], "description": "The id returned by ask_human or
+    ask_approval."},
   "context": {"type": "string", "description": "Background for a person who has not seen your work: what you
     are doing, what you found, and what depends on the answer. Up to 64 K characters. Shown separately from
     the question."},
@@ -1941,11 +1943,11 @@ _TOOLS = r"""
     Omit it unless you were given one."},
   "escalate": {"type": "boolean", "default": true, "description": "Page the person on call if no one
     answers."},
-  "key": {"type": "string", "description": "An idempotency key: the same key never asks twice.", "maxLength":
-    200},
+  "key": {"type": "string", "maxLength": 200, "description": "An idempotency key: the same key never asks
+    twice."},
   "issue": {"type": "integer", "minimum": 1, "description": "The number of the issue this question belongs
     to."},
-  "topic": {"type": "string", "description": "The topic, in a few words.", "maxLength": 200},
+  "topic": {"type": "string", "maxLength": 200, "description": "The topic, in a few words."},
   "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
     this call waits for the answer. The question stays open after that."}},
 "output": {"type": "object", "description": "The state of the question.", "required": ["say", "id", "status",
@@ -1953,9 +1955,9 @@ _TOOLS = r"""
   "say": {"type": "string", "description": "What this means for you, in one line. Heed it."},
   "id": {"type": "string", "description": "Pass it to wait_for_answer or withdraw_question."},
   "kind": {"type": "string", "description": "The kind of answer asked for."},
-  "status": {"type": "string", "description": "waiting: no answer yet. answered: see `answer`. expired: no
-    answer in time, see `default`. withdrawn: you withdrew it. closed: a person closed it without an answer,
-    see `comment`.", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"]},
+  "status": {"type": "string", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"],
+    "description": "waiting: no answer yet. answered: see `answer`. expired: no answer in time, see `default`.
+    withdrawn: you withdrew it. closed: a person closed it without an answer, see `comment`."},
   "answer": {"description": "The answer, or null. yes_no: true or false. choice: a value, or a list of values.
     number. text. form: an object. approval: {\"decision\": \"accept\" or \"reject\", \"arguments\": …}; use
     exactly these arguments."},
@@ -1967,17 +1969,18 @@ _TOOLS = r"""
   "default": {"description": "What to assume if the question expired."},
   "expires_at": {"type": ["string", "null"], "description": "When the question expires, RFC 3339."},
   "link": {"type": ["string", "null"], "description": "Link to the question in Slack."}}},
+"annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
+  "openWorldHint": true},
 "tools": [
 {"name": "ask_human", "title": "Ask a person", "description": "Ask a person in Slack and wait for the answer.
   Use it when you need a decision or a fact that you could only guess: ambiguous requirements, or a choice
   with lasting consequences. Do not use it for what you can look up or try yourself. For permission to act,
   use ask_approval. Gather what the person needs to decide, then ask one question, with choices if you know
   them. Returns the answer. If no one answers within `wait` seconds, returns status `waiting` and an id: call
-  wait_for_answer with it. Do not ask again in other words.", "annotations": {"readOnlyHint": false,
-  "destructiveHint": false, "idempotentHint": true, "openWorldHint": true},
+  wait_for_answer with it. Do not ask again in other words.",
   "inputSchema": {"type": "object", "required": ["question"], "properties": {
-    "question": {"type": "string", "description": "The question. People do not see your conversation, so
-      include every fact they need. Ask for one decision per question.", "minLength": 1, "maxLength": 16384},
+    "question": {"type": "string", "minLength": 1, "maxLength": 16384, "description": "The question. People do
+      not see your conversation, so include every fact they need. Ask for one decision per question."},
     "choices": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties":
       {"value": {"type": "string", "description": "The value you get back."}, "label": {"type": "string",
       "description": "The button text, a few words."}, "description": {"type": "string", "description": "What
@@ -1985,8 +1988,8 @@ _TOOLS = r"""
       possible answers, if you know them. People answer with one click. 2 to 5 work best."},
     "multiple": {"type": "boolean", "default": false, "description": "People can pick several choices."},
     "other": {"type": "boolean", "default": false, "description": "People can also write their own answer."},
-    "kind": {"type": "string", "description": "The kind of answer. Default: choice if `choices` is set, form
-      if `schema` is set, otherwise text.", "enum": ["yes_no", "choice", "number", "text", "form"]},
+    "kind": {"type": "string", "enum": ["yes_no", "choice", "number", "text", "form"], "description": "The
+      kind of answer. Default: choice if `choices` is set, form if `schema` is set, otherwise text."},
     "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
       of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
       and arrays of enums, with title, description and default. The answer is an object that matches the
@@ -1998,14 +2001,13 @@ _TOOLS = r"""
   undo, and whenever you were told to. Go ahead only if the decision is `accept`, and only with the arguments
   in the answer. If it was rejected, expired or closed, do not take the action, and do not do the same by
   other means; the comment says why. If no one decides within `wait` seconds, returns status `waiting` and an
-  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"readOnlyHint": false,
-  "destructiveHint": false, "idempotentHint": false, "openWorldHint": true},
+  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"idempotentHint": false},
   "inputSchema": {"type": "object", "required": ["action"], "properties": {
-    "action": {"type": "string", "description": "What you are about to do. Be exact: what, where, to whom, how
-      many.", "minLength": 1, "maxLength": 16384},
+    "action": {"type": "string", "minLength": 1, "maxLength": 16384, "description": "What you are about to do.
+      Be exact: what, where, to whom, how many."},
     "consequence": {"type": "string", "description": "What happens as a result, and who is affected."},
-    "risk": {"type": "string", "description": "How much damage a mistake would do.", "enum": ["low", "medium",
-      "high"], "default": "medium"},
+    "risk": {"type": "string", "enum": ["low", "medium", "high"], "default": "medium", "description": "How
+      much damage a mistake would do."},
     "irreversible": {"type": "boolean", "default": false, "description": "Set to true if it cannot be undone.
       Then `risk` must be medium or high."},
     "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
@@ -2020,29 +2022,15 @@ _TOOLS = r"""
 {"name": "wait_for_answer", "title": "Wait for an answer", "description": "Keep waiting for the answer to a
   question you already asked. Returns as soon as a person decides, or with status `waiting` after `wait`
   seconds. Then call it again, as often as needed, or first do other work that does not depend on the
-  answer.", "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": true},
-  "inputSchema": {"type": "object", "required": ["id"], "properties": {
-    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
-      ["CLR-100001-001"]},
-    "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
-      this call waits for the answer. The question stays open after that."}}}},
+  answer.", "annotations": {"readOnlyHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {}, "wait": {}}}},
 {"name": "withdraw_question", "title": "Withdraw a question", "description": "Withdraw a question you no
   longer need answered, so that people do not spend time on it. If someone has already answered, returns that
-  answer.", "annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
-  "openWorldHint": true},
-  "inputSchema": {"type": "object", "required": ["id"], "properties": {
-    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
-      ["CLR-100001-001"]}}}}]}
-"""  # JSON, in which a line break is a space
-_META = "io.modelcontextprotocol/"
+  answer.", "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {}}}}]}
+"""
 _PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client's
-_HANDSHAKES = (
-    "2024-11-05",
-    "2025-03-26",
-    "2025-06-18",
-    "2025-11-25",
-)  # protocols that begin with `initialize`
-_OF_TASKS = ("tasks/get", "tasks/cancel", "tasks/update", "subscriptions/listen")
+_HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # begin with `initialize`
+_META = "io.modelcontextprotocol/"
 _SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
 _BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
 _REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
@@ -2053,7 +2041,11 @@ def mcp_tools() -> list[_Json]:
     given = json.loads(" ".join(_TOOLS.split()))
     found: list[_Json] = given["tools"]
     for tool in found:
-        tool["inputSchema"]["properties"] |= given["common"] if tool["name"] in ASKING else {}
+        asks, own = tool["name"] in ASKING, tool["inputSchema"]["properties"]
+        own |= {
+            name: each for name, each in given["shared"].items() if name in own or (asks and name != "id")
+        }
+        tool["annotations"] = given["annotations"] | tool.get("annotations", {})
         tool["outputSchema"] = given["output"]
     return found
 
@@ -2078,40 +2070,39 @@ class _Server:
 
     def __init__(self, client: Client) -> None:
         import sys
-        import threading
 
         self.client = client
         self.session = f"mcp-{os.urandom(6).hex()}"
         self.info: Any = None  # the client's, from `initialize`
         self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
-        self._writing, self._thread = threading.Lock(), threading.Thread
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
     def serve(self) -> None:
-        """Serves until the input ends. Throws away what is too long for a message."""
+        """Serves until the input ends. Throws away a line that is too long for a message."""
         while line := self._in.readline(_MOST):
             is_whole = len(line) < _MOST or line.endswith(b"\n")
             while not is_whole and (rest := self._in.readline(_MOST)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
-                message = json.loads(line if line.strip() else b'{"result": null}')
+                message = json.loads(line) if line.strip() else {"result": None}
             except (ValueError, RecursionError):
                 self.send({"id": None} | _error(-32700, "Parse error"))
             else:
                 self._take(message if isinstance(message, dict) else {})
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Sends the client a message."""
+        """Sends the client a message, which no other thread's can interrupt."""
         try:
-            with self._writing:
-                self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-                self._out.flush()
+            self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            self._out.flush()
         except OSError:  # the client is gone
             os._exit(0)
 
     def _take(self, message: _Json) -> None:
         """Answers a message, or starts the thread that does."""
+        import threading
+
         key: Any = message.get("id")
         method, params = message.get("method"), message.get("params") or {}
         is_sound = message.get("jsonrpc") == "2.0" and isinstance(method, str) and isinstance(params, dict)
@@ -2122,7 +2113,7 @@ class _Server:
                 call.respond(body)
             else:
                 self.calls[key] = call
-                self._thread(target=call.run, daemon=True).start()
+                threading.Thread(target=call.run, daemon=True).start()
         elif is_sound and "id" not in message:
             for other, call in list(self.calls.items()) if method == "notifications/cancelled" else ():
                 if other == params.get("requestId"):
@@ -2152,7 +2143,11 @@ class _Server:
                 body = _result(about | cached | {"supportedVersions": [_PROTOCOL]})
             case "tools/list", _:
                 body = _result({"tools": mcp_tools()} | cached)
-            case method, is_modern if method != "tools/call" and not (is_modern and method in _OF_TASKS):
+            case ("tools/call", _) | ("tasks/get" | "tasks/cancel" | "tasks/update", True):
+                pass
+            case "subscriptions/listen", True:
+                pass
+            case method, _:
                 body = _error(-32601, "Method not found", method)
         return body
 
@@ -2174,20 +2169,17 @@ class _Forwarded:
         self._waiting: list[str] | None = None  # of a listener: the tasks that may change, once acknowledged
 
     def cancel(self) -> None:
-        """Ends the call. Nothing is withdrawn."""
+        """Ends the call. Nothing is withdrawn, and the bot knows that no one takes the answer."""
         self._is_cancelled = True
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.shutdown(2)
 
     def respond(self, body: _Json) -> None:
-        """Sends the response, in the form of the client's protocol."""
+        """Sends the response, without what older protocols do not know."""
         if not self.is_modern and "result" in body:
-            meta = body["result"].pop("_meta", {})
-            meta.pop(f"{_META}serverInfo", None)
-            newer = ("resultType", "ttlMs", "cacheScope")
-            result = {name: each for name, each in body["result"].items() if name not in newer}
-            body = {"result": result | ({"_meta": meta} if meta else {})}
+            newer = {"resultType", "ttlMs", "cacheScope"}
+            body = {"result": {name: each for name, each in body["result"].items() if name not in newer}}
         self._server.send({"id": self._key, **body})
 
     def run(self) -> None:
@@ -2216,7 +2208,7 @@ class _Forwarded:
         if not isinstance(name, str) or not (name.isascii() and name.isprintable()) or len(name) > 512:
             return _error(-32602, "Invalid request parameters")
         headers = {"Mcp-Method": self.method, "Mcp-Name": name, "Clarify-Call": os.urandom(16).hex()}
-        seconds = self._fill_in(name) if is_tool else 0
+        arguments = self._filled_in(name) if is_tool else {}
         began = away_since = time.monotonic()
         pause = _PAUSES[0]
         while True:
@@ -2235,25 +2227,24 @@ class _Forwarded:
                 raise ConnectionError(why + (_REPEAT if is_tool and name in ASKING else ""))
             time.sleep(pause)
             pause = min(pause * 2, _PAUSES[1])
-            if seconds:
-                self.params["arguments"]["wait"] = max(0, int(began + seconds - time.monotonic()))
+            if isinstance(arguments.get("wait"), (int, float)):
+                arguments["wait"] = max(0, arguments["wait"] - (time.monotonic() - tried))
 
-    def _fill_in(self, tool: str) -> int:
-        """Says who asks, unless the call does. Returns how many seconds it may wait for an answer."""
-        arguments, default = self.params.get("arguments") or {}, DEFAULT_WAIT
+    def _filled_in(self, tool: str) -> _Json:
+        """Returns the call's arguments, with who asks and how long it may wait, where it does not say so."""
+        arguments, wait = self.params.get("arguments") or {}, DEFAULT_WAIT
         if not isinstance(arguments, dict):
-            return 0  # the bot refuses it
+            return {}  # the bot refuses it
         if tool in ASKING:
             info = self.meta.get(f"{_META}clientInfo") or self._server.info
             name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
             ours = {"session": self._server.session} | ({"agent": name} if name else {})
             arguments = ours | {field: each for field, each in arguments.items() if each is not None}
-            known = self.meta[f"{_META}clientCapabilities"].get("extensions") or {}
-            default = 0 if f"{_META}tasks" in known else DEFAULT_WAIT
+            if f"{_META}tasks" in (self.meta[f"{_META}clientCapabilities"].get("extensions") or {}):
+                wait = 0
+        arguments = ({} if tool == "withdraw_question" else {"wait": wait}) | arguments
         self.params["arguments"] = arguments
-        wait = arguments.get("wait", default)
-        fits = isinstance(wait, (int, float)) and 0 <= wait <= LONGEST_WAIT and tool != "withdraw_question"
-        return int(wait) if fits else 0  # the bot refuses it
+        return arguments
 
     def _events(self, headers: _Json) -> Iterator[_Json]:
         """Yields the bot's notifications and its response.
@@ -2290,17 +2281,18 @@ class _Forwarded:
                 self._waiting = list(acknowledged.get("taskIds", ()))
             case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
                 self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
-            case {"result": _} if self._waiting:
+            case {"result": dict()} if self._waiting:
                 return None  # the bot stops: listen again
-            case {"result": _} | {"error": _}:
-                return {name: event[name] for name in ("result", "error") if name in event}
+            case {"result": dict() as result}:
+                return {"result": result}
+            case {"error": dict() as error}:
+                return {"error": error}
         self._server.send(event)
         return _result({}, subscriptionId=self._key) if self._waiting == [] else None
 
 
 def _result(result: _Json, **meta: Any) -> _Json:
-    meta["serverInfo"] = _SERVER
-    meta = {f"{_META}{name}": each for name, each in meta.items()}
+    meta = {f"{_META}{name}": each for name, each in {**meta, "serverInfo": _SERVER}.items()}
     return {"result": {"resultType": "complete", **result, "_meta": meta}}
 
 
