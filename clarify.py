@@ -1697,26 +1697,28 @@ class _Locks:
 
     def take(self, name: str, *, shared: bool = False, waits: bool = True) -> bool:
         """Returns whether we have the lock now; others can have it, too, if it is shared by all."""
-        import sqlite3
-
-        while True:
-            path = self._folder / name if self._folder else ":memory:"
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
-                connection.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
-                connection.execute("SELECT * FROM sqlite_master").fetchall()  # BEGIN alone locks nothing
-            except sqlite3.OperationalError as error:
-                connection.close()
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    return True
-                if not waits:
-                    return False
-            else:
-                self._held[name] = connection
-                return True
+        while not self._has_taken(name, "BEGIN" if shared else "BEGIN EXCLUSIVE"):
+            if not waits:
+                return False
             time.sleep(_POLL)
             self._poll()
+        return True
+
+    def _has_taken(self, name: str, begin: str) -> bool:
+        try:
+            import sqlite3
+        except ImportError:  # some builds of Python do without it
+            return True
+        path = self._folder / name if self._folder else ":memory:"
+        try:
+            held = self._held[name] = sqlite3.connect(path, timeout=0, isolation_level=None)
+            held.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
+            held.execute(begin)
+            held.execute("SELECT * FROM sqlite_master").fetchall()  # after BEGIN alone nothing is locked
+        except sqlite3.Error as error:
+            self.drop(name)
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+        return True
 
     def drop(self, name: str) -> None:
         if (held := self._held.pop(name, None)) is not None:
