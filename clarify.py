@@ -95,63 +95,23 @@ class Refused(ClarifyError):
         self.field = field
 
 
+def _of_state(name: str, about: str) -> Any:
+    return property(lambda self: self.state.get(name), doc=about)
+
+
 class _Decision:
     """A question's outcome. `state`: everything the bot returned about it."""
 
     state: Mapping[str, Any]
-
-    @property
-    def id(self) -> str | None:
-        """The question's id, such as CLR-100001-001; None if the bot was never reached."""
-        found: str | None = self.state.get("id")
-        return found
-
-    @property
-    def status(self) -> Status:
-        found: Status = self.state["status"]
-        return found
-
-    @property
-    def label(self) -> str | None:
-        """The answer as people read it."""
-        found: str | None = self.state.get("label")
-        return found
-
-    @property
-    def other(self) -> str | None:
-        """What the person wrote instead of, or besides, a choice."""
-        found: str | None = self.state.get("other")
-        return found
-
-    @property
-    def comment(self) -> str | None:
-        """Why the question was rejected or closed."""
-        found: str | None = self.state.get("comment")
-        return found
-
-    @property
-    def decided_by(self) -> str | None:
-        """Who decided, such as user:slack/T1/U1: an id, not a display name."""
-        found: str | None = self.state.get("decided_by")
-        return found
-
-    @property
-    def decided_at(self) -> str | None:
-        """When the person decided, as RFC 3339."""
-        found: str | None = self.state.get("decided_at")
-        return found
-
-    @property
-    def receipt(self) -> str | None:
-        """The signed receipt of the decision, for `clarify.verify`; None if the bot made none."""
-        found: str | None = self.state.get("receipt")
-        return found
-
-    @property
-    def link(self) -> str | None:
-        """The link to the question's card in Slack."""
-        found: str | None = self.state.get("link")
-        return found
+    status: Status = _of_state("status", "How the question stands.")
+    id: str | None = _of_state("id", "Such as CLR-100001-001; None if the bot was never reached.")
+    label: str | None = _of_state("label", "The answer as people read it.")
+    other: str | None = _of_state("other", "What the person wrote instead of, or besides, a choice.")
+    comment: str | None = _of_state("comment", "Why the question was rejected or closed.")
+    decided_by: str | None = _of_state("decided_by", "An id such as user:slack/T1/U1, not a display name.")
+    decided_at: str | None = _of_state("decided_at", "When the person decided, as RFC 3339.")
+    receipt: str | None = _of_state("receipt", "The signed receipt, for `clarify.verify`, if there is one.")
+    link: str | None = _of_state("link", "The link to the question's card in Slack.")
 
 
 class NotAnswered(ClarifyError, _Decision):
@@ -374,21 +334,18 @@ def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def _bytes_in(part: str) -> bytes:
     """Decodes base64url without padding. Raises ValueError."""
-    import base64  # not where nothing is verified
+    import base64
 
-    if not _PART.issuperset(part):
+    if not _PART.issuperset(part) or len(part) % 4 == 1:
         raise ValueError("it is not a JWT")
-    try:
-        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except ValueError:
-        raise ValueError("it is not a JWT") from None
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 def _json_in(part: str) -> dict[str, Any]:
     try:
         found = json.loads(_bytes_in(part))
     except (ValueError, RecursionError):
-        raise ValueError("it is not a JWT") from None
+        found = None
     if not isinstance(found, dict):
         raise ValueError("it is not a JWT")  # noqa: TRY004 - one error for what is not a receipt
     return found
@@ -424,14 +381,11 @@ def _number(value: float) -> str:
         raise ValueError("a number is not finite")
     if value == 0:
         return "0"
-    sign = "-" if value < 0 else ""
-    mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = "" if fraction == "0" else fraction
-    point = len(whole) + int(exponent or 0)
-    digits = (whole + fraction).lstrip("0")
-    point -= len(whole + fraction) - len(digits)
-    digits = digits.rstrip("0")
+    from decimal import Decimal
+
+    negative, figures, exponent = Decimal(repr(value)).normalize().as_tuple()
+    sign, digits = "-" * negative, "".join(map(str, figures))
+    point = len(digits) + int(exponent)
     if len(digits) <= point <= 21:
         return sign + digits + "0" * (point - len(digits))
     if 0 < point <= 21:
@@ -507,83 +461,57 @@ class _More(TypedDict, total=False):
     producer: str | None
 
 
-_Choices = Sequence[str | Mapping[str, str]]
-_AskKind = Literal["yes_no", "choice", "number", "text", "form"]
+class _Ask(_More, total=False):
+    """Options of `ask`.
+
+    `choices`: strings, or objects with `value`, `label` and `description`. `multiple`: people can pick several choices.
+    `other`: people can also write their own answer. `kind`: the kind of answer; by default `choice` with choices, `form`
+    with a schema, otherwise `text`. `schema`: a form: a flat JSON Schema object, or a pydantic model class. `default`: the
+    answer to assume if no one answers; without it, `Expired` is raised.
+    """
+
+    choices: Sequence[str | Mapping[str, str]] | None
+    multiple: bool
+    other: bool
+    kind: Literal["yes_no", "choice", "number", "text", "form"] | None
+    schema: dict[str, Any] | None
+    default: Any
+
+
+class _Approve(_More, total=False):
+    """Options of `approve`.
+
+    `consequence`: what happens as a result. `risk`: low, medium (default) or high. `irreversible`: the action cannot be
+    undone. `arguments`: the exact arguments of the action. `editable`: people can edit the arguments before they approve;
+    use the approval's `arguments`. `approvals`: how many different people must approve (1 to 5). `question`: anything else
+    the approver should know.
+    """
+
+    consequence: str | None
+    risk: Risk | None
+    irreversible: bool
+    arguments: Mapping[str, Any] | None
+    editable: bool
+    approvals: int | None
+    question: str | None
 
 
 @overload
 def ask(question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]) -> Answer[T]: ...
-
-
 @overload
-def ask(
-    question: str,
-    *,
-    choices: _Choices | None = None,
-    multiple: bool = False,
-    other: bool = False,
-    kind: _AskKind | None = None,
-    schema: dict[str, Any] | None = None,
-    default: Any = None,
-    **more: Unpack[_More],
-) -> Answer[Any]: ...
-
-
-def ask(
-    question: str,
-    *,
-    choices: _Choices | None = None,
-    multiple: bool = False,
-    other: bool = False,
-    kind: _AskKind | None = None,
-    schema: Any = None,
-    default: Any = None,
-    **more: Unpack[_More],
-) -> Answer[Any]:
-    """Asks a person and waits for the answer.
-
-    Args:
-        question: the question.
-        choices: the choices: strings, or objects with `value`, `label` and `description`.
-        multiple: people can pick several choices.
-        other: people can also write their own answer.
-        kind: the kind of answer; by default `choice` with choices, `form` with a schema, otherwise `text`.
-        schema: a form: a pydantic model class, or a flat JSON Schema object.
-        default: the answer to assume if no one answers; without it, `Expired` is raised.
-        more: see `_More`.
+def ask(question: str, **options: Unpack[_Ask]) -> Answer[Any]: ...
+def ask(question: str, **options: Any) -> Answer[Any]:
+    """Asks a person and waits for the answer. `options`: see `_Ask` and `_More`.
 
     Raises:
         Expired, Closed, Withdrawn: the question ended without an answer.
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-    return _answer(_talk(Asking(fields, more)), schema, default)
+    return _answer(_talk(_question(question, options)), options)
 
 
-def approve(
-    action: str,
-    *,
-    consequence: str | None = None,
-    risk: Risk | None = None,
-    irreversible: bool = False,
-    arguments: Mapping[str, Any] | None = None,
-    editable: bool = False,
-    approvals: int | None = None,
-    question: str | None = None,
-    **more: Unpack[_More],
-) -> Approval:
-    """Asks for approval of an action and waits for the decision.
-
-    Args:
-        action: what you are about to do.
-        consequence: what happens as a result.
-        risk: low, medium (default) or high.
-        irreversible: the action cannot be undone.
-        arguments: the exact arguments of the action.
-        editable: people can edit the arguments before they approve; use the approval's `arguments`.
-        approvals: how many different people must approve (1 to 5).
-        question: anything else the approver should know.
-        more: see `_More`.
+def approve(action: str, **options: Unpack[_Approve]) -> Approval:
+    """Asks for approval of an action and waits for the decision. `options`: see `_Approve` and `_More`.
 
     Returns:
         Truthy if it was approved; falsy if it was rejected, or if no one decided.
@@ -591,17 +519,7 @@ def approve(
     Raises:
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    fields = _action(
-        action,
-        arguments,
-        irreversible=irreversible,
-        editable=editable,
-        consequence=consequence,
-        risk=risk,
-        approvals=approvals,
-        question=question,
-    )
-    return Approval(_talk(Asking(fields, more)), arguments)
+    return Approval(_talk(_action(action, options)), options.get("arguments"))
 
 
 class aio:  # noqa: N801 - reads like a module
@@ -612,108 +530,46 @@ class aio:  # noqa: N801 - reads like a module
     async def ask(
         question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]
     ) -> Answer[T]: ...
-
     @overload
     @staticmethod
-    async def ask(
-        question: str,
-        *,
-        choices: _Choices | None = None,
-        multiple: bool = False,
-        other: bool = False,
-        kind: _AskKind | None = None,
-        schema: dict[str, Any] | None = None,
-        default: Any = None,
-        **more: Unpack[_More],
-    ) -> Answer[Any]: ...
-
+    async def ask(question: str, **options: Unpack[_Ask]) -> Answer[Any]: ...
     @staticmethod
-    async def ask(
-        question: str,
-        *,
-        choices: _Choices | None = None,
-        multiple: bool = False,
-        other: bool = False,
-        kind: _AskKind | None = None,
-        schema: Any = None,
-        default: Any = None,
-        **more: Unpack[_More],
-    ) -> Answer[Any]:
+    async def ask(question: str, **options: Any) -> Answer[Any]:
         """Asks a person and waits for the answer: see `clarify.ask`."""
-        fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-        return _answer(await _atalk(Asking(fields, more)), schema, default)
+        return _answer(await _atalk(_question(question, options)), options)
 
     @staticmethod
-    async def approve(
-        action: str,
-        *,
-        consequence: str | None = None,
-        risk: Risk | None = None,
-        irreversible: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        editable: bool = False,
-        approvals: int | None = None,
-        question: str | None = None,
-        **more: Unpack[_More],
-    ) -> Approval:
+    async def approve(action: str, **options: Unpack[_Approve]) -> Approval:
         """Asks for approval of an action and waits for the decision: see `clarify.approve`."""
-        fields = _action(
-            action,
-            arguments,
-            irreversible=irreversible,
-            editable=editable,
-            consequence=consequence,
-            risk=risk,
-            approvals=approvals,
-            question=question,
-        )
-        return Approval(await _atalk(Asking(fields, more)), arguments)
+        return Approval(await _atalk(_action(action, options)), options.get("arguments"))
 
 
-def _question(
-    question: str,
-    choices: _Choices | None,
-    kind: str | None,
-    schema: Any,
-    default: Any,
-    *,
-    multiple: bool,
-    other: bool,
-) -> dict[str, Any]:
-    is_model = hasattr(schema, "model_json_schema")
-    return {
-        "question": question,
-        "choices": None
-        if choices is None
-        else [each if isinstance(each, str) else dict(each) for each in choices],
-        "kind": kind,
-        "schema": schema.model_json_schema() if is_model else schema,
-        "default": default.model_dump(mode="json") if hasattr(default, "model_dump") else default,
-        "multiple": multiple or None,
-        "other": other or None,
-    }
+def _question(question: str, options: Mapping[str, Any]) -> Asking:
+    fields = {"question": question, **options}
+    if (choices := fields.get("choices")) is not None:
+        fields["choices"] = [each if isinstance(each, str) else dict(each) for each in choices]
+    if hasattr(fields.get("schema"), "model_json_schema"):
+        fields["schema"] = fields["schema"].model_json_schema()
+    if hasattr(fields.get("default"), "model_dump"):
+        fields["default"] = fields["default"].model_dump(mode="json")
+    return Asking(fields, {})
 
 
-def _action(
-    action: str, arguments: Mapping[str, Any] | None, *, irreversible: bool, editable: bool, **said: Any
-) -> dict[str, Any]:
-    return {
-        "kind": "approval",
-        "action": action,
-        "arguments": None if arguments is None else dict(arguments),
-        "irreversible": irreversible or None,
-        "editable": editable or None,
-        **said,
-    }
+def _action(action: str, options: Mapping[str, Any]) -> Asking:
+    fields = {"kind": "approval", "action": action, **options}
+    if (arguments := fields.get("arguments")) is not None:
+        fields["arguments"] = dict(arguments)
+    return Asking(fields, {})
 
 
-def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
+def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
     """Returns the answer in a state.
 
     Raises:
         Expired, Closed, Withdrawn: there is no answer.
     """
-    words = state.get("comment")
+    words, default = state.get("comment"), options.get("default")
+    schema: Any = options.get("schema")
     match state["status"]:
         case "answered":
             value = state["answer"]
@@ -739,25 +595,15 @@ class _Pause:
         self.seconds = seconds
 
 
-class Call:
+class Call(NamedTuple):
     """A request. `patience`: seconds to wait for the response."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.body = body
-        self.query = query or {}
-        self.headers = headers or {}
-        self.patience = patience
+    method: str
+    path: str
+    body: object = None
+    query: Mapping[str, object] = {}
+    headers: Mapping[str, str] = {}
+    patience: float = PATIENCE
 
 
 class Reply:
@@ -877,8 +723,7 @@ class Asking:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = {"comment": comment} if comment else {}
             call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
-            call.patience = left
-            reply = yield call
+            reply = yield call._replace(patience=left)
             if not isinstance(reply, Reply) or reply.is_passing:
                 yield _Pause(_PAUSES[0])
             elif self._id or not (named := (reply.json or {}).get("id")):
@@ -1074,27 +919,26 @@ class Client:
         `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
         begins, and between two pieces of it. Raises what `call` does.
         """
-        from http.client import HTTPException, HTTPResponse
-
-        with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
+        reader, rest, data = _Reader(), b"", list[bytes]()
+        with self._connected(_CONNECTING) as connection:
             opened(connection)
             connection.settimeout(call.patience)
             connection.sendall(self._request(call))
-            try:
-                response.begin()
-                if "text/event-stream" not in response.headers.get("content-type", ""):
-                    yield Reply(response.status, {}, response.read(_MOST))
-                    return
-                data = []
-                while line := response.readline(_MOST):
+            while not reader.is_complete:
+                reader.feed(connection.recv(65_536))
+                if "text/event-stream" not in reader.headers.get("content-type", ""):
+                    continue
+                *lines, rest = (rest + reader.body).split(b"\n")
+                reader.body.clear()
+                for line in lines:
                     name, _, value = line.strip().partition(b":")
                     if name == b"data":
                         data.append(value)
-                    elif not line.strip() and data:
-                        yield Reply(response.status, {}, b"\n".join(data))
+                    elif not name and data:
+                        yield Reply(reader.status, {}, b"\n".join(data))
                         data.clear()
-            except HTTPException as error:
-                raise ConnectionError(f"the response broke off: {error!r}") from error
+        if "text/event-stream" not in reader.headers.get("content-type", ""):
+            yield reader.reply
 
     def _request(self, call: Call) -> bytes:
         from urllib.parse import urlencode
@@ -1202,88 +1046,79 @@ class Client:
 
 
 class _Reader:
-    """Reads one HTTP/1.1 response from the pieces in which it comes."""
+    """Reads one HTTP/1.1 response from the pieces in which it comes (RFC 9112). `body`: what came of it so far."""
 
     def __init__(self, *, head_only: bool = False) -> None:
-        self._head_only = head_only
-        self._data = bytearray()
-        self._body_at = 0
-        self._length: int | None = None
-        self._chunked = False
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._body: bytes | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
         self.is_complete = False
+        self._data = bytearray()  # not read yet
+        self._ended = False
+        self._reading = self._read(head_only=head_only)
+        next(self._reading)
 
     @property
     def reply(self) -> Reply:
-        return Reply(self._status, self._headers, self._body or b"")
+        return Reply(self.status, self.headers, bytes(self.body))
 
     def feed(self, data: bytes) -> None:
-        """Take what was read; nothing is the end of the connection.
+        """Takes what was received; nothing is the end of the connection.
 
         Raises:
             ConnectionError: it ended too early, or this is no HTTP.
         """
         self._data += data
-        if len(self._data) > _MOST:
+        self._ended = not data
+        if len(self._data) + len(self.body) > _MOST:
             raise ConnectionError("the response is too large")
         try:
-            if not self._body_at:
-                self._read_head()
-            if self._body_at and not self.is_complete:
-                self._read_body(ended=not data)
+            next(self._reading)
+        except StopIteration:
+            self.is_complete = True
         except (ValueError, IndexError):
             raise ConnectionError("the server does not speak HTTP") from None
-        if not data and not self.is_complete:
-            raise ConnectionError("the connection ended before the response was complete")
 
-    def _read_head(self) -> None:
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0:
+    def _read(self, *, head_only: bool) -> Iterator[None]:
+        while self.status < 200:  # more is to come
+            first, *lines = (yield from self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            version, status = first.split(" ", 2)[:2]
+            if not version.startswith("HTTP/1.") or not status.isdigit():
+                raise ValueError(first)
+            self.status = int(status)
+            parts = [line.partition(":") for line in lines]
+            self.headers = {name.strip().lower(): value.strip() for name, _, value in parts}
+        if head_only or self.status in {204, 304}:
             return
-        first, *lines = self._data[:end].decode("latin-1").split("\r\n")
-        version, status = first.split(" ", 2)[:2]
-        if not version.startswith("HTTP/1."):
-            raise ValueError(version)
-        if 100 <= int(status) < 200:  # more is to come
-            del self._data[: end + 4]
-            self._read_head()
-            return
-        self._status = int(status)
-        for line in lines:
-            name, _, value = line.partition(":")
-            self._headers[name.strip().lower()] = value.strip()
-        self._body_at = end + 4
-        self._chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
-        length = self._headers.get("content-length")
-        self._length = 0 if self._status in {204, 304} else None if length is None else int(length)
-        self.is_complete = self._head_only
-
-    def _read_body(self, *, ended: bool) -> None:
-        body = bytes(self._data[self._body_at :])
-        if self._chunked:
-            whole = _unchunked(body)
-        elif self._length is not None:
-            whole = body[: self._length] if len(body) >= self._length else None
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            while size := int((yield from self._until(b"\r\n")).partition(b";")[0], 16):
+                self.body += (yield from self._take(size + 2))[:-2]
+        elif "content-length" in self.headers:
+            self.body += yield from self._take(int(self.headers["content-length"]))
         else:
-            whole = body if ended else None
-        if whole is not None:
-            self._body, self.is_complete = whole, True
+            while not self._ended:
+                self.body += self._data
+                self._data.clear()
+                yield
 
+    def _until(self, mark: bytes) -> Generator[None, None, bytes]:
+        while (end := self._data.find(mark)) < 0:
+            yield from self._more()
+        return (yield from self._take(end + len(mark)))[:end]
 
-def _unchunked(data: bytes) -> bytes | None:
-    """The body in chunks (RFC 9112, section 7.1); None while it is not complete."""
-    found, at = bytearray(), 0
-    while (end := data.find(b"\r\n", at)) >= 0:
-        size = int(data[at:end].partition(b";")[0], 16)
-        if size == 0:
-            return bytes(found)
-        at = end + 2 + size + 2
-        if at > len(data):
-            return None
-        found += data[end + 2 : at - 2]
-    return None
+    def _take(self, size: int) -> Generator[None, None, bytes]:
+        if size < 0:
+            raise ValueError(size)
+        while len(self._data) < size:
+            yield from self._more()
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        return taken
+
+    def _more(self) -> Iterator[None]:
+        if self._ended:
+            raise ConnectionError("the connection ended before the response was complete")
+        yield
 
 
 def _check_tunnel(reply: Reply) -> None:
