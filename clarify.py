@@ -95,63 +95,23 @@ class Refused(ClarifyError):
         self.field = field
 
 
+def _of_state(name: str, about: str) -> Any:
+    return property(lambda self: self.state.get(name), doc=about)
+
+
 class _Decision:
     """A question's outcome. `state`: everything the bot returned about it."""
 
     state: Mapping[str, Any]
-
-    @property
-    def id(self) -> str | None:
-        """The question's id, such as CLR-100001-001; None if the bot was never reached."""
-        found: str | None = self.state.get("id")
-        return found
-
-    @property
-    def status(self) -> Status:
-        found: Status = self.state["status"]
-        return found
-
-    @property
-    def label(self) -> str | None:
-        """The answer as people read it."""
-        found: str | None = self.state.get("label")
-        return found
-
-    @property
-    def other(self) -> str | None:
-        """What the person wrote instead of, or besides, a choice."""
-        found: str | None = self.state.get("other")
-        return found
-
-    @property
-    def comment(self) -> str | None:
-        """Why the question was rejected or closed."""
-        found: str | None = self.state.get("comment")
-        return found
-
-    @property
-    def decided_by(self) -> str | None:
-        """Who decided, such as user:slack/T1/U1: an id, not a display name."""
-        found: str | None = self.state.get("decided_by")
-        return found
-
-    @property
-    def decided_at(self) -> str | None:
-        """When the person decided, as RFC 3339."""
-        found: str | None = self.state.get("decided_at")
-        return found
-
-    @property
-    def receipt(self) -> str | None:
-        """The signed receipt of the decision, for `clarify.verify`; None if the bot made none."""
-        found: str | None = self.state.get("receipt")
-        return found
-
-    @property
-    def link(self) -> str | None:
-        """The link to the question's card in Slack."""
-        found: str | None = self.state.get("link")
-        return found
+    status: Status = _of_state("status", "How the question stands.")
+    id: str | None = _of_state("id", "Such as CLR-100001-001; None if the bot was never reached.")
+    label: str | None = _of_state("label", "The answer as people read it.")
+    other: str | None = _of_state("other", "What the person wrote instead of, or besides, a choice.")
+    comment: str | None = _of_state("comment", "Why the question was rejected or closed.")
+    decided_by: str | None = _of_state("decided_by", "An id such as user:slack/T1/U1, not a display name.")
+    decided_at: str | None = _of_state("decided_at", "When the person decided, as RFC 3339.")
+    receipt: str | None = _of_state("receipt", "The signed receipt, for `clarify.verify`, if there is one.")
+    link: str | None = _of_state("link", "The link to the question's card in Slack.")
 
 
 class NotAnswered(ClarifyError, _Decision):
@@ -374,21 +334,18 @@ def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def _bytes_in(part: str) -> bytes:
     """Decodes base64url without padding. Raises ValueError."""
-    import base64  # not where nothing is verified
+    import base64
 
-    if not _PART.issuperset(part):
+    if not _PART.issuperset(part) or len(part) % 4 == 1:
         raise ValueError("it is not a JWT")
-    try:
-        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except ValueError:
-        raise ValueError("it is not a JWT") from None
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 def _json_in(part: str) -> dict[str, Any]:
     try:
         found = json.loads(_bytes_in(part))
     except (ValueError, RecursionError):
-        raise ValueError("it is not a JWT") from None
+        found = None
     if not isinstance(found, dict):
         raise ValueError("it is not a JWT")  # noqa: TRY004 - one error for what is not a receipt
     return found
@@ -424,14 +381,11 @@ def _number(value: float) -> str:
         raise ValueError("a number is not finite")
     if value == 0:
         return "0"
-    sign = "-" if value < 0 else ""
-    mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = "" if fraction == "0" else fraction
-    point = len(whole) + int(exponent or 0)
-    digits = (whole + fraction).lstrip("0")
-    point -= len(whole + fraction) - len(digits)
-    digits = digits.rstrip("0")
+    from decimal import Decimal
+
+    negative, figures, exponent = Decimal(repr(value)).normalize().as_tuple()
+    sign, digits = "-" * negative, "".join(map(str, figures))
+    point = len(digits) + int(exponent)
     if len(digits) <= point <= 21:
         return sign + digits + "0" * (point - len(digits))
     if 0 < point <= 21:
@@ -507,83 +461,57 @@ class _More(TypedDict, total=False):
     producer: str | None
 
 
-_Choices = Sequence[str | Mapping[str, str]]
-_AskKind = Literal["yes_no", "choice", "number", "text", "form"]
+class _Ask(_More, total=False):
+    """Options of `ask`.
+
+    `choices`: strings, or objects with `value`, `label` and `description`. `multiple`: people can pick several choices.
+    `other`: people can also write their own answer. `kind`: the kind of answer; by default `choice` with choices, `form`
+    with a schema, otherwise `text`. `schema`: a form: a flat JSON Schema object, or a pydantic model class. `default`: the
+    answer to assume if no one answers; without it, `Expired` is raised.
+    """
+
+    choices: Sequence[str | Mapping[str, str]] | None
+    multiple: bool
+    other: bool
+    kind: Literal["yes_no", "choice", "number", "text", "form"] | None
+    schema: dict[str, Any] | None
+    default: Any
+
+
+class _Approve(_More, total=False):
+    """Options of `approve`.
+
+    `consequence`: what happens as a result. `risk`: low, medium (default) or high. `irreversible`: the action cannot be
+    undone. `arguments`: the exact arguments of the action. `editable`: people can edit the arguments before they approve;
+    use the approval's `arguments`. `approvals`: how many different people must approve (1 to 5). `question`: anything else
+    the approver should know.
+    """
+
+    consequence: str | None
+    risk: Risk | None
+    irreversible: bool
+    arguments: Mapping[str, Any] | None
+    editable: bool
+    approvals: int | None
+    question: str | None
 
 
 @overload
 def ask(question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]) -> Answer[T]: ...
-
-
 @overload
-def ask(
-    question: str,
-    *,
-    choices: _Choices | None = None,
-    multiple: bool = False,
-    other: bool = False,
-    kind: _AskKind | None = None,
-    schema: dict[str, Any] | None = None,
-    default: Any = None,
-    **more: Unpack[_More],
-) -> Answer[Any]: ...
-
-
-def ask(
-    question: str,
-    *,
-    choices: _Choices | None = None,
-    multiple: bool = False,
-    other: bool = False,
-    kind: _AskKind | None = None,
-    schema: Any = None,
-    default: Any = None,
-    **more: Unpack[_More],
-) -> Answer[Any]:
-    """Asks a person and waits for the answer.
-
-    Args:
-        question: the question.
-        choices: the choices: strings, or objects with `value`, `label` and `description`.
-        multiple: people can pick several choices.
-        other: people can also write their own answer.
-        kind: the kind of answer; by default `choice` with choices, `form` with a schema, otherwise `text`.
-        schema: a form: a pydantic model class, or a flat JSON Schema object.
-        default: the answer to assume if no one answers; without it, `Expired` is raised.
-        more: see `_More`.
+def ask(question: str, **options: Unpack[_Ask]) -> Answer[Any]: ...
+def ask(question: str, **options: Any) -> Answer[Any]:
+    """Asks a person and waits for the answer. `options`: see `_Ask` and `_More`.
 
     Raises:
         Expired, Closed, Withdrawn: the question ended without an answer.
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-    return _answer(_talk(Asking(fields, more)), schema, default)
+    return _answer(_talk(_question(question, options)), options)
 
 
-def approve(
-    action: str,
-    *,
-    consequence: str | None = None,
-    risk: Risk | None = None,
-    irreversible: bool = False,
-    arguments: Mapping[str, Any] | None = None,
-    editable: bool = False,
-    approvals: int | None = None,
-    question: str | None = None,
-    **more: Unpack[_More],
-) -> Approval:
-    """Asks for approval of an action and waits for the decision.
-
-    Args:
-        action: what you are about to do.
-        consequence: what happens as a result.
-        risk: low, medium (default) or high.
-        irreversible: the action cannot be undone.
-        arguments: the exact arguments of the action.
-        editable: people can edit the arguments before they approve; use the approval's `arguments`.
-        approvals: how many different people must approve (1 to 5).
-        question: anything else the approver should know.
-        more: see `_More`.
+def approve(action: str, **options: Unpack[_Approve]) -> Approval:
+    """Asks for approval of an action and waits for the decision. `options`: see `_Approve` and `_More`.
 
     Returns:
         Truthy if it was approved; falsy if it was rejected, or if no one decided.
@@ -591,17 +519,7 @@ def approve(
     Raises:
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    fields = _action(
-        action,
-        arguments,
-        irreversible=irreversible,
-        editable=editable,
-        consequence=consequence,
-        risk=risk,
-        approvals=approvals,
-        question=question,
-    )
-    return Approval(_talk(Asking(fields, more)), arguments)
+    return Approval(_talk(_action(action, options)), options.get("arguments"))
 
 
 class aio:  # noqa: N801 - reads like a module
@@ -612,108 +530,46 @@ class aio:  # noqa: N801 - reads like a module
     async def ask(
         question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]
     ) -> Answer[T]: ...
-
     @overload
     @staticmethod
-    async def ask(
-        question: str,
-        *,
-        choices: _Choices | None = None,
-        multiple: bool = False,
-        other: bool = False,
-        kind: _AskKind | None = None,
-        schema: dict[str, Any] | None = None,
-        default: Any = None,
-        **more: Unpack[_More],
-    ) -> Answer[Any]: ...
-
+    async def ask(question: str, **options: Unpack[_Ask]) -> Answer[Any]: ...
     @staticmethod
-    async def ask(
-        question: str,
-        *,
-        choices: _Choices | None = None,
-        multiple: bool = False,
-        other: bool = False,
-        kind: _AskKind | None = None,
-        schema: Any = None,
-        default: Any = None,
-        **more: Unpack[_More],
-    ) -> Answer[Any]:
+    async def ask(question: str, **options: Any) -> Answer[Any]:
         """Asks a person and waits for the answer: see `clarify.ask`."""
-        fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-        return _answer(await _atalk(Asking(fields, more)), schema, default)
+        return _answer(await _atalk(_question(question, options)), options)
 
     @staticmethod
-    async def approve(
-        action: str,
-        *,
-        consequence: str | None = None,
-        risk: Risk | None = None,
-        irreversible: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        editable: bool = False,
-        approvals: int | None = None,
-        question: str | None = None,
-        **more: Unpack[_More],
-    ) -> Approval:
+    async def approve(action: str, **options: Unpack[_Approve]) -> Approval:
         """Asks for approval of an action and waits for the decision: see `clarify.approve`."""
-        fields = _action(
-            action,
-            arguments,
-            irreversible=irreversible,
-            editable=editable,
-            consequence=consequence,
-            risk=risk,
-            approvals=approvals,
-            question=question,
-        )
-        return Approval(await _atalk(Asking(fields, more)), arguments)
+        return Approval(await _atalk(_action(action, options)), options.get("arguments"))
 
 
-def _question(
-    question: str,
-    choices: _Choices | None,
-    kind: str | None,
-    schema: Any,
-    default: Any,
-    *,
-    multiple: bool,
-    other: bool,
-) -> dict[str, Any]:
-    is_model = hasattr(schema, "model_json_schema")
-    return {
-        "question": question,
-        "choices": None
-        if choices is None
-        else [each if isinstance(each, str) else dict(each) for each in choices],
-        "kind": kind,
-        "schema": schema.model_json_schema() if is_model else schema,
-        "default": default.model_dump(mode="json") if hasattr(default, "model_dump") else default,
-        "multiple": multiple or None,
-        "other": other or None,
-    }
+def _question(question: str, options: Mapping[str, Any]) -> Asking:
+    fields = {"question": question, **options}
+    if (choices := fields.get("choices")) is not None:
+        fields["choices"] = [each if isinstance(each, str) else dict(each) for each in choices]
+    if hasattr(fields.get("schema"), "model_json_schema"):
+        fields["schema"] = fields["schema"].model_json_schema()
+    if hasattr(fields.get("default"), "model_dump"):
+        fields["default"] = fields["default"].model_dump(mode="json")
+    return Asking(fields, {})
 
 
-def _action(
-    action: str, arguments: Mapping[str, Any] | None, *, irreversible: bool, editable: bool, **said: Any
-) -> dict[str, Any]:
-    return {
-        "kind": "approval",
-        "action": action,
-        "arguments": None if arguments is None else dict(arguments),
-        "irreversible": irreversible or None,
-        "editable": editable or None,
-        **said,
-    }
+def _action(action: str, options: Mapping[str, Any]) -> Asking:
+    fields = {"kind": "approval", "action": action, **options}
+    if (arguments := fields.get("arguments")) is not None:
+        fields["arguments"] = dict(arguments)
+    return Asking(fields, {})
 
 
-def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
+def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
     """Returns the answer in a state.
 
     Raises:
         Expired, Closed, Withdrawn: there is no answer.
     """
-    words = state.get("comment")
+    words, default = state.get("comment"), options.get("default")
+    schema: Any = options.get("schema")
     match state["status"]:
         case "answered":
             value = state["answer"]
@@ -739,25 +595,15 @@ class _Pause:
         self.seconds = seconds
 
 
-class Call:
+class Call(NamedTuple):
     """A request. `patience`: seconds to wait for the response."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.body = body
-        self.query = query or {}
-        self.headers = headers or {}
-        self.patience = patience
+    method: str
+    path: str
+    body: object = None
+    query: Mapping[str, object] = {}
+    headers: Mapping[str, str] = {}
+    patience: float = PATIENCE
 
 
 class Reply:
@@ -877,8 +723,7 @@ class Asking:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = {"comment": comment} if comment else {}
             call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
-            call.patience = left
-            reply = yield call
+            reply = yield call._replace(patience=left)
             if not isinstance(reply, Reply) or reply.is_passing:
                 yield _Pause(_PAUSES[0])
             elif self._id or not (named := (reply.json or {}).get("id")):
@@ -1074,27 +919,26 @@ class Client:
         `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
         begins, and between two pieces of it. Raises what `call` does.
         """
-        from http.client import HTTPException, HTTPResponse
-
-        with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
+        reader, rest, data = _Reader(), b"", list[bytes]()
+        with self._connected(_CONNECTING) as connection:
             opened(connection)
             connection.settimeout(call.patience)
             connection.sendall(self._request(call))
-            try:
-                response.begin()
-                if "text/event-stream" not in response.headers.get("content-type", ""):
-                    yield Reply(response.status, {}, response.read(_MOST))
-                    return
-                data = []
-                while line := response.readline(_MOST):
+            while not reader.is_complete:
+                reader.feed(connection.recv(65_536))
+                if "text/event-stream" not in reader.headers.get("content-type", ""):
+                    continue
+                *lines, rest = (rest + reader.body).split(b"\n")
+                reader.body.clear()
+                for line in lines:
                     name, _, value = line.strip().partition(b":")
                     if name == b"data":
                         data.append(value)
-                    elif not line.strip() and data:
-                        yield Reply(response.status, {}, b"\n".join(data))
+                    elif not name and data:
+                        yield Reply(reader.status, {}, b"\n".join(data))
                         data.clear()
-            except HTTPException as error:
-                raise ConnectionError(f"the response broke off: {error!r}") from error
+        if "text/event-stream" not in reader.headers.get("content-type", ""):
+            yield reader.reply
 
     def _request(self, call: Call) -> bytes:
         from urllib.parse import urlencode
@@ -1202,88 +1046,79 @@ class Client:
 
 
 class _Reader:
-    """Reads one HTTP/1.1 response from the pieces in which it comes."""
+    """Reads one HTTP/1.1 response from the pieces in which it comes (RFC 9112). `body`: what came of it so far."""
 
     def __init__(self, *, head_only: bool = False) -> None:
-        self._head_only = head_only
-        self._data = bytearray()
-        self._body_at = 0
-        self._length: int | None = None
-        self._chunked = False
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._body: bytes | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
         self.is_complete = False
+        self._data = bytearray()  # not read yet
+        self._ended = False
+        self._reading = self._read(head_only=head_only)
+        next(self._reading)
 
     @property
     def reply(self) -> Reply:
-        return Reply(self._status, self._headers, self._body or b"")
+        return Reply(self.status, self.headers, bytes(self.body))
 
     def feed(self, data: bytes) -> None:
-        """Take what was read; nothing is the end of the connection.
+        """Takes what was received; nothing is the end of the connection.
 
         Raises:
             ConnectionError: it ended too early, or this is no HTTP.
         """
         self._data += data
-        if len(self._data) > _MOST:
+        self._ended = not data
+        if len(self._data) + len(self.body) > _MOST:
             raise ConnectionError("the response is too large")
         try:
-            if not self._body_at:
-                self._read_head()
-            if self._body_at and not self.is_complete:
-                self._read_body(ended=not data)
+            next(self._reading)
+        except StopIteration:
+            self.is_complete = True
         except (ValueError, IndexError):
             raise ConnectionError("the server does not speak HTTP") from None
-        if not data and not self.is_complete:
-            raise ConnectionError("the connection ended before the response was complete")
 
-    def _read_head(self) -> None:
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0:
+    def _read(self, *, head_only: bool) -> Iterator[None]:
+        while self.status < 200:  # more is to come
+            first, *lines = (yield from self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            version, status = first.split(" ", 2)[:2]
+            if not version.startswith("HTTP/1.") or not status.isdigit():
+                raise ValueError(first)
+            self.status = int(status)
+            parts = [line.partition(":") for line in lines]
+            self.headers = {name.strip().lower(): value.strip() for name, _, value in parts}
+        if head_only or self.status in {204, 304}:
             return
-        first, *lines = self._data[:end].decode("latin-1").split("\r\n")
-        version, status = first.split(" ", 2)[:2]
-        if not version.startswith("HTTP/1."):
-            raise ValueError(version)
-        if 100 <= int(status) < 200:  # more is to come
-            del self._data[: end + 4]
-            self._read_head()
-            return
-        self._status = int(status)
-        for line in lines:
-            name, _, value = line.partition(":")
-            self._headers[name.strip().lower()] = value.strip()
-        self._body_at = end + 4
-        self._chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
-        length = self._headers.get("content-length")
-        self._length = 0 if self._status in {204, 304} else None if length is None else int(length)
-        self.is_complete = self._head_only
-
-    def _read_body(self, *, ended: bool) -> None:
-        body = bytes(self._data[self._body_at :])
-        if self._chunked:
-            whole = _unchunked(body)
-        elif self._length is not None:
-            whole = body[: self._length] if len(body) >= self._length else None
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            while size := int((yield from self._until(b"\r\n")).partition(b";")[0], 16):
+                self.body += (yield from self._take(size + 2))[:-2]
+        elif "content-length" in self.headers:
+            self.body += yield from self._take(int(self.headers["content-length"]))
         else:
-            whole = body if ended else None
-        if whole is not None:
-            self._body, self.is_complete = whole, True
+            while not self._ended:
+                self.body += self._data
+                self._data.clear()
+                yield
 
+    def _until(self, mark: bytes) -> Generator[None, None, bytes]:
+        while (end := self._data.find(mark)) < 0:
+            yield from self._more()
+        return (yield from self._take(end + len(mark)))[:end]
 
-def _unchunked(data: bytes) -> bytes | None:
-    """The body in chunks (RFC 9112, section 7.1); None while it is not complete."""
-    found, at = bytearray(), 0
-    while (end := data.find(b"\r\n", at)) >= 0:
-        size = int(data[at:end].partition(b";")[0], 16)
-        if size == 0:
-            return bytes(found)
-        at = end + 2 + size + 2
-        if at > len(data):
-            return None
-        found += data[end + 2 : at - 2]
-    return None
+    def _take(self, size: int) -> Generator[None, None, bytes]:
+        if size < 0:
+            raise ValueError(size)
+        while len(self._data) < size:
+            yield from self._more()
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        return taken
+
+    def _more(self) -> Iterator[None]:
+        if self._ended:
+            raise ConnectionError("the connection ended before the response was complete")
+        yield
 
 
 def _check_tunnel(reply: Reply) -> None:
@@ -1862,26 +1697,28 @@ class _Locks:
 
     def take(self, name: str, *, shared: bool = False, waits: bool = True) -> bool:
         """Returns whether we have the lock now; others can have it, too, if it is shared by all."""
-        import sqlite3
-
-        while True:
-            path = self._folder / name if self._folder else ":memory:"
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
-                connection.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
-                connection.execute("SELECT * FROM sqlite_master").fetchall()  # BEGIN alone locks nothing
-            except sqlite3.OperationalError as error:
-                connection.close()
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    return True
-                if not waits:
-                    return False
-            else:
-                self._held[name] = connection
-                return True
+        while not self._has_taken(name, "BEGIN" if shared else "BEGIN EXCLUSIVE"):
+            if not waits:
+                return False
             time.sleep(_POLL)
             self._poll()
+        return True
+
+    def _has_taken(self, name: str, begin: str) -> bool:
+        try:
+            import sqlite3
+        except ImportError:  # some builds of Python do without it
+            return True
+        path = self._folder / name if self._folder else ":memory:"
+        try:
+            held = self._held[name] = sqlite3.connect(path, timeout=0, isolation_level=None)
+            held.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
+            held.execute(begin)
+            held.execute("SELECT * FROM sqlite_master").fetchall()  # after BEGIN alone nothing is locked
+        except sqlite3.Error as error:
+            self.drop(name)
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+        return True
 
     def drop(self, name: str) -> None:
         if (held := self._held.pop(name, None)) is not None:
@@ -2084,16 +1921,18 @@ def _session(session: str) -> str:
 
 # --- clarify.py mcp: the MCP tools on standard input and output
 
-
 VERSION = "0.2.0"
 ASKING = ("ask_human", "ask_approval")
 DEFAULT_WAIT = 45
 INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
 Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
 wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+# JSON, in which a line break is a space. "shared" are arguments of several tools.
 _TOOLS = r"""
 {
-"common": {
+"shared": {
+  "id": {"type": "string", "examples": ["CLR-100001-001"], "description": "The id returned by ask_human or
+    ask_approval."},
   "context": {"type": "string", "description": "Background for a person who has not seen your work: what you
     are doing, what you found, and what depends on the answer. Up to 64 K characters. Shown separately from
     the question."},
@@ -2106,11 +1945,11 @@ _TOOLS = r"""
     Omit it unless you were given one."},
   "escalate": {"type": "boolean", "default": true, "description": "Page the person on call if no one
     answers."},
-  "key": {"type": "string", "description": "An idempotency key: the same key never asks twice.", "maxLength":
-    200},
+  "key": {"type": "string", "maxLength": 200, "description": "An idempotency key: the same key never asks
+    twice."},
   "issue": {"type": "integer", "minimum": 1, "description": "The number of the issue this question belongs
     to."},
-  "topic": {"type": "string", "description": "The topic, in a few words.", "maxLength": 200},
+  "topic": {"type": "string", "maxLength": 200, "description": "The topic, in a few words."},
   "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
     this call waits for the answer. The question stays open after that."}},
 "output": {"type": "object", "description": "The state of the question.", "required": ["say", "id", "status",
@@ -2118,9 +1957,9 @@ _TOOLS = r"""
   "say": {"type": "string", "description": "What this means for you, in one line. Heed it."},
   "id": {"type": "string", "description": "Pass it to wait_for_answer or withdraw_question."},
   "kind": {"type": "string", "description": "The kind of answer asked for."},
-  "status": {"type": "string", "description": "waiting: no answer yet. answered: see `answer`. expired: no
-    answer in time, see `default`. withdrawn: you withdrew it. closed: a person closed it without an answer,
-    see `comment`.", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"]},
+  "status": {"type": "string", "enum": ["waiting", "answered", "expired", "withdrawn", "closed"],
+    "description": "waiting: no answer yet. answered: see `answer`. expired: no answer in time, see `default`.
+    withdrawn: you withdrew it. closed: a person closed it without an answer, see `comment`."},
   "answer": {"description": "The answer, or null. yes_no: true or false. choice: a value, or a list of values.
     number. text. form: an object. approval: {\"decision\": \"accept\" or \"reject\", \"arguments\": …}; use
     exactly these arguments."},
@@ -2132,17 +1971,18 @@ _TOOLS = r"""
   "default": {"description": "What to assume if the question expired."},
   "expires_at": {"type": ["string", "null"], "description": "When the question expires, RFC 3339."},
   "link": {"type": ["string", "null"], "description": "Link to the question in Slack."}}},
+"annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
+  "openWorldHint": true},
 "tools": [
 {"name": "ask_human", "title": "Ask a person", "description": "Ask a person in Slack and wait for the answer.
   Use it when you need a decision or a fact that you could only guess: ambiguous requirements, or a choice
   with lasting consequences. Do not use it for what you can look up or try yourself. For permission to act,
   use ask_approval. Gather what the person needs to decide, then ask one question, with choices if you know
   them. Returns the answer. If no one answers within `wait` seconds, returns status `waiting` and an id: call
-  wait_for_answer with it. Do not ask again in other words.", "annotations": {"readOnlyHint": false,
-  "destructiveHint": false, "idempotentHint": true, "openWorldHint": true},
+  wait_for_answer with it. Do not ask again in other words.",
   "inputSchema": {"type": "object", "required": ["question"], "properties": {
-    "question": {"type": "string", "description": "The question. People do not see your conversation, so
-      include every fact they need. Ask for one decision per question.", "minLength": 1, "maxLength": 16384},
+    "question": {"type": "string", "minLength": 1, "maxLength": 16384, "description": "The question. People do
+      not see your conversation, so include every fact they need. Ask for one decision per question."},
     "choices": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties":
       {"value": {"type": "string", "description": "The value you get back."}, "label": {"type": "string",
       "description": "The button text, a few words."}, "description": {"type": "string", "description": "What
@@ -2150,8 +1990,8 @@ _TOOLS = r"""
       possible answers, if you know them. People answer with one click. 2 to 5 work best."},
     "multiple": {"type": "boolean", "default": false, "description": "People can pick several choices."},
     "other": {"type": "boolean", "default": false, "description": "People can also write their own answer."},
-    "kind": {"type": "string", "description": "The kind of answer. Default: choice if `choices` is set, form
-      if `schema` is set, otherwise text.", "enum": ["yes_no", "choice", "number", "text", "form"]},
+    "kind": {"type": "string", "enum": ["yes_no", "choice", "number", "text", "form"], "description": "The
+      kind of answer. Default: choice if `choices` is set, form if `schema` is set, otherwise text."},
     "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
       of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
       and arrays of enums, with title, description and default. The answer is an object that matches the
@@ -2163,14 +2003,13 @@ _TOOLS = r"""
   undo, and whenever you were told to. Go ahead only if the decision is `accept`, and only with the arguments
   in the answer. If it was rejected, expired or closed, do not take the action, and do not do the same by
   other means; the comment says why. If no one decides within `wait` seconds, returns status `waiting` and an
-  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"readOnlyHint": false,
-  "destructiveHint": false, "idempotentHint": false, "openWorldHint": true},
+  id: call wait_for_answer. Calling ask_approval again asks again.", "annotations": {"idempotentHint": false},
   "inputSchema": {"type": "object", "required": ["action"], "properties": {
-    "action": {"type": "string", "description": "What you are about to do. Be exact: what, where, to whom, how
-      many.", "minLength": 1, "maxLength": 16384},
+    "action": {"type": "string", "minLength": 1, "maxLength": 16384, "description": "What you are about to do.
+      Be exact: what, where, to whom, how many."},
     "consequence": {"type": "string", "description": "What happens as a result, and who is affected."},
-    "risk": {"type": "string", "description": "How much damage a mistake would do.", "enum": ["low", "medium",
-      "high"], "default": "medium"},
+    "risk": {"type": "string", "enum": ["low", "medium", "high"], "default": "medium", "description": "How
+      much damage a mistake would do."},
     "irreversible": {"type": "boolean", "default": false, "description": "Set to true if it cannot be undone.
       Then `risk` must be medium or high."},
     "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
@@ -2185,29 +2024,15 @@ _TOOLS = r"""
 {"name": "wait_for_answer", "title": "Wait for an answer", "description": "Keep waiting for the answer to a
   question you already asked. Returns as soon as a person decides, or with status `waiting` after `wait`
   seconds. Then call it again, as often as needed, or first do other work that does not depend on the
-  answer.", "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": true},
-  "inputSchema": {"type": "object", "required": ["id"], "properties": {
-    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
-      ["CLR-100001-001"]},
-    "wait": {"type": "integer", "minimum": 0, "maximum": 55, "default": 45, "description": "How many seconds
-      this call waits for the answer. The question stays open after that."}}}},
+  answer.", "annotations": {"readOnlyHint": true},
+  "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {}, "wait": {}}}},
 {"name": "withdraw_question", "title": "Withdraw a question", "description": "Withdraw a question you no
   longer need answered, so that people do not spend time on it. If someone has already answered, returns that
-  answer.", "annotations": {"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true,
-  "openWorldHint": true},
-  "inputSchema": {"type": "object", "required": ["id"], "properties": {
-    "id": {"type": "string", "description": "The id returned by ask_human or ask_approval.", "examples":
-      ["CLR-100001-001"]}}}}]}
-"""  # JSON, in which a line break is a space
-_META = "io.modelcontextprotocol/"
+  answer.", "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {}}}}]}
+"""
 _PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client's
-_HANDSHAKES = (
-    "2024-11-05",
-    "2025-03-26",
-    "2025-06-18",
-    "2025-11-25",
-)  # protocols that begin with `initialize`
-_OF_TASKS = ("tasks/get", "tasks/cancel", "tasks/update", "subscriptions/listen")
+_HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # begin with `initialize`
+_META = "io.modelcontextprotocol/"
 _SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
 _BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
 _REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
@@ -2218,7 +2043,11 @@ def mcp_tools() -> list[_Json]:
     given = json.loads(" ".join(_TOOLS.split()))
     found: list[_Json] = given["tools"]
     for tool in found:
-        tool["inputSchema"]["properties"] |= given["common"] if tool["name"] in ASKING else {}
+        asks, own = tool["name"] in ASKING, tool["inputSchema"]["properties"]
+        own |= {
+            name: each for name, each in given["shared"].items() if name in own or (asks and name != "id")
+        }
+        tool["annotations"] = given["annotations"] | tool.get("annotations", {})
         tool["outputSchema"] = given["output"]
     return found
 
@@ -2243,40 +2072,39 @@ class _Server:
 
     def __init__(self, client: Client) -> None:
         import sys
-        import threading
 
         self.client = client
         self.session = f"mcp-{os.urandom(6).hex()}"
         self.info: Any = None  # the client's, from `initialize`
         self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
-        self._writing, self._thread = threading.Lock(), threading.Thread
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
     def serve(self) -> None:
-        """Serves until the input ends. Throws away what is too long for a message."""
+        """Serves until the input ends. Throws away a line that is too long for a message."""
         while line := self._in.readline(_MOST):
             is_whole = len(line) < _MOST or line.endswith(b"\n")
             while not is_whole and (rest := self._in.readline(_MOST)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
-                message = json.loads(line if line.strip() else b'{"result": null}')
+                message = json.loads(line) if line.strip() else {"result": None}
             except (ValueError, RecursionError):
                 self.send({"id": None} | _error(-32700, "Parse error"))
             else:
                 self._take(message if isinstance(message, dict) else {})
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Sends the client a message."""
+        """Sends the client a message, which no other thread's can interrupt."""
         try:
-            with self._writing:
-                self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-                self._out.flush()
+            self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            self._out.flush()
         except OSError:  # the client is gone
             os._exit(0)
 
     def _take(self, message: _Json) -> None:
         """Answers a message, or starts the thread that does."""
+        import threading
+
         key: Any = message.get("id")
         method, params = message.get("method"), message.get("params") or {}
         is_sound = message.get("jsonrpc") == "2.0" and isinstance(method, str) and isinstance(params, dict)
@@ -2287,7 +2115,7 @@ class _Server:
                 call.respond(body)
             else:
                 self.calls[key] = call
-                self._thread(target=call.run, daemon=True).start()
+                threading.Thread(target=call.run, daemon=True).start()
         elif is_sound and "id" not in message:
             for other, call in list(self.calls.items()) if method == "notifications/cancelled" else ():
                 if other == params.get("requestId"):
@@ -2317,7 +2145,11 @@ class _Server:
                 body = _result(about | cached | {"supportedVersions": [_PROTOCOL]})
             case "tools/list", _:
                 body = _result({"tools": mcp_tools()} | cached)
-            case method, is_modern if method != "tools/call" and not (is_modern and method in _OF_TASKS):
+            case ("tools/call", _) | ("tasks/get" | "tasks/cancel" | "tasks/update", True):
+                pass
+            case "subscriptions/listen", True:
+                pass
+            case method, _:
                 body = _error(-32601, "Method not found", method)
         return body
 
@@ -2339,20 +2171,17 @@ class _Forwarded:
         self._waiting: list[str] | None = None  # of a listener: the tasks that may change, once acknowledged
 
     def cancel(self) -> None:
-        """Ends the call. Nothing is withdrawn."""
+        """Ends the call. Nothing is withdrawn, and the bot knows that no one takes the answer."""
         self._is_cancelled = True
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.shutdown(2)
 
     def respond(self, body: _Json) -> None:
-        """Sends the response, in the form of the client's protocol."""
+        """Sends the response, without what older protocols do not know."""
         if not self.is_modern and "result" in body:
-            meta = body["result"].pop("_meta", {})
-            meta.pop(f"{_META}serverInfo", None)
-            newer = ("resultType", "ttlMs", "cacheScope")
-            result = {name: each for name, each in body["result"].items() if name not in newer}
-            body = {"result": result | ({"_meta": meta} if meta else {})}
+            newer = {"resultType", "ttlMs", "cacheScope"}
+            body = {"result": {name: each for name, each in body["result"].items() if name not in newer}}
         self._server.send({"id": self._key, **body})
 
     def run(self) -> None:
@@ -2381,7 +2210,7 @@ class _Forwarded:
         if not isinstance(name, str) or not (name.isascii() and name.isprintable()) or len(name) > 512:
             return _error(-32602, "Invalid request parameters")
         headers = {"Mcp-Method": self.method, "Mcp-Name": name, "Clarify-Call": os.urandom(16).hex()}
-        seconds = self._fill_in(name) if is_tool else 0
+        arguments = self._filled_in(name) if is_tool else {}
         began = away_since = time.monotonic()
         pause = _PAUSES[0]
         while True:
@@ -2400,25 +2229,24 @@ class _Forwarded:
                 raise ConnectionError(why + (_REPEAT if is_tool and name in ASKING else ""))
             time.sleep(pause)
             pause = min(pause * 2, _PAUSES[1])
-            if seconds:
-                self.params["arguments"]["wait"] = max(0, int(began + seconds - time.monotonic()))
+            if isinstance(arguments.get("wait"), (int, float)):
+                arguments["wait"] = max(0, arguments["wait"] - (time.monotonic() - tried))
 
-    def _fill_in(self, tool: str) -> int:
-        """Says who asks, unless the call does. Returns how many seconds it may wait for an answer."""
-        arguments, default = self.params.get("arguments") or {}, DEFAULT_WAIT
+    def _filled_in(self, tool: str) -> _Json:
+        """Returns the call's arguments, with who asks and how long it may wait, where it does not say so."""
+        arguments, wait = self.params.get("arguments") or {}, DEFAULT_WAIT
         if not isinstance(arguments, dict):
-            return 0  # the bot refuses it
+            return {}  # the bot refuses it
         if tool in ASKING:
             info = self.meta.get(f"{_META}clientInfo") or self._server.info
             name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
             ours = {"session": self._server.session} | ({"agent": name} if name else {})
             arguments = ours | {field: each for field, each in arguments.items() if each is not None}
-            known = self.meta[f"{_META}clientCapabilities"].get("extensions") or {}
-            default = 0 if f"{_META}tasks" in known else DEFAULT_WAIT
+            if f"{_META}tasks" in (self.meta[f"{_META}clientCapabilities"].get("extensions") or {}):
+                wait = 0
+        arguments = ({} if tool == "withdraw_question" else {"wait": wait}) | arguments
         self.params["arguments"] = arguments
-        wait = arguments.get("wait", default)
-        fits = isinstance(wait, (int, float)) and 0 <= wait <= LONGEST_WAIT and tool != "withdraw_question"
-        return int(wait) if fits else 0  # the bot refuses it
+        return arguments
 
     def _events(self, headers: _Json) -> Iterator[_Json]:
         """Yields the bot's notifications and its response.
@@ -2455,17 +2283,18 @@ class _Forwarded:
                 self._waiting = list(acknowledged.get("taskIds", ()))
             case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
                 self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
-            case {"result": _} if self._waiting:
+            case {"result": dict()} if self._waiting:
                 return None  # the bot stops: listen again
-            case {"result": _} | {"error": _}:
-                return {name: event[name] for name in ("result", "error") if name in event}
+            case {"result": dict() as result}:
+                return {"result": result}
+            case {"error": dict() as error}:
+                return {"error": error}
         self._server.send(event)
         return _result({}, subscriptionId=self._key) if self._waiting == [] else None
 
 
 def _result(result: _Json, **meta: Any) -> _Json:
-    meta["serverInfo"] = _SERVER
-    meta = {f"{_META}{name}": each for name, each in meta.items()}
+    meta = {f"{_META}{name}": each for name, each in {**meta, "serverInfo": _SERVER}.items()}
     return {"result": {"resultType": "complete", **result, "_meta": meta}}
 
 
