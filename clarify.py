@@ -1259,7 +1259,8 @@ def _shell(command: str, words: Sequence[str]) -> int:
 def _shell_fields(command: str, options: Any) -> _Json:
     """Returns the question's fields."""
     others = {"json", "url", "timeout", "reason"}
-    fields = {n: each for n, each in vars(options).items() if n not in others and each not in (None, False)}
+    given = {name: each for name, each in vars(options).items() if name not in others}
+    fields = {name: each for name, each in given.items() if each is not None and each is not False}
     if command == "approve":
         return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
     if options.default is not None and options.kind == "yes_no":
@@ -1382,7 +1383,7 @@ class _Progress:
 
     def clear(self) -> None:
         if self._drawn:
-            self._put("\r\x1b[K")
+            self._put(f"\r{'':40}\r")
             self._drawn = 0
 
     def say(self, line: str) -> None:
