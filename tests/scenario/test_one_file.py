@@ -257,6 +257,12 @@ async def confirmed(stage: World) -> None:
         assert (await stage.workspace.submit_view(FOLAKE, {})).ok
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "6"])
+async def test_approval_by_nobody_cannot_be_asked_for(plain: OneFile, number: str) -> None:
+    done = await plain.run("approve", "Deploy", "--approvals", number)
+    assert (done.code, "approvals" in done.err) == (5, True), done
+
+
 async def test_rejection_exits_with_1_and_prints_the_reason(stage: World, file: OneFile) -> None:
     process = await file.start("approve", "Deploy 4.2")
     card = await stage.card("Deploy 4.2")
@@ -376,7 +382,7 @@ async def test_terminal_shows_the_link_who_claimed_it_and_the_time_left(stage: W
         os.close(ours)
         os.close(theirs)
     assert (done.code, done.out) == (0, "a\n")
-    assert shown.endswith(b"\r\x1b[K")  # nothing of the line is left
+    assert shown.endswith(b" " * 40 + b"\r")  # nothing of the line is left
 
 
 async def test_each_change_is_a_line_where_there_is_no_terminal(stage: World, plain: OneFile) -> None:
