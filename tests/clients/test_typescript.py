@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,11 +169,23 @@ async def test_form_comes_back_as_the_schema_makes_it(stage: World, start: Start
         card = await stage.card("Plan it")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
         await stage.modal(FOLAKE)
-        entered = {"Name": "a", "Start": "2026-12-01", "Size": "large", "Owner": "ann@example.com"}
-        entered |= {"people": "12", "share": "0.5", "Regions": ["us", "eu"], "speed": "Slow"}
+        entered: dict[str, Any] = {"Name": "a", "Start": "2026-12-01", "Size": "large"}
+        entered |= {
+            "Owner": "ann@example.com",
+            "people": "12",
+            "share": "0.5",
+            "Regions": ["us", "eu"],
+            "speed": "Slow",
+        }
         assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
-        filled = {"name": "a", "owner": "ann@example.com", "start": "2026-12-01", "size": "large"}
-        filled |= {"people": 12, "share": 0.5, "regions": ["eu", "us"], "speed": "slow"}
+        filled: dict[str, Any] = {"name": "a", "start": "2026-12-01", "size": "large"}
+        filled |= {
+            "owner": "ann@example.com",
+            "people": 12,
+            "share": 0.5,
+            "regions": ["eu", "us"],
+            "speed": "slow",
+        }
         assert await program.shown() == filled | {"notify": True, "upper": "A"}
         assert await program.shown() == filled | {"notify": True}
         assert await program.ended() == ""
