@@ -846,15 +846,16 @@ class Client:
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, producer: str | None = None) -> None:
-        """Arguments that are None are read from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER.
+        """Arguments that are None are read from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER; in the Claude
+        Code plugin, else from its options.
 
         Raises:
             ValueError: the URL is not an HTTP address, or the token is malformed.
         """
         from urllib.parse import urlsplit  # not where only the types are needed
 
-        self.url = (url or os.environ.get("CLARIFY_URL") or DEFAULT_URL).rstrip("/")
-        self._token = os.environ.get("CLARIFY_TOKEN") if token is None else token
+        self.url = (url or _setting("URL") or DEFAULT_URL).rstrip("/")
+        self._token = _setting("TOKEN") if token is None else token
         self._producer = os.environ.get("CLARIFY_PRODUCER") if producer is None else producer
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
@@ -1130,6 +1131,10 @@ def _os_words(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
+def _setting(name: str) -> str | None:
+    return os.environ.get(f"CLARIFY_{name}") or os.environ.get(f"CLAUDE_PLUGIN_OPTION_{name}")
+
+
 def _is_loopback(host: str) -> bool:
     return host in {"localhost", "::1"} or (host.startswith("127.") and host.replace(".", "").isdigit())
 
@@ -1259,7 +1264,8 @@ def _shell(command: str, words: Sequence[str]) -> int:
 def _shell_fields(command: str, options: Any) -> _Json:
     """Returns the question's fields."""
     others = {"json", "url", "timeout", "reason"}
-    fields = {n: each for n, each in vars(options).items() if n not in others and each not in (None, False)}
+    given = {name: each for name, each in vars(options).items() if name not in others}
+    fields = {name: each for name, each in given.items() if each is not None and each is not False}
     if command == "approve":
         return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
     if options.default is not None and options.kind == "yes_no":
@@ -1382,7 +1388,7 @@ class _Progress:
 
     def clear(self) -> None:
         if self._drawn:
-            self._put("\r\x1b[K")
+            self._put(f"\r{'':40}\r")
             self._drawn = 0
 
     def say(self, line: str) -> None:
@@ -1400,20 +1406,27 @@ class _Progress:
 #
 # Reads one hook event from standard input, asks, and prints the decision as the agent expects it. Only a person's Accept
 # allows anything: without a decision, whatever the reason, `PermissionRequest` prints nothing, so that the agent asks in
-# its own way, and `PreToolUse` denies, since silence there would run the tool.
+# its own way, and `PreToolUse` denies, since silence there would run the tool. So does Copilot CLI's hook, which comes
+# before its rules.
 #
-# Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks).
+# Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks), "GitHub Copilot
+# hooks reference" (docs.github.com/en/copilot/reference/hooks-reference).
 
 _Verdict = tuple[
     Literal["allow", "deny"], str | None, _Json | None
 ]  # why, and the tool's new input if it was changed
-HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60}  # seconds; Codex asks at its terminal only afterwards
+HOOK_TIMEOUTS = {
+    "claude-code": 540,
+    "codex": 60,
+    "copilot": 540,
+}  # seconds; Codex asks at its terminal only afterwards
 _AT_THE_TERMINAL = "decided at the terminal"
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
 _OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
 _AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
 _MARGIN = 30  # seconds that the question outlives its hook, which withdraws it
+_DEFERRED = 7 * 86_400  # seconds that the question of a deferred call stays open
 _POLL = 0.01  # seconds between two tries to get a lock
 _STALE = 2 * 86_400  # seconds; no question of a hook waits so long
 _PLAN = "ExitPlanMode"
@@ -1428,6 +1441,10 @@ _ACTIONS = {  # by tool: what it does, and the field that names its object
     "Read": ("Read", "file_path"),
     "WebFetch": ("Fetch", "url"),
     "WebSearch": ("Search the web for", "query"),
+    "bash": ("Run a shell command", None),  # Copilot CLI's names
+    "powershell": ("Run a shell command", None),
+    "edit": ("Edit", "file_path"),
+    "web_fetch": ("Fetch", "url"),
     _PLAN: ("Carry out this plan", None),
 }
 _UNNAMED = "any"  # in place of a `tool_use_id`
@@ -1435,6 +1452,10 @@ _UNNAMED = "any"  # in place of a `tool_use_id`
 
 class _NoDecision(Exception):
     """No one decided; the message says why."""
+
+
+class _NotYet(_NoDecision):
+    """No one decided yet, but someone may do so later."""
 
 
 class _Interrupted(BaseException):
@@ -1450,6 +1471,8 @@ def _hook(argv: Sequence[str]) -> int:
         _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
         return 2
     options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
+    if options.agent == "copilot":
+        options.on_silence = options.on_silence or "deny"
     return _decide(sys.stdin.buffer.read(), options)
 
 
@@ -1466,6 +1489,8 @@ def hook_parser() -> argparse.ArgumentParser:
     add("--timeout", type=_hook_seconds, metavar="SECONDS", help=times)
     add("--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide")
     add("--escalate", action="store_true", help="page the person on call if no one answers")
+    later = "PreToolUse, without a decision: let Claude Code stop there, and resume the session later"
+    add("--defer", action="store_true", help=later)
     own = "the agent's name for clarify's MCP server, whose tools need no permission (default: clarify)"
     add("--server-name", default="clarify", metavar="NAME", help=own)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
@@ -1486,6 +1511,11 @@ def _decide(data: bytes, options: Any) -> int:
         event = json.loads(data)
     except (ValueError, RecursionError):
         event = None
+    if options.agent == "copilot" and isinstance(event, dict) and "hookName" in event:
+        names = {"session_id": "sessionId", "tool_name": "toolName", "tool_input": "toolInput"}
+        event |= {name: event.get(theirs) for name, theirs in names.items()}
+        # It names no call, so that each is one of its own.
+        event |= {"hook_event_name": "PermissionRequest", "tool_use_id": _letters(os.urandom(12))}
     if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
         _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
         # Broken JSON may still say which event it is.
@@ -1500,10 +1530,13 @@ def _decide(data: bytes, options: Any) -> int:
         if name in _AFTER_TOOL | _SESSION_ENDS:
             _withdraw_waiting(client, event, options)
         elif name in {"PermissionRequest", "PreToolUse"}:
-            print(json.dumps(_output(name, *_verdict(client, event, options))))
+            print(json.dumps(_output(options.agent, name, *_verdict(client, event, options))))
     except _NoDecision as error:
         _explain(str(error))
-        _silence(name, str(error), options)
+        if options.defer and isinstance(error, _NotYet) and _is_deferred(event):
+            print(json.dumps(_output(options.agent, name, "defer", str(error), None)))
+        else:
+            _silence(name, str(error), options)
     except Exception as error:  # noqa: BLE001 - if the hook failed, the tool would run
         why = str(error) or type(error).__name__
         _explain(f"no decision: {why}")
@@ -1521,11 +1554,13 @@ def _silence(name: str, why: str, options: Any) -> None:
     """Denies, or prints nothing, since there is no decision."""
     default = "deny" if name == "PreToolUse" else "pass"
     if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
-        print(json.dumps(_output(name, "deny", why, None)))
+        print(json.dumps(_output(options.agent, name, "deny", why, None)))
 
 
-def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, updated: _Json | None) -> _Json:
-    """Returns a decision in the format that the event expects."""
+def _output(
+    agent: str, name: str, behavior: Literal["allow", "deny", "defer"], why: str | None, updated: _Json | None
+) -> _Json:
+    """Returns a decision in the format that the agent expects for the event."""
     changed = {} if updated is None else {"updatedInput": updated}
     if name == "PreToolUse":
         reason = {"permissionDecisionReason": why or "Approved in Slack."}
@@ -1533,9 +1568,10 @@ def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, upda
             "hookSpecificOutput": {"hookEventName": name, "permissionDecision": behavior} | reason | changed
         }
     message = {"message": why or "Rejected in Slack."} if behavior == "deny" else {}
-    return {
-        "hookSpecificOutput": {"hookEventName": name, "decision": {"behavior": behavior} | message | changed}
-    }
+    decision = {"behavior": behavior} | message | changed
+    if agent == "copilot":
+        return decision
+    return {"hookSpecificOutput": {"hookEventName": name, "decision": decision}}
 
 
 def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
@@ -1547,11 +1583,12 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     tool, given, session = (event.get(name) for name in ("tool_name", "tool_input", "session_id"))
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
         raise _NoDecision("cannot read the event: it must have tool_name, tool_input and session_id")
-    if tool in {f"mcp__{options.server_name}__{each}" for each in _OWN_TOOLS}:
+    named = "{}/{}" if options.agent == "copilot" else "mcp__{}__{}"
+    if tool in {named.format(options.server_name, each) for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools need no permission.", None
     said = _hook_question(tool, given, event, options.agent)
     fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
-    state = _decided(client, _ToolCall.of(event, fields), fields, options)
+    state = _decided(client, event, fields, options)
     if state["status"] != "answered":
         words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
         raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
@@ -1572,6 +1609,8 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
     """
     if tool == "AskUserQuestion":
         return _user_questions(given)
+    if tool == _PLAN and not given.get("plan"):  # it may be in a place that only Claude Code knows
+        raise _NoDecision("no decision: the request is without the plan, so people could not see it")
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
     about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
@@ -1697,26 +1736,28 @@ class _Locks:
 
     def take(self, name: str, *, shared: bool = False, waits: bool = True) -> bool:
         """Returns whether we have the lock now; others can have it, too, if it is shared by all."""
-        import sqlite3
-
-        while True:
-            path = self._folder / name if self._folder else ":memory:"
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
-                connection.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
-                connection.execute("SELECT * FROM sqlite_master").fetchall()  # BEGIN alone locks nothing
-            except sqlite3.OperationalError as error:
-                connection.close()
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    return True
-                if not waits:
-                    return False
-            else:
-                self._held[name] = connection
-                return True
+        while not self._has_taken(name, "BEGIN" if shared else "BEGIN EXCLUSIVE"):
+            if not waits:
+                return False
             time.sleep(_POLL)
             self._poll()
+        return True
+
+    def _has_taken(self, name: str, begin: str) -> bool:
+        try:
+            import sqlite3
+        except ImportError:  # some builds of Python do without it
+            return True
+        path = self._folder / name if self._folder else ":memory:"
+        try:
+            held = self._held[name] = sqlite3.connect(path, timeout=0, isolation_level=None)
+            held.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
+            held.execute(begin)
+            held.execute("SELECT * FROM sqlite_master").fetchall()  # after BEGIN alone nothing is locked
+        except sqlite3.Error as error:
+            self.drop(name)
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+        return True
 
     def drop(self, name: str) -> None:
         if (held := self._held.pop(name, None)) is not None:
@@ -1758,20 +1799,25 @@ def _lock_folder() -> Path | None:
     return folder
 
 
-def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _Json:
+def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json:
     """Asks, or joins another hook's question about this call, and waits for the decision; returns the question's state.
 
     Raises:
         _NoDecision: no one decided in time, or the agent ended.
     """
+    call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
     client.tick = (ending := _Ending(options.timeout)).check
     try:
         locks = _Locks(ending.check)
         locks.take(turn)  # no other hook asks about this call until we have
+        if (state := _answer_to_deferred(client, event, call)) is not None:
+            ending.ignore()
+            return state
         known = _joined(client, call, fields["session"], locks)
         key = known["key"] if known else call.new_key()
-        more: _More = {"timeout": options.timeout + _MARGIN, "url": options.url}
+        lasts = _DEFERRED if options.defer else options.timeout
+        more: _More = {"timeout": lasts + _MARGIN, "url": options.url}
         named = known["id"] if known else None
         asking = Asking(fields | {"key": key}, more, known=named, told=lambda _: locks.drop(turn))
         if known:
@@ -1784,6 +1830,8 @@ def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _J
         ending.ignore()
     except _Interrupted:
         ending.ignore()
+        if asking is not None and ending.is_timeout and options.defer and _is_deferred(event):
+            raise _NotYet(ending.words) from None
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":
             if "status" in state:
@@ -1795,7 +1843,7 @@ def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _J
 
 def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
     """Returns the open question about this call, which we join; a decision made before that does not count."""
-    for each in call.found_in(_waiting(client, session)):
+    for each in call.found_in(_questions(client, session, "waiting")):
         locks.take(each["key"], shared=True)
         reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
         if reply.status == 200 and reply.json["status"] == "waiting":
@@ -1804,23 +1852,68 @@ def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Js
     return None
 
 
+def _is_deferred(event: _Json) -> bool:
+    """Marks a call as deferred. Returns False if Claude Code cannot stop at it and resume it: it does so without a terminal,
+    at a message's only call, since 2.1.89. Elsewhere it ignores "defer", and may run the tool.
+    """
+    try:
+        with open(event["transcript_path"], encoding="utf-8") as lines:  # noqa: PTH123 - pathlib takes time to import
+            said = [json.loads(line) for line in lines if '"tool_use"' in line]
+        messages = {
+            block["id"]: each["message"]["id"]
+            for each in said
+            if each["type"] == "assistant"
+            for block in each["message"]["content"]
+            if block["type"] == "tool_use"
+        }
+        is_alone = [*messages.values()].count(messages[event["tool_use_id"]]) == 1
+        is_known = [int(each) for each in str(said[-1]["version"]).split(".")] >= [2, 1, 89]
+        is_headless = os.environ.get("CLAUDE_CODE_ENTRYPOINT") in {"sdk-cli", "sdk-ts", "sdk-py"}
+        if is_alone and is_known and is_headless and event["hook_event_name"] == "PreToolUse":
+            _mark(event, _ToolCall.of(event).use).touch()
+            return True
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return False
+
+
+def _mark(event: _Json, use: str) -> Path:
+    """Returns the file that says that a call was deferred and no hook has resumed it yet."""
+    from pathlib import Path
+
+    return Path(f"{event.get('transcript_path')}.{use}.deferred")
+
+
+def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json | None:
+    """Returns the question about this call, if it was answered after the call was deferred: to the first hook that looks."""
+    try:
+        _mark(event, call.use).unlink()
+    except OSError:
+        return None
+    for each in _questions(client, _session(event["session_id"]), "answered"):
+        if _ToolCall.in_key(each.get("key")) == call:
+            reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
+            return reply.json if reply.status == 200 else None
+    return None
+
+
 class _Ending:
     """Raises `_Interrupted` at a signal that ends the process, and in `check` after `seconds` or the parent process's end."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._is_timeout = self._is_ignored = False
+        self.is_timeout = self._is_ignored = False
         self._parent_ended = _end_of_parent()
         self.start_again()
         _on_signals(self._end)
 
     @property
     def comment(self) -> str:
-        return "no one answered in time" if self._is_timeout else _AT_THE_TERMINAL
+        return "no one answered in time" if self.is_timeout else _AT_THE_TERMINAL
 
     @property
     def words(self) -> str:
-        return f"no decision within {self._seconds:.0f} s" if self._is_timeout else _AT_THE_TERMINAL
+        return f"no decision within {self._seconds:.0f} s" if self.is_timeout else _AT_THE_TERMINAL
 
     def start_again(self) -> None:
         """Restarts the time."""
@@ -1828,8 +1921,8 @@ class _Ending:
 
     def check(self) -> None:
         if not self._is_ignored:
-            self._is_timeout = time.monotonic() > self._ends
-            if self._is_timeout or self._parent_ended():
+            self.is_timeout = time.monotonic() > self._ends
+            if self.is_timeout or self._parent_ended():
                 raise _Interrupted
 
     def ignore(self) -> None:
@@ -1862,22 +1955,24 @@ def _end_of_parent() -> Callable[[], bool]:
 def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
     """Withdraws questions whose tool ran or whose session ended."""
     mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
-    for state in _waiting(client, _session(event["session_id"])):
+    for state in _questions(client, _session(event["session_id"]), "waiting"):
         key = state.get("key") or ""
-        is_mine = mine.may_be(_ToolCall.in_key(key)) if mine else key.startswith("hook-")
+        call = _ToolCall.in_key(key)
+        is_deferred = call is not None and _mark(event, call.use).exists()
+        is_mine = mine.may_be(call) if mine else key.startswith("hook-") and not is_deferred
         if is_mine and state["agent"] == options.agent:
             words = _AT_THE_TERMINAL if mine else "the session ended"
             client.call(Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
 
 
-def _waiting(client: Client, session: str) -> list[_Json]:
-    """Returns the session's open questions, newest first. Waits a moment for a bot that is starting.
+def _questions(client: Client, session: str, status: str) -> list[_Json]:
+    """Returns the session's questions with this status, newest first. Waits a moment for a bot that is starting.
 
     Raises:
         _NoDecision: the bot is away, or refuses the request.
     """
     found: list[_Json] = []
-    asked = {"session": session, "status": "waiting"}
+    asked = {"session": session, "status": status}
     while True:
         reply = _patiently(client, Call("GET", "/questions", query=asked, patience=_AWAY))
         if reply.status >= 400:
@@ -1895,7 +1990,7 @@ def _patiently(client: Client, call: Call) -> Reply:
             return client.call(call)
         except OSError as error:
             if time.monotonic() > ends:
-                raise _NoDecision(f"no decision: {_why(error, client)}") from None
+                raise _NotYet(f"no decision: {_why(error, client)}") from None
         client.pause(0.2)
 
 
