@@ -10,7 +10,7 @@
  *     await send(approval.arguments); // only if a person approved it
  *
  * One file without dependencies: copy it into any project. Node 22.18 or newer, Deno and Bun run it as it is. Bundled for
- * other runtimes, it needs only what all of them have: `fetch`, `crypto`, `AbortController`, timers.
+ * other runtimes, it needs only what all of them have: `fetch`, `AbortController`, timers and the like.
  *
  * `approve` resolves only if the action was approved. If it was rejected, or if no one decided, it throws `NotApproved`.
  * clarify.py returns a falsy result instead, but in JavaScript every object is truthy: `if (await approve(…))` would run
@@ -241,6 +241,7 @@ interface Asks {
    *
    * @throws {Expired | Closed | Withdrawn} The question ended without an answer.
    * @throws {Refused} The bot rejected the question: a field or the token is wrong.
+   * @throws {Invalid} The answer does not pass the schema's checks.
    */
   <S extends StandardJsonSchema>(
     question: string,
@@ -267,7 +268,7 @@ interface Asks {
       default?: NoInfer<M extends true ? readonly ValueOf<C>[] : ValueOf<C>> | undefined;
     },
   ): Promise<Answer<Chosen<ValueOf<C>, M, O>>>;
-  /** Asks a person for a text, a number, or a Yes or No. */
+  /** Asks a person for a text, a number, or a Yes or No. The answer is truthy even for a No: test its `value`. */
   <K extends keyof Kinds = "text">(
     question: string,
     options?: Options & { kind?: K | undefined; default?: NoInfer<Kinds[K]> | undefined },
@@ -301,14 +302,15 @@ export class Client {
   }
 
   readonly ask: Asks = async (question: string, options: Question = {}): Promise<Answer<any>> => {
-    const { schema, json, default: assumed, ...more } = options;
+    const { schema, json, default: given, ...more } = options;
     const standard = schema && "~standard" in schema ? (schema as StandardSchema)["~standard"] : undefined;
     const checked = async (value: unknown, state: State | null): Promise<unknown> => {
       const found = (await standard?.validate(value)) ?? { value };
       if (found.issues !== undefined) throw new Invalid(found.issues, state);
       return found.value;
     };
-    const isAssumed = assumed !== undefined && assumed !== null;
+    const isAssumed = given !== undefined && given !== null;
+    const assumed = isAssumed ? exact(given, "default") : undefined;
     const usual = isAssumed ? await checked(assumed, null) : null; // before anyone is asked
     const form = standard === undefined ? schema : formOf(json ?? jsonOf(standard));
     const state = await this.#ended({ question, ...more, schema: form, default: assumed }, options.signal);
@@ -326,8 +328,8 @@ export class Client {
     const state = await this.#ended({ ...options, kind: "approval", action, arguments: sent }, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
     const { arguments: approved } = state["answer"] as Fields;
-    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : sent; // bots of earlier releases do not say
-    const restored = unredacted(approved ?? {}, asked ?? {}, sent ?? {}) as Fields;
+    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : null; // bots of earlier releases do not say
+    const restored = unredacted(approved ?? {}, asked ?? sent ?? {}, sent ?? {}) as Fields;
     return { ...outcome(state), status: "answered", decision: "accept", arguments: restored };
   };
 
@@ -368,7 +370,8 @@ class Asking {
     if (timeout !== undefined && timeout !== null && !Number.isFinite(timeout)) {
       throw new TypeError("`timeout` must be a number of seconds.");
     }
-    const named = { key: `ts-${crypto.randomUUID()}`, ...rest, requested_by: requestedBy, callback_url: callbackUrl };
+    const key = rest["key"] ?? `ts-${crypto.randomUUID()}`;
+    const named = { ...rest, key, requested_by: requestedBy, callback_url: callbackUrl };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
     this.#bot = bot;
     this.#fields = JSON.parse(JSON.stringify(Object.fromEntries(given))); // whatever the caller changes meanwhile
@@ -455,7 +458,7 @@ class Asking {
   }
 
   #why(reply: Reply | Failure): string {
-    const why = reply.status === null ? `${reply.why}.` : refusal(reply).message;
+    const why = reply.status === null ? reply.why.replace(/\.?$/, ".") : refusal(reply).message;
     return `clarify-bot at ${this.#bot.url} cannot be reached: ${why}`;
   }
 }
@@ -524,12 +527,10 @@ function refusal({ status, json }: Reply): Refused {
 }
 
 function failure(error: unknown): Failure {
-  const cause = (error as { cause?: unknown }).cause ?? error; // Node says only there what failed
-  const { code, message, syscall } = cause as { code?: unknown; message?: unknown; syscall?: unknown };
-  const isUnsent =
-    ["connect", "getaddrinfo"].includes(String(syscall)) ||
-    ["ECONNREFUSED", "ConnectionRefused", "UND_ERR_CONNECT_TIMEOUT"].includes(String(code));
-  return { status: null, why: String(message || code || cause), isUnsent };
+  const cause = (error as { cause?: unknown }).cause ?? error; // Node and Deno say only there what failed
+  const { code = "", message = "" } = cause as { code?: string; message?: string };
+  const isUnsent = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|\(Connect\)/.test(`${code} ${message}`);
+  return { status: null, why: message || code || String(cause), isUnsent };
 }
 
 /** Returns a response's JSON; undefined if it is not JSON. Throws if it is too large, or not complete. */
@@ -639,17 +640,12 @@ function jsonOf(standard: StandardSchema["~standard"]): JsonSchema {
 }
 
 /** Drops the patterns beside a `format`, which libraries write: the bot checks formats, and forms take no patterns. */
-function formOf(json: JsonSchema & { properties?: unknown }): JsonSchema {
-  const field = (given: unknown): unknown => {
-    if (!isObject(given)) return given;
-    const { pattern, ...rest } = given;
-    if (Array.isArray(rest["anyOf"])) rest["anyOf"] = rest["anyOf"].map(field);
-    return pattern === undefined || "format" in rest ? rest : { pattern, ...rest };
-  };
-  const { properties } = json;
-  if (!isObject(properties)) return json;
-  const fields = Object.entries(properties).map(([name, each]) => [name, field(each)]);
-  return { ...json, properties: Object.fromEntries(fields) };
+function formOf(json: unknown): unknown {
+  if (Array.isArray(json)) return json.map(formOf);
+  if (!isObject(json)) return json;
+  const isDropped = (name: string): boolean => name === "pattern" && typeof json[name] === "string" && "format" in json;
+  const kept = Object.entries(json).filter(([name]) => !isDropped(name));
+  return Object.fromEntries(kept.map(([name, value]) => [name, formOf(value)]));
 }
 
 /** Returns a copy of a JSON value. Throws TypeError if JSON would change it: people would approve something else. */
