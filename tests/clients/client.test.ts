@@ -153,6 +153,21 @@ test("options that do not exist are left to the bot to reject", async () => {
   );
 });
 
+test("options without a value count as left out", async () => {
+  const body = { question: "Which?" };
+  const options = { key: undefined, agent: undefined, timeout: undefined, default: undefined, url: undefined, kind: undefined };
+  const steps = [
+    { gets: "POST /questions", body, drops: true },
+    { gets: "POST /questions", body, state: { status: "answered", answer: "x" } }, // with the key of the first
+  ];
+  await scripted(steps, (url) => ask("Which?", { ...options, url }));
+});
+
+test("a default that JSON would change is an error of the program", async () => {
+  const message = "`default` is no JSON value (NaN). Convert it first.";
+  await scripted([], (url) => assert.rejects(ask("How many?", { kind: "number", default: Number.NaN, url }), { message }));
+});
+
 test("a timeout that is no number is an error of the program", async () => {
   await assert.rejects(ask("Which?", { timeout: Number.NaN }), TypeError);
   await assert.rejects(ask("Which?", { timeout: "60" as unknown as number }), TypeError);
@@ -201,7 +216,10 @@ const Person: StandardJsonSchema<{ name?: string; mail?: string | null }, { name
         properties: {
           name: { type: "string", pattern: "^a" },
           mail: { anyOf: [{ type: "string", format: "email", pattern: "@" }, { type: "null" }] },
+          pattern: { type: "boolean" },
+          format: { $ref: "#/$defs/day" },
         },
+        $defs: { day: { type: "string", format: "date", pattern: "-" } },
       }),
     },
   },
@@ -212,7 +230,10 @@ const form = {
   properties: {
     name: { type: "string", pattern: "^a" },
     mail: { anyOf: [{ type: "string", format: "email" }, { type: "null" }] },
+    pattern: { type: "boolean" },
+    format: { $ref: "#/$defs/day" },
   },
+  $defs: { day: { type: "string", format: "date" } },
 };
 
 test("a schema gives the form, without patterns beside formats, and makes the value", async () => {
