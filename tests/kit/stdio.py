@@ -16,6 +16,9 @@ from tests.kit.processes import ROOT
 Json = dict[str, Any]
 FILE = (sys.executable, "-I", "-S", str(ROOT / "clarify.py"), "mcp")
 """The one file in an interpreter that has nothing but the standard library."""
+_PROGRAM = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import clarify; clarify._BOT_AWAY = 0.5"
+IMPATIENT = (sys.executable, "-I", "-S", "-c", f"{_PROGRAM}; clarify.main(['mcp'])")
+"""As `FILE`, but it waits shorter for a bot that is away."""
 _META = "io.modelcontextprotocol/"
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import Implementation
@@ -23,16 +24,13 @@ import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.lives import Life
 from tests.kit.processes import ROOT
-from tests.kit.stdio import Json, Stdio, envelope
+from tests.kit.stdio import IMPATIENT, Json, Stdio, envelope
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, url_of
 from tests.scenario.test_mcp import words
 
 NOWHERE = "http://127.0.0.1:9"
 TASKS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-_PROGRAM = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import clarify; clarify._BOT_AWAY = 0.5"
-IMPATIENT = (sys.executable, "-I", "-S", "-c", f"{_PROGRAM}; clarify.main(['mcp'])")
-"""As `FILE`, but it waits shorter for a bot that is away."""
 INITIALIZE: Json = {
     "id": "init",
     "method": "initialize",
@@ -245,7 +243,10 @@ async def test_cancelled_call_gets_no_response_and_takes_no_answer(stage: World,
         door.send(asking(1, "Still?", wait=55, session="s"))
         card = await stage.card("Still?")
         door.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
-        assert "result" in await door.answer({"id": 2, "method": "ping"})
+        async with httpx.AsyncClient(base_url=url) as http, asyncio.timeout(10):
+            hung_up = 'clarify_mcp_calls_total{outcome="left",tool="ask_human"} 1.0'
+            while hung_up not in (await http.get("/metrics")).text:
+                continue
         await stage.workspace.post(FOLAKE, AGENTS, "yes", card.ts)
         await stage.now_says(card, "Not picked up by the agent yet")
         assert door.is_silent(1)
@@ -322,9 +323,9 @@ async def test_progress_grows_over_a_restart_of_the_bot(stage: World, port: int)
 
 
 @asynccontextmanager
-async def served(*answers: bytes) -> AsyncIterator[tuple[str, list[tuple[str, Json]]]]:
-    """A server that gives these answers, one to each request, and then hangs up. Its address, and the requests' heads and
-    bodies.
+async def served(*answers: bytes, seconds: float = 0) -> AsyncIterator[tuple[str, list[tuple[str, Json]]]]:
+    """A server that gives these answers, one to each request, the first after some seconds, and then hangs up. Its address,
+    and the requests' heads and bodies.
     """
     heard: list[tuple[str, Json]] = []
     left = list(answers)
@@ -333,6 +334,7 @@ async def served(*answers: bytes) -> AsyncIterator[tuple[str, list[tuple[str, Js
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = next(line for line in head.lower().splitlines() if line.startswith("content-length"))
         heard.append((head, json.loads(await reader.readexactly(int(length.partition(":")[2])))))
+        await asyncio.sleep(seconds if len(heard) == 1 else 0)
         writer.write(left.pop(0) if left else b"")
         await writer.drain()
         writer.close()
@@ -367,6 +369,13 @@ async def test_repeated_call_is_the_same_and_waits_for_what_is_left() -> None:
     assert waits[0] == 30
     assert all(earlier > later > 20 for earlier, later in pairwise(waits))
     assert all(body == heard[0][1] for _, body in heard)
+
+
+async def test_bot_that_breaks_off_a_long_call_is_waited_for_as_long_as_one_that_was_away() -> None:
+    answers = (b"", http("200 OK", "application/json", DONE))
+    async with served(*answers, seconds=1) as (url, _), Stdio.started(url, IMPATIENT) as door:
+        result = (await door.answer(asking(1, "Which?", wait=30)))["result"]
+        assert result["content"][0]["text"] == "done"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import pytest
 from bot.tasks import IDENTIFIER
 from bot.workspace.seed import ADE, AGENTS
 from tests.kit.lives import Life
-from tests.kit.stdio import Stdio
+from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.world import World, config, url_of
 
 Json = dict[str, Any]
@@ -210,13 +210,15 @@ async def test_header_of_another_task_is_refused(stage: World, url: str) -> None
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
 
 
+@pytest.mark.parametrize("end", [Life.killed, Life.stop])
 async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot(
-    stage: World, port: int
+    stage: World, port: int, end: Callable[[Life], Awaitable[object]]
 ) -> None:
+    """However long it was away."""
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     async with (
         Life.of(stage) as life,
-        opened("stdio", f"http://127.0.0.1:{port}") as door,
+        Stdio.started(f"http://127.0.0.1:{port}", IMPATIENT) as door,
         asyncio.timeout(60),
     ):
         agent = Agent(door)
@@ -224,7 +226,7 @@ async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot
         card = await stage.card("Which one?")
         async with agent.listening(task["taskId"]) as events:
             await anext(events)
-            await life.killed()
+            await end(life)
             async with Life.of(stage):
                 assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
                 async for event in events:
