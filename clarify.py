@@ -95,63 +95,23 @@ class Refused(ClarifyError):
         self.field = field
 
 
+def _of_state(name: str, about: str) -> Any:
+    return property(lambda self: self.state.get(name), doc=about)
+
+
 class _Decision:
     """A question's outcome. `state`: everything the bot returned about it."""
 
     state: Mapping[str, Any]
-
-    @property
-    def id(self) -> str | None:
-        """The question's id, such as CLR-100001-001; None if the bot was never reached."""
-        found: str | None = self.state.get("id")
-        return found
-
-    @property
-    def status(self) -> Status:
-        found: Status = self.state["status"]
-        return found
-
-    @property
-    def label(self) -> str | None:
-        """The answer as people read it."""
-        found: str | None = self.state.get("label")
-        return found
-
-    @property
-    def other(self) -> str | None:
-        """What the person wrote instead of, or besides, a choice."""
-        found: str | None = self.state.get("other")
-        return found
-
-    @property
-    def comment(self) -> str | None:
-        """Why the question was rejected or closed."""
-        found: str | None = self.state.get("comment")
-        return found
-
-    @property
-    def decided_by(self) -> str | None:
-        """Who decided, such as user:slack/T1/U1: an id, not a display name."""
-        found: str | None = self.state.get("decided_by")
-        return found
-
-    @property
-    def decided_at(self) -> str | None:
-        """When the person decided, as RFC 3339."""
-        found: str | None = self.state.get("decided_at")
-        return found
-
-    @property
-    def receipt(self) -> str | None:
-        """The signed receipt of the decision, for `clarify.verify`; None if the bot made none."""
-        found: str | None = self.state.get("receipt")
-        return found
-
-    @property
-    def link(self) -> str | None:
-        """The link to the question's card in Slack."""
-        found: str | None = self.state.get("link")
-        return found
+    status: Status = _of_state("status", "How the question stands.")
+    id: str | None = _of_state("id", "Such as CLR-100001-001; None if the bot was never reached.")
+    label: str | None = _of_state("label", "The answer as people read it.")
+    other: str | None = _of_state("other", "What the person wrote instead of, or besides, a choice.")
+    comment: str | None = _of_state("comment", "Why the question was rejected or closed.")
+    decided_by: str | None = _of_state("decided_by", "An id such as user:slack/T1/U1, not a display name.")
+    decided_at: str | None = _of_state("decided_at", "When the person decided, as RFC 3339.")
+    receipt: str | None = _of_state("receipt", "The signed receipt, for `clarify.verify`, if there is one.")
+    link: str | None = _of_state("link", "The link to the question's card in Slack.")
 
 
 class NotAnswered(ClarifyError, _Decision):
@@ -374,21 +334,18 @@ def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def _bytes_in(part: str) -> bytes:
     """Decodes base64url without padding. Raises ValueError."""
-    import base64  # not where nothing is verified
+    import base64
 
-    if not _PART.issuperset(part):
+    if not _PART.issuperset(part) or len(part) % 4 == 1:
         raise ValueError("it is not a JWT")
-    try:
-        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except ValueError:
-        raise ValueError("it is not a JWT") from None
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 def _json_in(part: str) -> dict[str, Any]:
     try:
         found = json.loads(_bytes_in(part))
     except (ValueError, RecursionError):
-        raise ValueError("it is not a JWT") from None
+        found = None
     if not isinstance(found, dict):
         raise ValueError("it is not a JWT")  # noqa: TRY004 - one error for what is not a receipt
     return found
@@ -424,14 +381,11 @@ def _number(value: float) -> str:
         raise ValueError("a number is not finite")
     if value == 0:
         return "0"
-    sign = "-" if value < 0 else ""
-    mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = "" if fraction == "0" else fraction
-    point = len(whole) + int(exponent or 0)
-    digits = (whole + fraction).lstrip("0")
-    point -= len(whole + fraction) - len(digits)
-    digits = digits.rstrip("0")
+    from decimal import Decimal
+
+    negative, figures, exponent = Decimal(repr(value)).normalize().as_tuple()
+    sign, digits = "-" * negative, "".join(map(str, figures))
+    point = len(digits) + int(exponent)
     if len(digits) <= point <= 21:
         return sign + digits + "0" * (point - len(digits))
     if 0 < point <= 21:
@@ -507,83 +461,57 @@ class _More(TypedDict, total=False):
     producer: str | None
 
 
-_Choices = Sequence[str | Mapping[str, str]]
-_AskKind = Literal["yes_no", "choice", "number", "text", "form"]
+class _Ask(_More, total=False):
+    """Options of `ask`.
+
+    `choices`: strings, or objects with `value`, `label` and `description`. `multiple`: people can pick several choices.
+    `other`: people can also write their own answer. `kind`: the kind of answer; by default `choice` with choices, `form`
+    with a schema, otherwise `text`. `schema`: a form: a flat JSON Schema object, or a pydantic model class. `default`: the
+    answer to assume if no one answers; without it, `Expired` is raised.
+    """
+
+    choices: Sequence[str | Mapping[str, str]] | None
+    multiple: bool
+    other: bool
+    kind: Literal["yes_no", "choice", "number", "text", "form"] | None
+    schema: dict[str, Any] | None
+    default: Any
+
+
+class _Approve(_More, total=False):
+    """Options of `approve`.
+
+    `consequence`: what happens as a result. `risk`: low, medium (default) or high. `irreversible`: the action cannot be
+    undone. `arguments`: the exact arguments of the action. `editable`: people can edit the arguments before they approve;
+    use the approval's `arguments`. `approvals`: how many different people must approve (1 to 5). `question`: anything else
+    the approver should know.
+    """
+
+    consequence: str | None
+    risk: Risk | None
+    irreversible: bool
+    arguments: Mapping[str, Any] | None
+    editable: bool
+    approvals: int | None
+    question: str | None
 
 
 @overload
 def ask(question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]) -> Answer[T]: ...
-
-
 @overload
-def ask(
-    question: str,
-    *,
-    choices: _Choices | None = None,
-    multiple: bool = False,
-    other: bool = False,
-    kind: _AskKind | None = None,
-    schema: dict[str, Any] | None = None,
-    default: Any = None,
-    **more: Unpack[_More],
-) -> Answer[Any]: ...
-
-
-def ask(
-    question: str,
-    *,
-    choices: _Choices | None = None,
-    multiple: bool = False,
-    other: bool = False,
-    kind: _AskKind | None = None,
-    schema: Any = None,
-    default: Any = None,
-    **more: Unpack[_More],
-) -> Answer[Any]:
-    """Asks a person and waits for the answer.
-
-    Args:
-        question: the question.
-        choices: the choices: strings, or objects with `value`, `label` and `description`.
-        multiple: people can pick several choices.
-        other: people can also write their own answer.
-        kind: the kind of answer; by default `choice` with choices, `form` with a schema, otherwise `text`.
-        schema: a form: a pydantic model class, or a flat JSON Schema object.
-        default: the answer to assume if no one answers; without it, `Expired` is raised.
-        more: see `_More`.
+def ask(question: str, **options: Unpack[_Ask]) -> Answer[Any]: ...
+def ask(question: str, **options: Any) -> Answer[Any]:
+    """Asks a person and waits for the answer. `options`: see `_Ask` and `_More`.
 
     Raises:
         Expired, Closed, Withdrawn: the question ended without an answer.
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-    return _answer(_talk(Asking(fields, more)), schema, default)
+    return _answer(_talk(_question(question, options)), options)
 
 
-def approve(
-    action: str,
-    *,
-    consequence: str | None = None,
-    risk: Risk | None = None,
-    irreversible: bool = False,
-    arguments: Mapping[str, Any] | None = None,
-    editable: bool = False,
-    approvals: int | None = None,
-    question: str | None = None,
-    **more: Unpack[_More],
-) -> Approval:
-    """Asks for approval of an action and waits for the decision.
-
-    Args:
-        action: what you are about to do.
-        consequence: what happens as a result.
-        risk: low, medium (default) or high.
-        irreversible: the action cannot be undone.
-        arguments: the exact arguments of the action.
-        editable: people can edit the arguments before they approve; use the approval's `arguments`.
-        approvals: how many different people must approve (1 to 5).
-        question: anything else the approver should know.
-        more: see `_More`.
+def approve(action: str, **options: Unpack[_Approve]) -> Approval:
+    """Asks for approval of an action and waits for the decision. `options`: see `_Approve` and `_More`.
 
     Returns:
         Truthy if it was approved; falsy if it was rejected, or if no one decided.
@@ -591,17 +519,7 @@ def approve(
     Raises:
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    fields = _action(
-        action,
-        arguments,
-        irreversible=irreversible,
-        editable=editable,
-        consequence=consequence,
-        risk=risk,
-        approvals=approvals,
-        question=question,
-    )
-    return Approval(_talk(Asking(fields, more)), arguments)
+    return Approval(_talk(_action(action, options)), options.get("arguments"))
 
 
 class aio:  # noqa: N801 - reads like a module
@@ -612,108 +530,46 @@ class aio:  # noqa: N801 - reads like a module
     async def ask(
         question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]
     ) -> Answer[T]: ...
-
     @overload
     @staticmethod
-    async def ask(
-        question: str,
-        *,
-        choices: _Choices | None = None,
-        multiple: bool = False,
-        other: bool = False,
-        kind: _AskKind | None = None,
-        schema: dict[str, Any] | None = None,
-        default: Any = None,
-        **more: Unpack[_More],
-    ) -> Answer[Any]: ...
-
+    async def ask(question: str, **options: Unpack[_Ask]) -> Answer[Any]: ...
     @staticmethod
-    async def ask(
-        question: str,
-        *,
-        choices: _Choices | None = None,
-        multiple: bool = False,
-        other: bool = False,
-        kind: _AskKind | None = None,
-        schema: Any = None,
-        default: Any = None,
-        **more: Unpack[_More],
-    ) -> Answer[Any]:
+    async def ask(question: str, **options: Any) -> Answer[Any]:
         """Asks a person and waits for the answer: see `clarify.ask`."""
-        fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-        return _answer(await _atalk(Asking(fields, more)), schema, default)
+        return _answer(await _atalk(_question(question, options)), options)
 
     @staticmethod
-    async def approve(
-        action: str,
-        *,
-        consequence: str | None = None,
-        risk: Risk | None = None,
-        irreversible: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        editable: bool = False,
-        approvals: int | None = None,
-        question: str | None = None,
-        **more: Unpack[_More],
-    ) -> Approval:
+    async def approve(action: str, **options: Unpack[_Approve]) -> Approval:
         """Asks for approval of an action and waits for the decision: see `clarify.approve`."""
-        fields = _action(
-            action,
-            arguments,
-            irreversible=irreversible,
-            editable=editable,
-            consequence=consequence,
-            risk=risk,
-            approvals=approvals,
-            question=question,
-        )
-        return Approval(await _atalk(Asking(fields, more)), arguments)
+        return Approval(await _atalk(_action(action, options)), options.get("arguments"))
 
 
-def _question(
-    question: str,
-    choices: _Choices | None,
-    kind: str | None,
-    schema: Any,
-    default: Any,
-    *,
-    multiple: bool,
-    other: bool,
-) -> dict[str, Any]:
-    is_model = hasattr(schema, "model_json_schema")
-    return {
-        "question": question,
-        "choices": None
-        if choices is None
-        else [each if isinstance(each, str) else dict(each) for each in choices],
-        "kind": kind,
-        "schema": schema.model_json_schema() if is_model else schema,
-        "default": default.model_dump(mode="json") if hasattr(default, "model_dump") else default,
-        "multiple": multiple or None,
-        "other": other or None,
-    }
+def _question(question: str, options: Mapping[str, Any]) -> Asking:
+    fields = {"question": question, **options}
+    if (choices := fields.get("choices")) is not None:
+        fields["choices"] = [each if isinstance(each, str) else dict(each) for each in choices]
+    if hasattr(fields.get("schema"), "model_json_schema"):
+        fields["schema"] = fields["schema"].model_json_schema()
+    if hasattr(fields.get("default"), "model_dump"):
+        fields["default"] = fields["default"].model_dump(mode="json")
+    return Asking(fields, {})
 
 
-def _action(
-    action: str, arguments: Mapping[str, Any] | None, *, irreversible: bool, editable: bool, **said: Any
-) -> dict[str, Any]:
-    return {
-        "kind": "approval",
-        "action": action,
-        "arguments": None if arguments is None else dict(arguments),
-        "irreversible": irreversible or None,
-        "editable": editable or None,
-        **said,
-    }
+def _action(action: str, options: Mapping[str, Any]) -> Asking:
+    fields = {"kind": "approval", "action": action, **options}
+    if (arguments := fields.get("arguments")) is not None:
+        fields["arguments"] = dict(arguments)
+    return Asking(fields, {})
 
 
-def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
+def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
     """Returns the answer in a state.
 
     Raises:
         Expired, Closed, Withdrawn: there is no answer.
     """
-    words = state.get("comment")
+    words, default = state.get("comment"), options.get("default")
+    schema: Any = options.get("schema")
     match state["status"]:
         case "answered":
             value = state["answer"]
@@ -739,25 +595,15 @@ class _Pause:
         self.seconds = seconds
 
 
-class Call:
+class Call(NamedTuple):
     """A request. `patience`: seconds to wait for the response."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.body = body
-        self.query = query or {}
-        self.headers = headers or {}
-        self.patience = patience
+    method: str
+    path: str
+    body: object = None
+    query: Mapping[str, object] = {}
+    headers: Mapping[str, str] = {}
+    patience: float = PATIENCE
 
 
 class Reply:
@@ -877,8 +723,7 @@ class Asking:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = {"comment": comment} if comment else {}
             call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
-            call.patience = left
-            reply = yield call
+            reply = yield call._replace(patience=left)
             if not isinstance(reply, Reply) or reply.is_passing:
                 yield _Pause(_PAUSES[0])
             elif self._id or not (named := (reply.json or {}).get("id")):
@@ -1001,15 +846,16 @@ class Client:
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, producer: str | None = None) -> None:
-        """Arguments that are None are read from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER.
+        """Arguments that are None are read from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER; in the Claude
+        Code plugin, else from its options.
 
         Raises:
             ValueError: the URL is not an HTTP address, or the token is malformed.
         """
         from urllib.parse import urlsplit  # not where only the types are needed
 
-        self.url = (url or os.environ.get("CLARIFY_URL") or DEFAULT_URL).rstrip("/")
-        self._token = os.environ.get("CLARIFY_TOKEN") if token is None else token
+        self.url = (url or _setting("URL") or DEFAULT_URL).rstrip("/")
+        self._token = _setting("TOKEN") if token is None else token
         self._producer = os.environ.get("CLARIFY_PRODUCER") if producer is None else producer
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
@@ -1074,30 +920,26 @@ class Client:
         `opened`: takes the connection, which another thread may shut down. `call.patience`: seconds until the response
         begins, and between two pieces of it. Raises what `call` does.
         """
-        from http.client import HTTPException, HTTPResponse
-
-        with self._connected(_CONNECTING) as connection, HTTPResponse(connection) as response:
+        reader, rest, data = _Reader(), b"", list[bytes]()
+        with self._connected(_CONNECTING) as connection:
             opened(connection)
             connection.settimeout(call.patience)
             connection.sendall(self._request(call))
-            try:
-                response.begin()
-                if "text/event-stream" not in response.headers.get("content-type", ""):
-                    body = response.read(_MOST)
-                    if response.length:
-                        raise ConnectionError("the response broke off")
-                    yield Reply(response.status, {}, body)
-                    return
-                data = []
-                while line := response.readline(_MOST):
+            while not reader.is_complete:
+                reader.feed(connection.recv(65_536))
+                if "text/event-stream" not in reader.headers.get("content-type", ""):
+                    continue
+                *lines, rest = (rest + reader.body).split(b"\n")
+                reader.body.clear()
+                for line in lines:
                     name, _, value = line.strip().partition(b":")
                     if name == b"data":
                         data.append(value)
-                    elif not line.strip() and data:
-                        yield Reply(response.status, {}, b"\n".join(data))
+                    elif not name and data:
+                        yield Reply(reader.status, {}, b"\n".join(data))
                         data.clear()
-            except HTTPException as error:
-                raise ConnectionError(f"the response broke off: {error!r}") from error
+        if "text/event-stream" not in reader.headers.get("content-type", ""):
+            yield reader.reply
 
     def _request(self, call: Call) -> bytes:
         from urllib.parse import urlencode
@@ -1205,88 +1047,79 @@ class Client:
 
 
 class _Reader:
-    """Reads one HTTP/1.1 response from the pieces in which it comes."""
+    """Reads one HTTP/1.1 response from the pieces in which it comes (RFC 9112). `body`: what came of it so far."""
 
     def __init__(self, *, head_only: bool = False) -> None:
-        self._head_only = head_only
-        self._data = bytearray()
-        self._body_at = 0
-        self._length: int | None = None
-        self._chunked = False
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._body: bytes | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
         self.is_complete = False
+        self._data = bytearray()  # not read yet
+        self._ended = False
+        self._reading = self._read(head_only=head_only)
+        next(self._reading)
 
     @property
     def reply(self) -> Reply:
-        return Reply(self._status, self._headers, self._body or b"")
+        return Reply(self.status, self.headers, bytes(self.body))
 
     def feed(self, data: bytes) -> None:
-        """Take what was read; nothing is the end of the connection.
+        """Takes what was received; nothing is the end of the connection.
 
         Raises:
             ConnectionError: it ended too early, or this is no HTTP.
         """
         self._data += data
-        if len(self._data) > _MOST:
+        self._ended = not data
+        if len(self._data) + len(self.body) > _MOST:
             raise ConnectionError("the response is too large")
         try:
-            if not self._body_at:
-                self._read_head()
-            if self._body_at and not self.is_complete:
-                self._read_body(ended=not data)
+            next(self._reading)
+        except StopIteration:
+            self.is_complete = True
         except (ValueError, IndexError):
             raise ConnectionError("the server does not speak HTTP") from None
-        if not data and not self.is_complete:
-            raise ConnectionError("the connection ended before the response was complete")
 
-    def _read_head(self) -> None:
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0:
+    def _read(self, *, head_only: bool) -> Iterator[None]:
+        while self.status < 200:  # more is to come
+            first, *lines = (yield from self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            version, status = first.split(" ", 2)[:2]
+            if not version.startswith("HTTP/1.") or not status.isdigit():
+                raise ValueError(first)
+            self.status = int(status)
+            parts = [line.partition(":") for line in lines]
+            self.headers = {name.strip().lower(): value.strip() for name, _, value in parts}
+        if head_only or self.status in {204, 304}:
             return
-        first, *lines = self._data[:end].decode("latin-1").split("\r\n")
-        version, status = first.split(" ", 2)[:2]
-        if not version.startswith("HTTP/1."):
-            raise ValueError(version)
-        if 100 <= int(status) < 200:  # more is to come
-            del self._data[: end + 4]
-            self._read_head()
-            return
-        self._status = int(status)
-        for line in lines:
-            name, _, value = line.partition(":")
-            self._headers[name.strip().lower()] = value.strip()
-        self._body_at = end + 4
-        self._chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
-        length = self._headers.get("content-length")
-        self._length = 0 if self._status in {204, 304} else None if length is None else int(length)
-        self.is_complete = self._head_only
-
-    def _read_body(self, *, ended: bool) -> None:
-        body = bytes(self._data[self._body_at :])
-        if self._chunked:
-            whole = _unchunked(body)
-        elif self._length is not None:
-            whole = body[: self._length] if len(body) >= self._length else None
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            while size := int((yield from self._until(b"\r\n")).partition(b";")[0], 16):
+                self.body += (yield from self._take(size + 2))[:-2]
+        elif "content-length" in self.headers:
+            self.body += yield from self._take(int(self.headers["content-length"]))
         else:
-            whole = body if ended else None
-        if whole is not None:
-            self._body, self.is_complete = whole, True
+            while not self._ended:
+                self.body += self._data
+                self._data.clear()
+                yield
 
+    def _until(self, mark: bytes) -> Generator[None, None, bytes]:
+        while (end := self._data.find(mark)) < 0:
+            yield from self._more()
+        return (yield from self._take(end + len(mark)))[:end]
 
-def _unchunked(data: bytes) -> bytes | None:
-    """The body in chunks (RFC 9112, section 7.1); None while it is not complete."""
-    found, at = bytearray(), 0
-    while (end := data.find(b"\r\n", at)) >= 0:
-        size = int(data[at:end].partition(b";")[0], 16)
-        if size == 0:
-            return bytes(found)
-        at = end + 2 + size + 2
-        if at > len(data):
-            return None
-        found += data[end + 2 : at - 2]
-    return None
+    def _take(self, size: int) -> Generator[None, None, bytes]:
+        if size < 0:
+            raise ValueError(size)
+        while len(self._data) < size:
+            yield from self._more()
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        return taken
+
+    def _more(self) -> Iterator[None]:
+        if self._ended:
+            raise ConnectionError("the connection ended before the response was complete")
+        yield
 
 
 def _check_tunnel(reply: Reply) -> None:
@@ -1296,6 +1129,10 @@ def _check_tunnel(reply: Reply) -> None:
 
 def _os_words(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
+
+
+def _setting(name: str) -> str | None:
+    return os.environ.get(f"CLARIFY_{name}") or os.environ.get(f"CLAUDE_PLUGIN_OPTION_{name}")
 
 
 def _is_loopback(host: str) -> bool:
@@ -1427,7 +1264,8 @@ def _shell(command: str, words: Sequence[str]) -> int:
 def _shell_fields(command: str, options: Any) -> _Json:
     """Returns the question's fields."""
     others = {"json", "url", "timeout", "reason"}
-    fields = {n: each for n, each in vars(options).items() if n not in others and each not in (None, False)}
+    given = {name: each for name, each in vars(options).items() if name not in others}
+    fields = {name: each for name, each in given.items() if each is not None and each is not False}
     if command == "approve":
         return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
     if options.default is not None and options.kind == "yes_no":
@@ -1550,7 +1388,7 @@ class _Progress:
 
     def clear(self) -> None:
         if self._drawn:
-            self._put("\r\x1b[K")
+            self._put(f"\r{'':40}\r")
             self._drawn = 0
 
     def say(self, line: str) -> None:
@@ -1568,20 +1406,27 @@ class _Progress:
 #
 # Reads one hook event from standard input, asks, and prints the decision as the agent expects it. Only a person's Accept
 # allows anything: without a decision, whatever the reason, `PermissionRequest` prints nothing, so that the agent asks in
-# its own way, and `PreToolUse` denies, since silence there would run the tool.
+# its own way, and `PreToolUse` denies, since silence there would run the tool. So does Copilot CLI's hook, which comes
+# before its rules.
 #
-# Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks).
+# Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks), "GitHub Copilot
+# hooks reference" (docs.github.com/en/copilot/reference/hooks-reference).
 
 _Verdict = tuple[
     Literal["allow", "deny"], str | None, _Json | None
 ]  # why, and the tool's new input if it was changed
-HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60}  # seconds; Codex asks at its terminal only afterwards
+HOOK_TIMEOUTS = {
+    "claude-code": 540,
+    "codex": 60,
+    "copilot": 540,
+}  # seconds; Codex asks at its terminal only afterwards
 _AT_THE_TERMINAL = "decided at the terminal"
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
 _OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
 _AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
 _MARGIN = 30  # seconds that the question outlives its hook, which withdraws it
+_DEFERRED = 7 * 86_400  # seconds that the question of a deferred call stays open
 _POLL = 0.01  # seconds between two tries to get a lock
 _STALE = 2 * 86_400  # seconds; no question of a hook waits so long
 _PLAN = "ExitPlanMode"
@@ -1596,6 +1441,10 @@ _ACTIONS = {  # by tool: what it does, and the field that names its object
     "Read": ("Read", "file_path"),
     "WebFetch": ("Fetch", "url"),
     "WebSearch": ("Search the web for", "query"),
+    "bash": ("Run a shell command", None),  # Copilot CLI's names
+    "powershell": ("Run a shell command", None),
+    "edit": ("Edit", "file_path"),
+    "web_fetch": ("Fetch", "url"),
     _PLAN: ("Carry out this plan", None),
 }
 _UNNAMED = "any"  # in place of a `tool_use_id`
@@ -1603,6 +1452,10 @@ _UNNAMED = "any"  # in place of a `tool_use_id`
 
 class _NoDecision(Exception):
     """No one decided; the message says why."""
+
+
+class _NotYet(_NoDecision):
+    """No one decided yet, but someone may do so later."""
 
 
 class _Interrupted(BaseException):
@@ -1618,6 +1471,8 @@ def _hook(argv: Sequence[str]) -> int:
         _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
         return 2
     options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
+    if options.agent == "copilot":
+        options.on_silence = options.on_silence or "deny"
     return _decide(sys.stdin.buffer.read(), options)
 
 
@@ -1634,6 +1489,8 @@ def hook_parser() -> argparse.ArgumentParser:
     add("--timeout", type=_hook_seconds, metavar="SECONDS", help=times)
     add("--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide")
     add("--escalate", action="store_true", help="page the person on call if no one answers")
+    later = "PreToolUse, without a decision: let Claude Code stop there, and resume the session later"
+    add("--defer", action="store_true", help=later)
     own = "the agent's name for clarify's MCP server, whose tools need no permission (default: clarify)"
     add("--server-name", default="clarify", metavar="NAME", help=own)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
@@ -1654,6 +1511,11 @@ def _decide(data: bytes, options: Any) -> int:
         event = json.loads(data)
     except (ValueError, RecursionError):
         event = None
+    if options.agent == "copilot" and isinstance(event, dict) and "hookName" in event:
+        names = {"session_id": "sessionId", "tool_name": "toolName", "tool_input": "toolInput"}
+        event |= {name: event.get(theirs) for name, theirs in names.items()}
+        # It names no call, so that each is one of its own.
+        event |= {"hook_event_name": "PermissionRequest", "tool_use_id": _letters(os.urandom(12))}
     if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
         _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
         # Broken JSON may still say which event it is.
@@ -1668,10 +1530,13 @@ def _decide(data: bytes, options: Any) -> int:
         if name in _AFTER_TOOL | _SESSION_ENDS:
             _withdraw_waiting(client, event, options)
         elif name in {"PermissionRequest", "PreToolUse"}:
-            print(json.dumps(_output(name, *_verdict(client, event, options))))
+            print(json.dumps(_output(options.agent, name, *_verdict(client, event, options))))
     except _NoDecision as error:
         _explain(str(error))
-        _silence(name, str(error), options)
+        if options.defer and isinstance(error, _NotYet) and _is_deferred(event):
+            print(json.dumps(_output(options.agent, name, "defer", str(error), None)))
+        else:
+            _silence(name, str(error), options)
     except Exception as error:  # noqa: BLE001 - if the hook failed, the tool would run
         why = str(error) or type(error).__name__
         _explain(f"no decision: {why}")
@@ -1689,11 +1554,13 @@ def _silence(name: str, why: str, options: Any) -> None:
     """Denies, or prints nothing, since there is no decision."""
     default = "deny" if name == "PreToolUse" else "pass"
     if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
-        print(json.dumps(_output(name, "deny", why, None)))
+        print(json.dumps(_output(options.agent, name, "deny", why, None)))
 
 
-def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, updated: _Json | None) -> _Json:
-    """Returns a decision in the format that the event expects."""
+def _output(
+    agent: str, name: str, behavior: Literal["allow", "deny", "defer"], why: str | None, updated: _Json | None
+) -> _Json:
+    """Returns a decision in the format that the agent expects for the event."""
     changed = {} if updated is None else {"updatedInput": updated}
     if name == "PreToolUse":
         reason = {"permissionDecisionReason": why or "Approved in Slack."}
@@ -1701,9 +1568,10 @@ def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, upda
             "hookSpecificOutput": {"hookEventName": name, "permissionDecision": behavior} | reason | changed
         }
     message = {"message": why or "Rejected in Slack."} if behavior == "deny" else {}
-    return {
-        "hookSpecificOutput": {"hookEventName": name, "decision": {"behavior": behavior} | message | changed}
-    }
+    decision = {"behavior": behavior} | message | changed
+    if agent == "copilot":
+        return decision
+    return {"hookSpecificOutput": {"hookEventName": name, "decision": decision}}
 
 
 def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
@@ -1715,11 +1583,12 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     tool, given, session = (event.get(name) for name in ("tool_name", "tool_input", "session_id"))
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
         raise _NoDecision("cannot read the event: it must have tool_name, tool_input and session_id")
-    if tool in {f"mcp__{options.server_name}__{each}" for each in _OWN_TOOLS}:
+    named = "{}/{}" if options.agent == "copilot" else "mcp__{}__{}"
+    if tool in {named.format(options.server_name, each) for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools need no permission.", None
     said = _hook_question(tool, given, event, options.agent)
     fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
-    state = _decided(client, _ToolCall.of(event, fields), fields, options)
+    state = _decided(client, event, fields, options)
     if state["status"] != "answered":
         words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
         raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
@@ -1740,6 +1609,8 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
     """
     if tool == "AskUserQuestion":
         return _user_questions(given)
+    if tool == _PLAN and not given.get("plan"):  # it may be in a place that only Claude Code knows
+        raise _NoDecision("no decision: the request is without the plan, so people could not see it")
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
     about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
@@ -1865,26 +1736,28 @@ class _Locks:
 
     def take(self, name: str, *, shared: bool = False, waits: bool = True) -> bool:
         """Returns whether we have the lock now; others can have it, too, if it is shared by all."""
-        import sqlite3
-
-        while True:
-            path = self._folder / name if self._folder else ":memory:"
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
-                connection.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
-                connection.execute("SELECT * FROM sqlite_master").fetchall()  # BEGIN alone locks nothing
-            except sqlite3.OperationalError as error:
-                connection.close()
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    return True
-                if not waits:
-                    return False
-            else:
-                self._held[name] = connection
-                return True
+        while not self._has_taken(name, "BEGIN" if shared else "BEGIN EXCLUSIVE"):
+            if not waits:
+                return False
             time.sleep(_POLL)
             self._poll()
+        return True
+
+    def _has_taken(self, name: str, begin: str) -> bool:
+        try:
+            import sqlite3
+        except ImportError:  # some builds of Python do without it
+            return True
+        path = self._folder / name if self._folder else ":memory:"
+        try:
+            held = self._held[name] = sqlite3.connect(path, timeout=0, isolation_level=None)
+            held.execute("PRAGMA journal_mode = MEMORY")  # no files beside it
+            held.execute(begin)
+            held.execute("SELECT * FROM sqlite_master").fetchall()  # after BEGIN alone nothing is locked
+        except sqlite3.Error as error:
+            self.drop(name)
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+        return True
 
     def drop(self, name: str) -> None:
         if (held := self._held.pop(name, None)) is not None:
@@ -1926,20 +1799,25 @@ def _lock_folder() -> Path | None:
     return folder
 
 
-def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _Json:
+def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json:
     """Asks, or joins another hook's question about this call, and waits for the decision; returns the question's state.
 
     Raises:
         _NoDecision: no one decided in time, or the agent ended.
     """
+    call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
     client.tick = (ending := _Ending(options.timeout)).check
     try:
         locks = _Locks(ending.check)
         locks.take(turn)  # no other hook asks about this call until we have
+        if (state := _answer_to_deferred(client, event, call)) is not None:
+            ending.ignore()
+            return state
         known = _joined(client, call, fields["session"], locks)
         key = known["key"] if known else call.new_key()
-        more: _More = {"timeout": options.timeout + _MARGIN, "url": options.url}
+        lasts = _DEFERRED if options.defer else options.timeout
+        more: _More = {"timeout": lasts + _MARGIN, "url": options.url}
         named = known["id"] if known else None
         asking = Asking(fields | {"key": key}, more, known=named, told=lambda _: locks.drop(turn))
         if known:
@@ -1952,6 +1830,8 @@ def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _J
         ending.ignore()
     except _Interrupted:
         ending.ignore()
+        if asking is not None and ending.is_timeout and options.defer and _is_deferred(event):
+            raise _NotYet(ending.words) from None
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":
             if "status" in state:
@@ -1963,7 +1843,7 @@ def _decided(client: Client, call: _ToolCall, fields: _Json, options: Any) -> _J
 
 def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
     """Returns the open question about this call, which we join; a decision made before that does not count."""
-    for each in call.found_in(_waiting(client, session)):
+    for each in call.found_in(_questions(client, session, "waiting")):
         locks.take(each["key"], shared=True)
         reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
         if reply.status == 200 and reply.json["status"] == "waiting":
@@ -1972,23 +1852,68 @@ def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Js
     return None
 
 
+def _is_deferred(event: _Json) -> bool:
+    """Marks a call as deferred. Returns False if Claude Code cannot stop at it and resume it: it does so without a terminal,
+    at a message's only call, since 2.1.89. Elsewhere it ignores "defer", and may run the tool.
+    """
+    try:
+        with open(event["transcript_path"], encoding="utf-8") as lines:  # noqa: PTH123 - pathlib takes time to import
+            said = [json.loads(line) for line in lines if '"tool_use"' in line]
+        messages = {
+            block["id"]: each["message"]["id"]
+            for each in said
+            if each["type"] == "assistant"
+            for block in each["message"]["content"]
+            if block["type"] == "tool_use"
+        }
+        is_alone = [*messages.values()].count(messages[event["tool_use_id"]]) == 1
+        is_known = [int(each) for each in str(said[-1]["version"]).split(".")] >= [2, 1, 89]
+        is_headless = os.environ.get("CLAUDE_CODE_ENTRYPOINT") in {"sdk-cli", "sdk-ts", "sdk-py"}
+        if is_alone and is_known and is_headless and event["hook_event_name"] == "PreToolUse":
+            _mark(event, _ToolCall.of(event).use).touch()
+            return True
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return False
+
+
+def _mark(event: _Json, use: str) -> Path:
+    """Returns the file that says that a call was deferred and no hook has resumed it yet."""
+    from pathlib import Path
+
+    return Path(f"{event.get('transcript_path')}.{use}.deferred")
+
+
+def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json | None:
+    """Returns the question about this call, if it was answered after the call was deferred: to the first hook that looks."""
+    try:
+        _mark(event, call.use).unlink()
+    except OSError:
+        return None
+    for each in _questions(client, _session(event["session_id"]), "answered"):
+        if _ToolCall.in_key(each.get("key")) == call:
+            reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
+            return reply.json if reply.status == 200 else None
+    return None
+
+
 class _Ending:
     """Raises `_Interrupted` at a signal that ends the process, and in `check` after `seconds` or the parent process's end."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._is_timeout = self._is_ignored = False
+        self.is_timeout = self._is_ignored = False
         self._parent_ended = _end_of_parent()
         self.start_again()
         _on_signals(self._end)
 
     @property
     def comment(self) -> str:
-        return "no one answered in time" if self._is_timeout else _AT_THE_TERMINAL
+        return "no one answered in time" if self.is_timeout else _AT_THE_TERMINAL
 
     @property
     def words(self) -> str:
-        return f"no decision within {self._seconds:.0f} s" if self._is_timeout else _AT_THE_TERMINAL
+        return f"no decision within {self._seconds:.0f} s" if self.is_timeout else _AT_THE_TERMINAL
 
     def start_again(self) -> None:
         """Restarts the time."""
@@ -1996,8 +1921,8 @@ class _Ending:
 
     def check(self) -> None:
         if not self._is_ignored:
-            self._is_timeout = time.monotonic() > self._ends
-            if self._is_timeout or self._parent_ended():
+            self.is_timeout = time.monotonic() > self._ends
+            if self.is_timeout or self._parent_ended():
                 raise _Interrupted
 
     def ignore(self) -> None:
@@ -2030,22 +1955,24 @@ def _end_of_parent() -> Callable[[], bool]:
 def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
     """Withdraws questions whose tool ran or whose session ended."""
     mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
-    for state in _waiting(client, _session(event["session_id"])):
+    for state in _questions(client, _session(event["session_id"]), "waiting"):
         key = state.get("key") or ""
-        is_mine = mine.may_be(_ToolCall.in_key(key)) if mine else key.startswith("hook-")
+        call = _ToolCall.in_key(key)
+        is_deferred = call is not None and _mark(event, call.use).exists()
+        is_mine = mine.may_be(call) if mine else key.startswith("hook-") and not is_deferred
         if is_mine and state["agent"] == options.agent:
             words = _AT_THE_TERMINAL if mine else "the session ended"
             client.call(Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
 
 
-def _waiting(client: Client, session: str) -> list[_Json]:
-    """Returns the session's open questions, newest first. Waits a moment for a bot that is starting.
+def _questions(client: Client, session: str, status: str) -> list[_Json]:
+    """Returns the session's questions with this status, newest first. Waits a moment for a bot that is starting.
 
     Raises:
         _NoDecision: the bot is away, or refuses the request.
     """
     found: list[_Json] = []
-    asked = {"session": session, "status": "waiting"}
+    asked = {"session": session, "status": status}
     while True:
         reply = _patiently(client, Call("GET", "/questions", query=asked, patience=_AWAY))
         if reply.status >= 400:
@@ -2063,7 +1990,7 @@ def _patiently(client: Client, call: Call) -> Reply:
             return client.call(call)
         except OSError as error:
             if time.monotonic() > ends:
-                raise _NoDecision(f"no decision: {_why(error, client)}") from None
+                raise _NotYet(f"no decision: {_why(error, client)}") from None
         client.pause(0.2)
 
 

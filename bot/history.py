@@ -7,7 +7,7 @@ receipt or put another one there. The storage still knows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,11 +34,12 @@ _SINCE = "select since from receipts"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a storage knows of some records. `receipts` by jti (None: it is not kept); `revisions`: the highest that people
-    were shown, by id; `kids` of our keys; `since`: when it began to make receipts.
+    """What a storage knows of some records. `receipts` by jti (None: it is not kept); `rounds`: the last that has one, by
+    id; `revisions`: the highest that people were shown, by id; `kids` of our keys; `since`: when it began to make receipts.
     """
 
     receipts: dict[str, str | None] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
     revisions: dict[str, int] = field(default_factory=dict)
     kids: frozenset[str] = frozenset()
     since: datetime | None = None
@@ -47,18 +48,21 @@ class Known:
         """Whether a record lacks the end of a round or what people did, has another receipt, or a stranger signed it."""
         if (record.asked.model_extra or {}).get("forgotten"):
             return False
-        return self._is_behind(record) or self._has_another(record) or self._is_strange(record)
+        number = number_of(record)
+        return (
+            self._is_behind(record, number) or self._has_another(record, number) or self._is_strange(record)
+        )
 
-    def _is_behind(self, record: Clarification) -> bool:
-        if any(f"{record.id}/{later}" in self.receipts for later in _later(number_of(record))):
+    def _is_behind(self, record: Clarification, number: int) -> bool:
+        if self.rounds.get(record.id, 0) > number:
             return True
         sealed = sealed_revision(record) if record.is_open else None
         return sealed is not None and sealed < self.revisions.get(record.id, 0)
 
-    def _has_another(self, record: Clarification) -> bool:
+    def _has_another(self, record: Clarification, number: int) -> bool:
         if any(jti_of(then) in self.receipts for _, then in unsigned_rounds(record)):
             return True
-        if (jti := jti_of(record)) not in self.receipts:
+        if (jti := f"{record.id}/{number}") not in self.receipts:
             return False
         known, own = self.receipts[jti], record.asked.receipt
         return record.is_open or own is None or (known is not None and known != own)
@@ -71,13 +75,12 @@ class Known:
         return decided_at(record) >= self.since
 
 
-def _later(number: int) -> range:
-    return range(number + 1, number + 1 + _AHEAD)
-
-
-def _jtis(records: Iterable[Clarification]) -> list[str]:
-    found = [f"{each.id}/{n}" for each in records for n in (number_of(each), *_later(number_of(each)))]
-    return found + [jti_of(then) for each in records for _, then in unsigned_rounds(each)]
+def _jtis(records: Iterable[Clarification]) -> Iterator[str]:
+    """Yields the ids of the receipts that records may have, also of rounds that they lack."""
+    for each in records:
+        number = number_of(each)
+        yield from (f"{each.id}/{n}" for n in range(number, number + 1 + _AHEAD))
+        yield from (jti_of(then) for _, then in unsigned_rounds(each))
 
 
 def _kid_of(receipt: str) -> str | None:
@@ -101,8 +104,11 @@ def _open(records: Iterable[Clarification]) -> list[str]:
 def _known(
     logged: Iterable[Row], shown: Iterable[Row], keys: Iterable[Row] = (), since: Sequence[Row] = ()
 ) -> Known:
+    receipts = {row["jti"]: row["receipt"] for row in logged}
+    numbered = sorted((int(number), id_) for id_, _, number in (jti.rpartition("/") for jti in receipts))
     return Known(
-        {row["jti"]: row["receipt"] for row in logged},
+        receipts,
+        {id_: number for number, id_ in numbered},
         {row["clarification"]: row["revision"] or 0 for row in shown},
         frozenset(row["kid"] for row in keys),
         datetime.fromtimestamp(since[0]["since"], UTC) if since else None,

@@ -10,7 +10,7 @@
  *     await send(approval.arguments); // only if a person approved it
  *
  * One file without dependencies: copy it into any project. Node 22.18 or newer, Deno and Bun run it as it is. Bundled for
- * other runtimes, it needs only what all of them have: `fetch`, `crypto`, `AbortController`, timers.
+ * other runtimes, it needs only what all of them have: `fetch`, `AbortController`, timers and the like.
  *
  * `approve` resolves only if the action was approved. If it was rejected, or if no one decided, it throws `NotApproved`.
  * clarify.py returns a falsy result instead, but in JavaScript every object is truthy: `if (await approve(…))` would run
@@ -326,8 +326,8 @@ export class Client {
     const state = await this.#ended({ ...options, kind: "approval", action, arguments: sent }, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
     const { arguments: approved } = state["answer"] as Fields;
-    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : sent; // bots of earlier releases do not say
-    const restored = unredacted(approved ?? {}, asked ?? {}, sent ?? {}) as Fields;
+    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : null; // bots of earlier releases do not say
+    const restored = unredacted(approved ?? {}, asked ?? sent ?? {}, sent ?? {}) as Fields;
     return { ...outcome(state), status: "answered", decision: "accept", arguments: restored };
   };
 
@@ -455,7 +455,7 @@ class Asking {
   }
 
   #why(reply: Reply | Failure): string {
-    const why = reply.status === null ? `${reply.why}.` : refusal(reply).message;
+    const why = reply.status === null ? reply.why.replace(/\.?$/, ".") : refusal(reply).message;
     return `clarify-bot at ${this.#bot.url} cannot be reached: ${why}`;
   }
 }
@@ -524,12 +524,10 @@ function refusal({ status, json }: Reply): Refused {
 }
 
 function failure(error: unknown): Failure {
-  const cause = (error as { cause?: unknown }).cause ?? error; // Node says only there what failed
-  const { code, message, syscall } = cause as { code?: unknown; message?: unknown; syscall?: unknown };
-  const isUnsent =
-    ["connect", "getaddrinfo"].includes(String(syscall)) ||
-    ["ECONNREFUSED", "ConnectionRefused", "UND_ERR_CONNECT_TIMEOUT"].includes(String(code));
-  return { status: null, why: String(message || code || cause), isUnsent };
+  const cause = (error as { cause?: unknown }).cause ?? error; // Node and Deno say only there what failed
+  const { code = "", message = "" } = cause as { code?: string; message?: string };
+  const isUnsent = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|\(Connect\)/.test(`${code} ${message}`);
+  return { status: null, why: message || code || String(cause), isUnsent };
 }
 
 /** Returns a response's JSON; undefined if it is not JSON. Throws if it is too large, or not complete. */

@@ -24,13 +24,18 @@ import clarify
 from core.files import replacing
 
 _NAME = "clarify"
-_FOLDERS = {"claude-code": (".claude", "CLAUDE_CONFIG_DIR"), "codex": (".codex", "CODEX_HOME")}
+_FOLDERS = {
+    "claude-code": (".claude", "CLAUDE_CONFIG_DIR"),
+    "codex": (".codex", "CODEX_HOME"),
+    "copilot": (".copilot", "COPILOT_HOME"),
+}
 _VARIABLES = ("CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER")
 _LONGEST_CALL = 120  # seconds: a call takes 60 at most
-_HOOKS = {"claude-code": "settings.json", "codex": "hooks.json"}
+_HOOKS = {"claude-code": "settings.json", "codex": "hooks.json", "copilot": "hooks/clarify.json"}
 _AFTERWARDS = {
     "claude-code": ("PostToolUse", "PostToolUseFailure", "SessionEnd"),
     "codex": ("PostToolUse", "Stop"),
+    "copilot": ("SessionEnd",),  # its hook after a tool does not show the input that people saw
 }
 _QUICK = 10  # seconds for hooks that only withdraw questions
 _TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
@@ -109,8 +114,14 @@ def hook(words: Sequence[str]) -> int:
     arguments = parser.parse_args(words)
     if not _SERVER_NAME.fullmatch(arguments.server_name):
         parser.error(f"argument --server-name: invalid value: {arguments.server_name!r}")
+    if arguments.defer and not (arguments.tools and arguments.agent == "claude-code"):
+        parser.error("--defer works only for claude-code, with --tools")
+    if arguments.tools and arguments.agent == "copilot":
+        parser.error("--tools: Copilot CLI asks before its own rules anyway")
     timeout = clarify.HOOK_TIMEOUTS[arguments.agent]
-    folder = Path.cwd() / _FOLDERS[arguments.agent][0] if arguments.project else _home_of(arguments.agent)
+    folder = _home_of(arguments.agent)
+    if arguments.project:
+        folder = Path.cwd() / (".github" if arguments.agent == "copilot" else _FOLDERS[arguments.agent][0])
     part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments, timeout))
     try:
         before, after = part.merge(write=not arguments.dry_run)
@@ -245,19 +256,33 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
         raise ValueError("the file must be a JSON object, and its `hooks` an object")  # noqa: TRY004 - of the file
     hooks: dict[str, Any] = settings["hooks"]
     _take_out_ours(hooks, f"hook {arguments.agent}")
-    timeout = arguments.timeout or timeout
+    timeout = int(arguments.timeout or timeout) + 30
     command = _hook(arguments, arguments.on_silence)
-    asks: dict[str, tuple[str, str]] = {"PermissionRequest": ("*", command)}
+    if arguments.agent == "copilot":
+        # Copilot CLI skips a hook that cannot be started, unless it ends with 2.
+        entries = {"permissionRequest": _flat(f"{command} || exit 2", timeout)}
+        settings.setdefault("version", 1)
+    else:
+        entries = {"PermissionRequest": _group(command, timeout, matcher="*")}
     if arguments.tools:
         # Always explicit: without a decision on an unreadable event, PreToolUse would run the tool.
-        asks["PreToolUse"] = (arguments.tools, _hook(arguments, arguments.on_silence or "deny"))
-    for name, (matcher, asking) in asks.items():
-        ours = {"type": "command", "command": asking, "timeout": int(timeout) + 30}
-        hooks.setdefault(name, []).append({"matcher": matcher, "hooks": [ours]})
+        asking = _hook(arguments, arguments.on_silence or "deny")
+        asking = f"{asking} --defer" if arguments.defer else asking
+        entries["PreToolUse"] = _group(asking, timeout, matcher=arguments.tools)
     for name in _AFTERWARDS[arguments.agent]:
-        ours = {"type": "command", "command": command, "timeout": _QUICK}
-        hooks.setdefault(name, []).append({"hooks": [ours]})
+        entries[name] = (_flat if arguments.agent == "copilot" else _group)(command, _QUICK)
+    for name, entry in entries.items():
+        hooks.setdefault(name, []).append(entry)
     return _json(settings)
+
+
+def _group(command: str, timeout: int, **matcher: str) -> dict[str, Any]:
+    return {**matcher, "hooks": [{"type": "command", "command": command, "timeout": timeout}]}
+
+
+def _flat(command: str, timeout: int) -> dict[str, Any]:
+    """Returns a hook in Copilot CLI's format."""
+    return {"type": "command", "bash": command, "timeoutSec": timeout}
 
 
 def _take_out_ours(hooks: dict[str, Any], marker: str) -> None:
@@ -267,13 +292,17 @@ def _take_out_ours(hooks: dict[str, Any], marker: str) -> None:
         for group in groups:
             if isinstance(group, dict) and isinstance(group.get("hooks"), list):
                 group["hooks"] = [each for each in group["hooks"] if not _is_ours(each, marker)]
-        hooks[name] = [group for group in groups if not isinstance(group, dict) or group.get("hooks")]
+        hooks[name] = [group for group in groups if not (_is_ours(group, marker) or _is_empty(group))]
         if not hooks[name]:
             del hooks[name]
 
 
+def _is_empty(group: Any) -> bool:
+    return isinstance(group, dict) and not group.get("hooks", True)
+
+
 def _is_ours(hook: Any, marker: str) -> bool:
-    command = hook.get("command") if isinstance(hook, dict) else None
+    command = (hook.get("command") or hook.get("bash")) if isinstance(hook, dict) else None
     return isinstance(command, str) and marker in command and ("clarify" in command or "bot.cli" in command)
 
 

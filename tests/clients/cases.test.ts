@@ -29,7 +29,7 @@ function camel(name: string): string {
 for (const name of ["CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER"]) delete process.env[name];
 console.warn = () => {}; // that the bot cannot be reached
 
-describe("clarify.ts", { concurrency: true }, () => {
+describe("clarify.ts", { concurrency: 8 }, () => {
   for (const each of table.cases) {
     test(each.name, async () => {
       const script = new Script(each.script ?? [], each.with?.["key"] === undefined);

@@ -1,7 +1,10 @@
 /** What clarify.ts does beyond what cases.json says of both clients. */
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { stripTypeScriptTypes } from "node:module";
 import { test } from "node:test";
+import { createContext, runInContext } from "node:vm";
 
 import { approve, ask, Client, ClarifyError, Invalid, NotApproved, Refused, type StandardJsonSchema } from "../../clients/clarify.ts";
 import { type Json, Script } from "./script.ts";
@@ -97,6 +100,26 @@ test("people approve the arguments of the call, whatever becomes of the object m
     return approving;
   });
   assert.deepStrictEqual(approval.arguments, sent);
+});
+
+test("arguments that nobody was shown are not approved", async () => {
+  const state = { ...accepted({}), asked: { kind: "approval" } };
+  const approval = await scripted([{ gets: "POST /questions", state }], (url) => approve("Send it", { arguments: { to: 1 }, url }));
+  assert.deepStrictEqual(approval.arguments, {});
+});
+
+test("a question stays as it was asked, whatever becomes of its choices meanwhile", async () => {
+  const choices = ["a"];
+  const body = { question: "Which?", choices: ["a"] };
+  const steps = [
+    { gets: "POST /questions", body, drops: true },
+    { gets: "POST /questions", body, state: { status: "answered", answer: "a" } },
+  ];
+  await scripted(steps, (url) => {
+    const asking = ask("Which?", { choices, url });
+    choices.push("b");
+    return asking;
+  });
 });
 
 test("a signal that was aborted asks nobody", async () => {
@@ -233,4 +256,53 @@ test("a schema that cannot give its JSON Schema needs one", async () => {
   assert.deepStrictEqual(answer.value, { name: "ann" });
   const message = "This schema cannot give its JSON Schema: pass that as `json`.";
   await scripted([], (url) => assert.rejects(ask("Who?", { schema, url } as object), { name: "TypeError", message }));
+});
+
+/** Loads clarify.ts in a runtime of its own, which has only what it is given besides the language. */
+function elsewhere(globals: Json): typeof import("../../clients/clarify.ts") {
+  const text = readFileSync(new URL("../../clients/clarify.ts", import.meta.url), "utf8");
+  const program = stripTypeScriptTypes(text).replace(/^export /gm, "");
+  return runInContext(`${program}; ({ ask, approve, Expired, NotApproved })`, createContext(globals));
+}
+
+test("it needs nothing that only Node has", async () => {
+  const globals = { AbortController, clearTimeout, console, crypto, fetch, performance, setTimeout, TextDecoder, URL };
+  const { ask, approve, NotApproved } = elsewhere(globals);
+  await scripted([{ gets: "POST /questions", state: { status: "answered", answer: "x" } }], async (url) => {
+    assert.equal((await ask("Which?", { url })).value, "x");
+  });
+  await scripted([{ gets: "POST /questions", state: rejected }], (url) =>
+    assert.rejects(approve("Send it", { url, arguments: { to: ["ann"] } }), NotApproved),
+  );
+});
+
+/** Loads clarify.ts with a bot that holds each request as long as it may; only that moves the clock on. */
+function simulated(respond: (seconds: number) => Json) {
+  let seconds = 0;
+  const waits: number[] = [];
+  const fetch = async (url: URL, { method }: { method: string }): Promise<Response> => {
+    if (method === "GET") {
+      waits.push(Number(url.searchParams.get("wait")));
+      seconds += (waits.at(-1) ?? 0) + 0.2;
+    }
+    const state = { id: "CLR-100001-001", status: "waiting", ...respond(seconds) };
+    return new Response(JSON.stringify(state), { status: method === "POST" ? 201 : 200 });
+  };
+  const clock = { performance: { now: () => seconds * 1000 }, setTimeout: () => 0, clearTimeout: () => {} };
+  const client = elsewhere({ AbortController, console, crypto, fetch, TextDecoder, URL, ...clock });
+  return { ...client, clock: () => seconds, waits };
+}
+
+test("a question that the bot forgets to end is over five and a half minutes after its time", async () => {
+  const { ask, clock, Expired, waits } = simulated(() => ({}));
+  await assert.rejects(ask("Which?", { timeout: 600 }), (error) => error instanceof Expired && error.id === "CLR-100001-001");
+  assert.ok(clock() > 930 && clock() < 932, String(clock()));
+  assert.deepStrictEqual([...new Set(waits)].slice(0, 2), [55, 50]);
+  assert.equal(waits.at(-1), 1);
+});
+
+test("a person who answers while the bot catches up is heard", async () => {
+  const { ask, clock } = simulated((seconds) => (seconds > 800 ? { status: "answered", answer: "late" } : {}));
+  assert.equal((await ask("Which?", { timeout: 600 })).value, "late");
+  assert.ok(clock() < 802, String(clock()));
 });

@@ -63,7 +63,7 @@ export class Script {
     let text = "";
     for await (const piece of request.setEncoding("utf8")) text += piece;
     this.#check(step, request, text === "" ? null : JSON.parse(text), waited);
-    this.#respond(step, request, response);
+    setTimeout(() => this.#respond(step, request, response), (step["holds"] ?? 0) * 1000);
   }
 
   #check(step: Json, request: IncomingMessage, body: Json | null, waited: number): void {
@@ -89,12 +89,13 @@ export class Script {
         this.problems.push(String(error));
       }
     }
-    if (waited < (step["not_before"] ?? 0) - TOLERANCE) this.problems.push(`${step["gets"]} came after ${waited} s`);
+    const isEarly = waited < (step["not_before"] ?? 0) - TOLERANCE;
+    if (isEarly || waited > (step["within"] ?? Infinity)) this.problems.push(`${step["gets"]} came after ${waited} s`);
   }
 
   #respond(step: Json, request: IncomingMessage, response: ServerResponse): void {
-    if (step["cancels"]) this.cancel.abort();
     if (step["drops"]) request.socket.destroy();
+    if (step["cancels"]) setTimeout(() => this.cancel.abort(), step["drops"] ? 100 : 0); // while it pauses
     if (step["drops"] || step["cancels"] || step["silent"]) return;
     const content = "state" in step ? { ...table.state, ...step["state"] } : step["json"];
     const data = Buffer.from((step["text"] ?? JSON.stringify(content)) + " ".repeat(step["spaces"] ?? 0));

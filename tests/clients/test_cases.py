@@ -43,6 +43,7 @@ class Script:
         step = self._rest[0] if self._rest[0].get("always") else self._rest.pop(0)
         body = await request.json() if request.can_read_body else None
         self._check(step, request, body, waited)
+        await asyncio.sleep(step.get("holds", 0))
         return await self._respond(step, request)
 
     def ended(self) -> list[str]:
@@ -69,16 +70,16 @@ class Script:
             if part in step
             and json.dumps(found[part], sort_keys=True) != json.dumps(step[part], sort_keys=True)
         ]
-        if waited < step.get("not_before", 0) - TOLERANCE:
+        if not step.get("not_before", 0) - TOLERANCE <= waited <= step.get("within", 1e9):
             self.problems.append(f"{step['gets']} came {waited:.3f} s after the last request")
 
     async def _respond(self, step: Json, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
+        if step.get("cancels"):
+            asyncio.get_running_loop().call_later(0.1 if step.get("drops") else 0, self._cancel.set)
         if step.get("drops"):
             request.transport.abort()
             return web.Response()
-        if step.get("cancels"):
-            self._cancel.set()
         if step.get("cancels") or step.get("silent"):
             await asyncio.Event().wait()  # until the client hangs up
         content = {**TABLE["state"], **step["state"]} if "state" in step else step.get("json")

@@ -58,7 +58,7 @@ class Snippet:
             return ASKS if asks else SHELL if first <= {"clarify", "export"} else verifies
         if self.kind not in {"python", "ts"}:
             return None
-        if "_in_slack import" in self.text:
+        if re.search(r"_in_slack( import|\.ts)", self.text):
             return "examples"  # tests/examples, with the frameworks
         known = {
             "import clarify": ASKS,

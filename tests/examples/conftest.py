@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.mailing import EXAMPLES
+from tests.examples.mailing import EXAMPLES, ROOT
+from tests.kit.node import are_installed
 from tests.kit.world import World, scene, url_of
 
 if not any(find_spec(name) for name in ("langgraph", "pydantic_ai", "agents")):
@@ -25,3 +27,19 @@ async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     async with scene(tmp_path) as made, made.bot() as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
         yield made
+
+
+NODE = Path(__file__).with_name("node")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A TypeScript project that clarify.ts and the examples were copied to."""
+    if not are_installed(NODE):
+        pytest.skip("not installed: python -m tests.kit.node tests/examples/node")
+    made = tmp_path / "project"
+    made.mkdir()
+    for each in (ROOT / "clients/clarify.ts", *EXAMPLES.glob("*_in_slack.ts"), *NODE.glob("*.*s*")):
+        shutil.copy(each, made)
+    (made / "node_modules").symlink_to(NODE / "node_modules")
+    return made

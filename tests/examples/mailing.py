@@ -9,6 +9,7 @@ import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ async def press(stage: World, card: Message, label: str) -> None:
     assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=label)).ok
 
 
-async def answer(stage: World, card: Message, **entered: str) -> None:
+async def answer(stage: World, card: Message, **entered: str | list[str]) -> None:
     """Through the form: several questions stand in one thread, where a reply would not say which it means."""
     await press(stage, card, "Answer…")
     await stage.modal(FOLAKE)
@@ -55,37 +56,46 @@ async def accepted(stage: World, work: Coroutine[Any, Any, Any], *texts: str) ->
     return await task
 
 
-async def start(program: str, *words: str) -> Process:
-    """Starts an agent in a process of its own, which can import the examples and these tests."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        program,
-        *words,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{EXAMPLES}:{ROOT}"},
-        stdout=PIPE,
-    )
+@dataclass(frozen=True)
+class Program:
+    """An agent that runs in a process of its own."""
+
+    command: list[str]
+    folder: Path = ROOT
+    env: dict[str, str] = field(default_factory=dict)
+
+    async def start(self, *words: str, **env: str) -> Process:
+        """Starts it with further arguments."""
+        environment = os.environ | self.env | env
+        return await asyncio.create_subprocess_exec(
+            *self.command, *words, cwd=self.folder, env=environment, stdout=PIPE
+        )
 
 
-async def killed_while_asking(stage: World, program: str, saved: str) -> Message:
+def python(text: str) -> Program:
+    """Returns a program that can import the examples and these tests."""
+    return Program([sys.executable, "-c", text], env={"PYTHONPATH": f"{EXAMPLES}:{ROOT}"})
+
+
+async def killed_while_asking(stage: World, program: Program, saved: str) -> Message:
     """Starts an agent that keeps its state in `saved`, and kills it; returns the card that it left."""
-    process = await start(program, saved)
+    process = await program.start(saved)
     card = await stage.card("June")
     process.kill()
     await process.wait()
     return card
 
 
-async def asks_again_about_what_may_have_run(stage: World, program: str, saved: str) -> None:
-    """Accepts a call in which the process dies. The next one must not make it for the same Accept."""
-    first = await start(program, saved, "die")
+async def asks_again_about_what_may_have_run(stage: World, program: Program, saved: str) -> str:
+    """Accepts a call in which the process dies. The next one must not make it for the same Accept; returns what it printed."""
+    first = await program.start(saved, "die")
     await press(stage, await stage.card("June"), "Accept")
     assert await output(first) == ["sends"]
-    second = await start(program, saved)
+    second = await program.start(saved)
     await stage.until(lambda: len(stage.cards()) == 2)
     await answer(stage, stage.cards()[-1], Your_decision="Reject", Reason="it was sent")
-    assert await output(second) == ["Done. []"]
+    (printed,) = await output(second)
+    return printed
 
 
 async def output(process: Process) -> list[str]:
@@ -94,10 +104,16 @@ async def output(process: Process) -> list[str]:
     return out.decode().splitlines()
 
 
+def on_the_page(language: str, module: str) -> str:
+    """Returns the page's program that imports `module`."""
+    programs = re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (program,) = (text for text in programs if module in text)
+    return str(program)
+
+
 def of_the_page(module: str, **names: Any) -> Coroutine[Any, Any, dict[str, Any]]:
     """Runs the page's program that imports `module`; returns its variables."""
-    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    (program,) = (text for text in programs if f"from {module} import" in text)
+    program = on_the_page("python", f"from {module} import")
 
     async def run() -> dict[str, Any]:
         code = compile(program, PAGE.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

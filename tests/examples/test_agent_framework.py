@@ -32,7 +32,7 @@ from tests.examples.mailing import (
     of_the_page,
     output,
     press,
-    start,
+    python,
 )
 from tests.kit.world import World
 
@@ -137,7 +137,7 @@ async def test_run_that_is_given_up_runs_no_tool(stage: World, tmp_path: Path) -
     assert mailing.sent == []
 
 
-PROGRAM = """
+PROGRAM = python("""
 import asyncio, os, sys
 from pathlib import Path
 from agent_framework_in_slack import run
@@ -153,19 +153,20 @@ def send_newsletter(subject: str, recipients: int) -> str:
 
 agent, _ = mailer(SENDS, send_newsletter)
 print(asyncio.run(run(agent, "Send it.", Path(sys.argv[1]))), mailing.sent)
-"""
+""")
 
 
 async def test_killed_process_resumes_from_its_saved_session(stage: World, tmp_path: Path) -> None:
     saved = str(tmp_path / "mailer.json")
     card = await killed_while_asking(stage, PROGRAM, saved)
     await answer(stage, card, Your_decision="Accept", recipients="12")
-    assert await output(await start(PROGRAM, saved)) == ["sends", "Done. [('June', 12)]"]
+    assert await output(await PROGRAM.start(saved)) == ["sends", "Done. [('June', 12)]"]
     assert len(stage.cards()) == 1
 
 
 async def test_call_that_may_have_run_is_asked_about_again(stage: World, tmp_path: Path) -> None:
-    await asks_again_about_what_may_have_run(stage, PROGRAM, str(tmp_path / "mailer.json"))
+    saved = str(tmp_path / "mailer.json")
+    assert await asks_again_about_what_may_have_run(stage, PROGRAM, saved) == "Done. []"
 
 
 async def test_program_of_the_page(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

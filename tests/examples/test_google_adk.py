@@ -30,7 +30,7 @@ from tests.examples.mailing import (
     of_the_page,
     output,
     press,
-    start,
+    python,
 )
 from tests.kit.world import World, said
 
@@ -157,7 +157,7 @@ async def test_tool_that_no_one_accepts_does_not_run(stage: World) -> None:
     assert mailing.sent == []
 
 
-PROGRAM = """
+PROGRAM = python("""
 import asyncio, os, sys
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import FunctionTool
@@ -175,19 +175,20 @@ def send_newsletter(subject: str, recipients: int) -> str:
 
 app = mailer(SENDS, FunctionTool(send_newsletter, require_confirmation=True))
 print(asyncio.run(run(app, "Send it.", SqliteSessionService(sys.argv[1]), "session-1")), mailing.sent)
-"""
+""")
 
 
 async def test_killed_process_resumes_from_its_stored_session(stage: World, tmp_path: Path) -> None:
     database = str(tmp_path / "mailer.db")
     card = await killed_while_asking(stage, PROGRAM, database)
     await press(stage, card, "Accept")
-    assert await output(await start(PROGRAM, database)) == ["sends", "Done. [('June', 1204)]"]
+    assert await output(await PROGRAM.start(database)) == ["sends", "Done. [('June', 1204)]"]
     assert len(stage.cards()) == 1
 
 
 async def test_call_that_may_have_run_is_asked_about_again(stage: World, tmp_path: Path) -> None:
-    await asks_again_about_what_may_have_run(stage, PROGRAM, str(tmp_path / "mailer.db"))
+    saved = str(tmp_path / "mailer.db")
+    assert await asks_again_about_what_may_have_run(stage, PROGRAM, saved) == "Done. []"
 
 
 async def test_program_of_the_page(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

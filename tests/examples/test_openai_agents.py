@@ -20,7 +20,7 @@ from tests.examples.mailing import (
     of_the_page,
     output,
     press,
-    start,
+    python,
 )
 from tests.kit.world import World, controls
 
@@ -105,7 +105,7 @@ async def test_run_that_is_given_up_asks_nobody(stage: World, tmp_path: Path) ->
     assert not saved.exists()
 
 
-PROGRAM = """
+PROGRAM = python("""
 import asyncio, sys
 from pathlib import Path
 from agents import Agent, function_tool
@@ -116,14 +116,14 @@ from tests.examples.test_openai_agents import Scripted
 mailing = Mailing()
 agent = Agent("mailer", model=Scripted(SENDS), tools=[function_tool(mailing.send_newsletter, needs_approval=True)])
 print(asyncio.run(run(agent, "Send it.", Path(sys.argv[1]))), mailing.sent)
-"""
+""")
 
 
 async def test_killed_process_goes_on_where_it_was(stage: World, tmp_path: Path) -> None:
     saved = str(tmp_path / "run.json")
     card = await killed_while_asking(stage, PROGRAM, saved)
     await press(stage, card, "Accept")
-    assert await output(await start(PROGRAM, saved)) == ["Done. [('June', 1204)]"]
+    assert await output(await PROGRAM.start(saved)) == ["Done. [('June', 1204)]"]
     assert len(stage.cards()) == 1
 
 

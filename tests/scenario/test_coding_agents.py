@@ -10,14 +10,17 @@ import shutil
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit import coding_agents
-from tests.kit.models import Model, scripted
+from tests.kit.models import Model, calls, scripted
+from tests.kit.world import World, config, said, url_of
+from tests.scenario.test_hooks import press
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "clients/claude-code"
@@ -39,7 +42,7 @@ class Agent:
         self.project.mkdir(parents=True)
         self._program = program
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environ = {"PATH": path, "HOME": str(home), **environ}
+        self.environ = {"PATH": path, "HOME": str(home), **environ}
 
     async def start(self, *words: str, **environ: str) -> Process:
         return await asyncio.create_subprocess_exec(
@@ -49,12 +52,22 @@ class Agent:
             stdout=PIPE,
             stderr=PIPE,
             cwd=self.project,
-            env=self._environ | environ,
+            env=self.environ | environ,
         )
 
     async def run(self, *words: str, **environ: str) -> str:
         """Returns what it prints, once it has ended well."""
         return await ended(await self.start(*words, **environ))
+
+
+async def clarify(agent: Agent, *words: str) -> None:
+    """Runs `clarify` where the agent works."""
+    command = (sys.executable, "-m", "bot.cli", *words)
+    await ended(
+        await asyncio.create_subprocess_exec(
+            *command, cwd=agent.project, env=agent.environ, stdout=PIPE, stderr=PIPE
+        )
+    )
 
 
 async def ended(process: Process) -> str:
@@ -94,13 +107,21 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
+Install = Callable[..., Awaitable[Agent]]
+
+
 @pytest.fixture
-async def with_plugin(claude: Agent, repository: Path) -> Agent:
-    """Claude Code with the plugin, installed as docs/agents/claude-code.md says."""
+def install(claude: Agent, repository: Path) -> Install:
+    """Returns Claude Code with the plugin, installed as docs/agents/claude-code.md says. Takes the plugin's options."""
     github = f'[url "file://{repository}"]\n\tinsteadOf = https://github.com/acme/clarify-bot.git\n'
     (claude.home / ".gitconfig").write_text(github)
-    await claude.run("plugin", "install", "clarify", "--marketplace", "acme/clarify-bot")
-    return claude
+
+    async def installed(**options: str) -> Agent:
+        given = [word for name, value in options.items() for word in ("--config", f"{name}={value}")]
+        await claude.run("plugin", "install", "clarify", "--marketplace", "acme/clarify-bot", *given)
+        return claude
+
+    return installed
 
 
 @pytest.mark.parametrize("folder", [ROOT, PLUGIN])
@@ -108,8 +129,8 @@ async def test_plugin_and_marketplace_are_valid(claude: Agent, folder: Path) -> 
     assert "Validation passed" in await claude.run("plugin", "validate", "--strict", str(folder))
 
 
-async def test_one_line_installs_the_plugin_with_the_one_file(with_plugin: Agent) -> None:
-    listed = json.loads(await with_plugin.run("plugin", "list", "--json"))
+async def test_one_line_installs_the_plugin_with_the_one_file(install: Install) -> None:
+    listed = json.loads(await (await install()).run("plugin", "list", "--json"))
     (ours,) = [each for each in listed if each["id"] == "clarify@clarify-bot"]
     assert ours["enabled"]
     installed = Path(ours["installPath"]) / "clarify.py"
@@ -135,3 +156,169 @@ def test_plugin_has_the_hooks_that_install_writes(tmp_path: Path) -> None:
             whole = f"{hook.pop('command')} {shlex.join(hook.pop('args', []))}"
             hook["words"] = whole.partition(" hook ")[2].strip()
     assert ours == written
+
+
+@pytest.fixture
+async def at_work(install: Install, stage: World, model: Model) -> AsyncIterator[Agent]:
+    """Claude Code with the plugin, a scripted model and a bot."""
+    claude = await install()
+    async with stage.bot() as bot:
+        claude.environ |= {"ANTHROPIC_BASE_URL": model.url, "CLARIFY_URL": url_of(bot)}
+        yield claude
+
+
+async def test_person_lets_claude_run_a_command(at_work: Agent, stage: World, model: Model) -> None:
+    model.will(calls("Bash", command="touch made", description="Make a file"))
+    process = await at_work.start("-p", "Make it")
+    card = await stage.card("Run a shell command")
+    assert "touch made" in said(card)
+    assert not (at_work.project / "made").exists()
+    await press(stage, card, "Accept")
+    assert "Done." in await ended(process)
+    assert (at_work.project / "made").exists()
+
+
+async def test_person_stops_claude_and_says_why(at_work: Agent, stage: World, model: Model) -> None:
+    model.will(calls("Bash", command="touch made", description="Make a file"))
+    process = await at_work.start("-p", "Make it")
+    card = await stage.card("Run a shell command")
+    await stage.workspace.post(FOLAKE, AGENTS, "reject: run the linter first", card.ts)
+    await ended(process)
+    assert "run the linter first" in model.results[-1]
+    assert not (at_work.project / "made").exists()
+
+
+async def test_claude_asks_people_with_the_tools_of_the_plugin(
+    at_work: Agent, stage: World, model: Model
+) -> None:
+    """The hook lets the plugin's own tools through."""
+    model.will(calls(f"{TOOLS}ask_human", question="Which port?"))
+    process = await at_work.start("-p", "Find the port")
+    await stage.workspace.post(FOLAKE, AGENTS, "8080", (await stage.card("Which port?")).ts)
+    await ended(process)
+    assert "8080" in model.results[-1]
+    assert len(stage.cards()) == 1
+
+
+async def test_options_of_the_plugin_say_where_the_bot_is(
+    install: Install, stage: World, model: Model
+) -> None:
+    stage.environ["CODER_TOKEN"] = "s3cret"
+    text = config(stage.producer.url, more='[[producers]]\nname = "coder"\ntoken_env = "CODER_TOKEN"\n')
+    async with stage.bot(text) as bot:
+        claude = await install(url=url_of(bot), token="s3cret")
+        model.will(
+            calls("Bash", command="touch made", description="Make a file"),
+            calls(f"{TOOLS}ask_human", 2, question="Which port?"),
+        )
+        process = await claude.start("-p", "Make it", ANTHROPIC_BASE_URL=model.url)
+        await press(stage, await stage.card("Run a shell command"), "Accept")
+        await stage.workspace.post(FOLAKE, AGENTS, "8080", (await stage.card("Which port?")).ts)
+        await ended(process)
+    assert (claude.project / "made").exists()
+    assert "8080" in model.results[-1]
+
+
+@pytest.fixture
+async def deferring(claude: Agent, stage: World, model: Model) -> AsyncIterator[Agent]:
+    """Claude Code in this project, with a hook that defers."""
+    async with stage.bot() as bot:
+        claude.environ |= {
+            "ANTHROPIC_BASE_URL": model.url,
+            "CLARIFY_URL": url_of(bot),
+            "PYTHONPATH": str(ROOT),
+        }
+        words = (
+            "hook",
+            "claude-code",
+            "--install",
+            "--project",
+            "--tools",
+            "Bash",
+            "--defer",
+            "--timeout",
+            "5",
+        )
+        await clarify(claude, *words)
+        yield claude
+
+
+async def told(process: Process) -> dict[str, Any]:
+    """What `claude -p --output-format json` says at its end."""
+    found: dict[str, Any] = json.loads(await ended(process))
+    return found
+
+
+async def test_deferred_call_goes_on_with_the_answer_once(
+    deferring: Agent, stage: World, model: Model
+) -> None:
+    given = {"command": "touch made", "description": "Make a file"}
+    model.will(calls("Bash", **given))
+    words = ("-p", "--output-format", "json", "--allowedTools=Bash")
+    first = await told(await deferring.start(*words, "Make it"))
+    assert (first["stop_reason"], first["deferred_tool_use"]["input"]) == ("tool_deferred", given)
+    (card,) = stage.cards()
+    resume = (*words, "--resume", first["session_id"])
+    again = await told(await deferring.start(*resume))  # too early
+    assert again["stop_reason"] == "tool_deferred"
+    assert not (deferring.project / "made").exists()
+    await press(stage, card, "Accept")
+    await stage.now_says(card, "Not picked up by the agent yet")
+    last = await told(await deferring.start(*resume))
+    assert last["stop_reason"] == "end_turn"
+    assert (deferring.project / "made").exists()
+    assert len(stage.cards()) == 1
+    assert not list(deferring.home.rglob("*.deferred"))
+
+
+@pytest.fixture
+async def copilot(tmp_path: Path, stage: World, model: Model) -> AsyncIterator[Agent]:
+    """Copilot CLI with the hook, a scripted model and a bot."""
+    agent = Agent(
+        program("copilot"),
+        tmp_path / "copilot",
+        PYTHONPATH=str(ROOT),
+        COPILOT_OFFLINE="true",
+        COPILOT_PROVIDER_BASE_URL=model.url,
+        COPILOT_PROVIDER_TYPE="anthropic",
+        COPILOT_PROVIDER_API_KEY="scripted",
+        COPILOT_MODEL="claude-sonnet-4",
+    )
+    async with stage.bot() as bot:
+        agent.environ |= {"CLARIFY_URL": url_of(bot)}
+        await clarify(agent, "hook", "copilot", "--install", "--timeout", "20")
+        yield agent
+
+
+async def test_person_lets_copilot_run_a_command(copilot: Agent, stage: World, model: Model) -> None:
+    model.will(calls("bash", command="touch made", description="Make a file"))
+    process = await copilot.start("-p", "Make it")
+    card = await stage.card("Run a shell command")
+    assert "touch made" in said(card)
+    await press(stage, card, "Accept")
+    await ended(process)
+    assert (copilot.project / "made").exists()
+
+
+async def test_person_stops_copilot_whatever_its_rules_allow(
+    copilot: Agent, stage: World, model: Model
+) -> None:
+    model.will(calls("create", path=str(copilot.project / "made"), file_text="hello"))
+    process = await copilot.start("-p", "Make it", "--yolo")
+    card = await stage.card("Edit ")
+    assert "+hello" in said(card)
+    await stage.workspace.post(FOLAKE, AGENTS, "reject: run the linter first", card.ts)
+    await ended(process)
+    assert "run the linter first" in model.results[-1]
+    assert not (copilot.project / "made").exists()
+
+
+@pytest.mark.parametrize("broken", ["the bot is away", "no program"])
+async def test_copilot_runs_nothing_that_nobody_decided(copilot: Agent, model: Model, broken: str) -> None:
+    if broken == "no program":
+        file = copilot.home / ".copilot/hooks/clarify.json"
+        file.write_text(file.read_text().replace(sys.executable, "/no/such/python"))
+    model.will(calls("bash", command="touch made", description="Make a file"))
+    await copilot.run("-p", "Make it", "--yolo", CLARIFY_URL="http://127.0.0.1:9")
+    assert "denied" in model.results[-1]
+    assert not (copilot.project / "made").exists()

@@ -1,10 +1,13 @@
-"""What stands in examples/ for coding agents and for the shell, run as it stands there. Frameworks: see tests/examples."""
+"""What stands in examples/ for coding agents and for the shell, and in Claude Code's plugin, run as it stands there.
+Frameworks: see tests/examples; the plugin in Claude Code itself: see test_coding_agents.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,10 +32,8 @@ from tests.scenario.test_hooks import event
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+PLUGIN = "clients/claude-code"
 WRITTEN = [  # by whom, the words that write them, and where our copies of the files are
-    ("hook claude-code --install --project", ".claude/settings.json", "claude_code/settings.json"),
-    ("mcp --install claude-code --write", ".claude/settings.json", "claude_code/settings.json"),
-    ("mcp --install claude-code --write", ".mcp.json", "claude_code/mcp.json"),
     ("hook codex --install", ".codex/hooks.json", "codex/hooks.json"),
     ("mcp --install codex --write", ".codex/config.toml", "codex/config.toml"),
 ]
@@ -51,6 +52,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def read(text: str, name: str) -> Any:
+    text = text.replace("${CLAUDE_PLUGIN_ROOT}", str(ROOT / PLUGIN))
     return tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
 
 
@@ -84,13 +86,14 @@ async def start(command: str, environ: dict[str, str], text: str = "") -> Proces
     return process
 
 
-@pytest.mark.parametrize("file", ["claude_code/settings.json", "codex/hooks.json"])
+@pytest.mark.parametrize("file", [f"{PLUGIN}/hooks/hooks.json", "examples/codex/hooks.json"])
 async def test_hook_of_the_settings_has_people_decide(
     stage: World, file: str, environ: dict[str, str]
 ) -> None:
-    (group,) = json.loads((EXAMPLES / file).read_text())["hooks"]["PermissionRequest"]
+    (group,) = read((ROOT / file).read_text(), file)["hooks"]["PermissionRequest"]
     async with stage.bot() as bot:
-        command = group["hooks"][0]["command"]
+        hook = group["hooks"][0]
+        command = " ".join([hook["command"], *map(shlex.quote, hook.get("args", []))])
         process = await start(command, environ | {"CLARIFY_URL": url_of(bot)}, json.dumps(event()))
         card = await stage.card("Run a shell command")
         assert "npm test" in said(card)
@@ -100,12 +103,13 @@ async def test_hook_of_the_settings_has_people_decide(
 
 
 @pytest.mark.parametrize(
-    ("file", "servers"), [("claude_code/mcp.json", "mcpServers"), ("codex/config.toml", "mcp_servers")]
+    ("file", "servers"),
+    [(f"{PLUGIN}/.mcp.json", "mcpServers"), ("examples/codex/config.toml", "mcp_servers")],
 )
 async def test_tools_of_the_settings_ask_people(
     stage: World, file: str, servers: str, environ: dict[str, str]
 ) -> None:
-    server = read((EXAMPLES / file).read_text(), file)[servers]["clarify"]
+    server = read((ROOT / file).read_text(), file)[servers]["clarify"]
     async with stage.bot() as bot:
         program = shutil.which(server["command"], path=environ["PATH"])
         assert program is not None

@@ -257,6 +257,12 @@ async def confirmed(stage: World) -> None:
         assert (await stage.workspace.submit_view(FOLAKE, {})).ok
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "6"])
+async def test_approval_by_nobody_cannot_be_asked_for(plain: OneFile, number: str) -> None:
+    done = await plain.run("approve", "Deploy", "--approvals", number)
+    assert (done.code, "approvals" in done.err) == (5, True), done
+
+
 async def test_rejection_exits_with_1_and_prints_the_reason(stage: World, file: OneFile) -> None:
     process = await file.start("approve", "Deploy 4.2")
     card = await stage.card("Deploy 4.2")
@@ -376,7 +382,7 @@ async def test_terminal_shows_the_link_who_claimed_it_and_the_time_left(stage: W
         os.close(ours)
         os.close(theirs)
     assert (done.code, done.out) == (0, "a\n")
-    assert shown.endswith(b"\r\x1b[K")  # nothing of the line is left
+    assert shown.endswith(b" " * 40 + b"\r")  # nothing of the line is left
 
 
 async def test_each_change_is_a_line_where_there_is_no_terminal(stage: World, plain: OneFile) -> None:
@@ -495,10 +501,43 @@ def test_locks_of_killed_hooks_are_cleared_after_days(
 HOLDS = """
 import sys, clarify
 locks = clarify._Locks(lambda: None)
-locks.take("key", shared=sys.argv[1] == "shared")
-print("has it", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    match line.split():
+        case ["take", name, how]:
+            print(locks.take(name, shared=how == "shared"), flush=True)
+        case ["leave", name]:
+            print(locks.is_last(name), flush=True)
+        case ["drop", name]:
+            print(locks.drop(name), flush=True)
 """
+
+
+class Holder:
+    """A process that takes locks when it is told to."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def started(cls) -> Holder:
+        command = (sys.executable, "-c", HOLDS)
+        return cls(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE))
+
+    def tell(self, *words: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(words).encode() + b"\n")
+
+    async def said(self) -> str:
+        assert self.process.stdout is not None
+        return (await self.process.stdout.readline()).decode().strip()
+
+    async def told(self, *words: str) -> str:
+        self.tell(*words)
+        return await self.said()
+
+    async def end(self) -> None:
+        self.process.kill()
+        await self.process.communicate()
 
 
 @pytest.mark.parametrize("how", ["shared", "alone"])
@@ -506,24 +545,48 @@ async def test_locks_end_with_their_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    other = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDS, how, cwd=ROOT, stdin=PIPE, stdout=PIPE
-    )
-    assert other.stdout is not None
-    assert await other.stdout.readline() == b"has it\n"
+    other = await Holder.started()
+    assert await other.told("take", "key", how) == "True"
     ours = clarify._Locks(lambda: None)
     assert ours.take("key", waits=False) is False
     assert ours.take("key", shared=True, waits=False) == (how == "shared")
     assert not ours.is_last("key")
     assert ours.take("another", waits=False)
-    other.kill()
-    await other.communicate()
+    await other.end()
     assert ours.is_last("key")
-    assert sorted(each.name for each in (tmp_path / "clarify-hooks").iterdir()) == [
-        "another",
-        "key",
-        "leaving",
-    ]
+    left = sorted(each.name for each in (tmp_path / "clarify-hooks").iterdir())
+    assert left == ["another", "key", "leaving"]  # and nothing of SQLite's beside them
+    assert all(each.stat().st_size == 0 for each in (tmp_path / "clarify-hooks").iterdir())
+
+
+async def test_of_hooks_that_leave_together_one_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    holders = [await Holder.started() for _ in range(3)]
+    for turn in range(100):
+        key = f"hook-{turn}"
+        assert [await each.told("take", key, "shared") for each in holders] == ["True"] * 3
+        for each in holders:
+            each.tell("leave", key)
+        assert sorted([await each.said() for each in holders]) == ["False", "False", "True"]
+        for each in holders:
+            await each.told("drop", key)
+    for each in holders:
+        await each.end()
+
+
+@pytest.mark.parametrize("broken", ["no SQLite", "no folder"])
+async def test_hooks_ask_without_locks_where_there_can_be_none(
+    stage: World, plain: OneFile, broken: str
+) -> None:
+    if broken == "no SQLite":
+        plain.before = ("-c", WITHOUT.replace('("fcntl"', '("sqlite3", "fcntl"'))
+    else:
+        (plain.path.parent / "runtime").write_text("")
+    asked = asyncio.create_task(plain.run("hook", "claude-code", sent=json.dumps(event()).encode()))
+    await stage.workspace.click(FOLAKE, AGENTS, (await stage.card("Run a shell")).ts, label="Accept")
+    assert "allow" in (await asked).out
 
 
 # -- GitHub Actions

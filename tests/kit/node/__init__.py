@@ -1,6 +1,6 @@
 """Node with the packages of package-lock.json, for the Node snippets of docs/, MCP's conformance suite and clients/clarify.ts.
 
-`python -m tests.kit.node` installs them. Where the machine's Node is too old for them, npm brings a newer one. Where there is
+`python -m tests.kit.node [FOLDER]` installs them, and those of another folder's package-lock.json. Where the machine's Node is too old for them, npm brings a newer one. Where there is
 no npm, tests that need it are skipped.
 """
 

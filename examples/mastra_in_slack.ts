@@ -1,0 +1,93 @@
+/**
+ * Mastra: what tools suspend with is asked in Slack, and tool calls that need approval are approved there; the run outlives its
+ * process.
+ *
+ * Copy this file and clarify.ts into your project, and call `run` in place of `agent.generate`:
+ *
+ *     createTool({ id: "send_newsletter", requireApproval: true, … }) // accepted or rejected as it is
+ *
+ *     execute: async (mail, { agent }) => { // accepted, edited or rejected: `suspend` takes what `approve` takes
+ *       const decided = agent?.resumeData as Decided<typeof mail> | undefined;
+ *       if (!decided) return agent?.suspend({ action: "Send the newsletter", arguments: mail, editable: true });
+ *       return decided.approved ? send(decided.arguments) : decided.reason;
+ *     }
+ *
+ *     execute: async (asked, { agent }) => agent?.resumeData ?? agent?.suspend(asked) // a question: what `ask` takes
+ *
+ *     const text = await run(agent, "Send the newsletter.", "newsletter.json");
+ *
+ * Mastra keeps suspended runs in its storage: give your Mastra instance one that survives a restart, such as LibSQLStore.
+ */
+
+import { randomUUID } from "node:crypto";
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import type { Agent } from "@mastra/core/agent";
+import { approve, ask, NotApproved } from "./clarify.ts";
+
+/** What a tool resumes with that suspended for approval. */
+export type Decided<A extends object> = { approved: true; arguments: A } | { approved: false; reason: string };
+
+type Suspended = Awaited<ReturnType<Agent["listSuspendedRuns"]>>["runs"][number]["toolCalls"][number];
+
+/**
+ * Runs an agent until it ends; resolves to its last words. The file `saved` keeps the id of the run.
+ *
+ * A process that was killed meanwhile continues where it was: the question still stands in Slack, and whoever answered it in the
+ * meantime is heard.
+ */
+export async function run(agent: Agent<any, any, any, any>, given: string, saved: string): Promise<string> {
+  const state = existsSync(saved) ? JSON.parse(readFileSync(saved, "utf8")) : { runId: randomUUID(), tries: 0 };
+  const { runId } = state as { runId: string };
+  const save = (tries: number): void => {
+    state.tries = tries;
+    writeFileSync(`${saved}.new`, JSON.stringify(state));
+    renameSync(`${saved}.new`, saved);
+  };
+  save(state.tries);
+  let call = await suspended(agent, runId);
+  let text = call === undefined ? (await agent.generate(given, { runId })).text : "";
+  while ((call = await suspended(agent, runId)) !== undefined) {
+    const { toolCallId } = call;
+    // Asked again with the same key, after a restart, it is the same question.
+    const decided = await answer(call, { session: runId, key: `${runId}.${toolCallId}.${state.tries}` });
+    save(state.tries + 1); // a call may run now. One Accept is for one run: if this process dies, people are asked again
+    text = (await resumed(agent, call, decided, { runId, toolCallId })).text;
+    save(0);
+  }
+  rmSync(saved);
+  return text;
+}
+
+/** Returns the call that a run waits for; several are decided one after the other. */
+async function suspended(agent: Agent, runId: string): Promise<Suspended | undefined> {
+  const { runs } = await agent.listSuspendedRuns();
+  return runs.find((each) => each.runId === runId)?.toolCalls[0];
+}
+
+async function answer(call: Suspended, more: { session: string; key: string }): Promise<unknown> {
+  const asked = (call.requiresApproval
+    ? { action: `Call ${call.toolName}`, arguments: call.args }
+    : call.suspendPayload) as { question?: string; action?: string; arguments?: object };
+  if (asked.action === undefined) return { answer: (await ask(String(asked.question), { ...asked, ...more })).value };
+  try {
+    const approval = await approve(asked.action, { ...asked, ...more });
+    return { approved: true, arguments: approval.arguments };
+  } catch (error) {
+    if (!(error instanceof NotApproved)) throw error;
+    return { approved: false, reason: error.comment ?? error.message }; // the model reads why
+  }
+}
+
+function resumed(
+  agent: Agent,
+  call: Suspended,
+  decided: any,
+  where: { runId: string; toolCallId: string | undefined },
+): Promise<{ text: string }> {
+  const { runId } = where;
+  const at = where.toolCallId === undefined ? { runId } : { runId, toolCallId: where.toolCallId };
+  if (!call.requiresApproval) return agent.resumeGenerate(decided, at);
+  return decided.approved
+    ? agent.approveToolCallGenerate(at)
+    : agent.declineToolCallGenerate({ ...at, reason: decided.reason });
+}

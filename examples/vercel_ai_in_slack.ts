@@ -1,0 +1,118 @@
+/**
+ * Vercel AI SDK: tool calls that need approval are approved in Slack; the run outlives its process.
+ *
+ * Copy this file and clarify.ts into your project, and call `run` in place of `agent.generate`:
+ *
+ *     const agent = new ToolLoopAgent({
+ *       model,
+ *       tools: {
+ *         sendNewsletter, // tool({ inputSchema, execute })
+ *         askPerson, // tool({ inputSchema }): without `execute` it is a question, asked with what `ask` takes
+ *       },
+ *       toolApproval: { sendNewsletter: "user-approval" },
+ *     });
+ *     const text = await run(agent, "Send the newsletter.", "newsletter.json");
+ *
+ * A person's edit replaces the input of the model's call, so it cannot be used with `experimental_toolApprovalSecret`: then an
+ * edited call fails.
+ */
+
+import { randomUUID } from "node:crypto";
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import type { Agent, AssistantContent, ModelMessage, ToolContent } from "ai";
+import { approve, ask, NotApproved } from "./clarify.ts";
+
+type Call = Extract<Exclude<AssistantContent, string>[number], { type: "tool-call" }>;
+type Request = Extract<Exclude<AssistantContent, string>[number], { type: "tool-approval-request" }>;
+type Generates = Pick<Agent<never, any, any, any>, "generate">;
+
+interface Saved {
+  session: string;
+  messages: ModelMessage[];
+  tries: number;
+}
+
+/**
+ * Runs an agent until it ends; resolves to its last words. The file `saved` keeps the conversation.
+ *
+ * A process that was killed meanwhile continues where it was: the question still stands in Slack, and whoever answered it in the
+ * meantime is heard.
+ */
+export async function run(agent: Generates, given: string, saved: string): Promise<string> {
+  let state: Saved = existsSync(saved)
+    ? JSON.parse(readFileSync(saved, "utf8"))
+    : { session: randomUUID(), messages: [{ role: "user", content: given }], tries: 0 };
+  const save = (): void => {
+    writeFileSync(`${saved}.new`, JSON.stringify(state));
+    renameSync(`${saved}.new`, saved);
+  };
+  for (;;) {
+    let { messages } = state;
+    if (waiting(messages).length > 0) {
+      messages = await answered(messages, `${state.session}.${state.tries}`, state.session);
+      state.tries += 1; // a call may run now. One Accept is for one run: if this process dies, people are asked again
+      save();
+    }
+    const { responseMessages, text } = await agent.generate({ messages });
+    state = { ...state, messages: [...messages, ...responseMessages], tries: 0 };
+    save();
+    if (waiting(state.messages).length === 0) {
+      rmSync(saved);
+      return text;
+    }
+  }
+}
+
+/** Returns the calls that wait for a person, with the request if it is for approval. */
+function waiting(messages: ModelMessage[]): { call: Call; request: Request | undefined }[] {
+  const parts = messages.flatMap((message) => (typeof message.content === "string" ? [] : [...message.content]));
+  const done = new Set(parts.flatMap((part) => (part.type === "tool-result" ? [part.toolCallId] : [])));
+  const decided = new Set(parts.flatMap((part) => (part.type === "tool-approval-response" ? [part.approvalId] : [])));
+  const requests = new Map(parts.flatMap((part) => (part.type === "tool-approval-request" ? [[part.toolCallId, part]] : [])));
+  return parts.flatMap((part) => {
+    if (part.type !== "tool-call" || part.providerExecuted || done.has(part.toolCallId)) return [];
+    const request = requests.get(part.toolCallId);
+    return request !== undefined && decided.has(request.approvalId) ? [] : [{ call: part, request }];
+  });
+}
+
+/** Asks about all calls that wait, at once; resolves to the messages with the answers. */
+async function answered(messages: ModelMessage[], key: string, session: string): Promise<ModelMessage[]> {
+  const content: ToolContent = [];
+  const edited = new Map<string, unknown>();
+  const others = new AbortController(); // if one question fails, the others are withdrawn
+  const answer = async ({ call, request }: { call: Call; request: Request | undefined }): Promise<void> => {
+    // Asked again with the same key, after a restart, it is the same question.
+    const more = { session, key: `${key}.${call.toolCallId}`, signal: others.signal };
+    const input = call.input as Record<string, unknown>;
+    const about = { toolCallId: call.toolCallId, toolName: call.toolName };
+    if (request === undefined) {
+      const { value } = await ask(String(input["question"]), { ...input, ...more });
+      content.push({ type: "tool-result", ...about, output: { type: "json", value } });
+      return;
+    }
+    const response = { type: "tool-approval-response", approvalId: request.approvalId } as const;
+    try {
+      const approval = await approve(`Call ${call.toolName}`, { arguments: input, editable: true, ...more });
+      edited.set(call.toolCallId, approval.arguments);
+      content.push({ ...response, approved: true });
+    } catch (error) {
+      if (!(error instanceof NotApproved)) throw error;
+      content.push({ ...response, approved: false, reason: error.comment ?? error.message }); // the model reads why
+    }
+  };
+  try {
+    await Promise.all(waiting(messages).map(answer));
+  } catch (error) {
+    others.abort(error);
+    throw error;
+  }
+  const asAccepted = messages.map((message) => {
+    if (message.role !== "assistant" || typeof message.content === "string") return message;
+    const parts = message.content.map((part) =>
+      part.type === "tool-call" && edited.has(part.toolCallId) ? { ...part, input: edited.get(part.toolCallId) } : part,
+    );
+    return { ...message, content: parts };
+  });
+  return [...asAccepted, { role: "tool", content }];
+}
