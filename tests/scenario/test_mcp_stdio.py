@@ -387,8 +387,8 @@ async def test_bot_that_breaks_off_a_long_call_is_waited_for_as_long_as_one_that
         (http("200 OK", "application/json", '{"jsonrpc": "2.0", "result": 7}'), "not clarify-bot"),
         (http("200 OK", "text/event-stream", "data: [\r\n\r\n"), "not clarify-bot"),
         (http("401 Unauthorized", "application/json", '{"error": "X", "message": "No."}'), "No."),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "broke off"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "ended before"),
     ],
 )
 async def test_server_that_is_no_bot_is_an_error_for_the_model(answer: bytes, said: str) -> None:
