@@ -1482,6 +1482,9 @@ def hook_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="clarify hook",
         description="Lets people in Slack answer a coding agent's permission requests.",
+        formatter_class=lambda prog: argparse.HelpFormatter(
+            prog, width=100
+        ),  # to look for it takes milliseconds
     )
     add = parser.add_argument
     add("agent", choices=sorted(HOOK_TIMEOUTS))

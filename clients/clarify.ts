@@ -241,6 +241,7 @@ interface Asks {
    *
    * @throws {Expired | Closed | Withdrawn} The question ended without an answer.
    * @throws {Refused} The bot rejected the question: a field or the token is wrong.
+   * @throws {Invalid} The answer does not pass the schema's checks.
    */
   <S extends StandardJsonSchema>(
     question: string,
@@ -267,7 +268,7 @@ interface Asks {
       default?: NoInfer<M extends true ? readonly ValueOf<C>[] : ValueOf<C>> | undefined;
     },
   ): Promise<Answer<Chosen<ValueOf<C>, M, O>>>;
-  /** Asks a person for a text, a number, or a Yes or No. */
+  /** Asks a person for a text, a number, or a Yes or No. The answer is truthy even for a No: test its `value`. */
   <K extends keyof Kinds = "text">(
     question: string,
     options?: Options & { kind?: K | undefined; default?: NoInfer<Kinds[K]> | undefined },
@@ -301,14 +302,15 @@ export class Client {
   }
 
   readonly ask: Asks = async (question: string, options: Question = {}): Promise<Answer<any>> => {
-    const { schema, json, default: assumed, ...more } = options;
+    const { schema, json, default: given, ...more } = options;
     const standard = schema && "~standard" in schema ? (schema as StandardSchema)["~standard"] : undefined;
     const checked = async (value: unknown, state: State | null): Promise<unknown> => {
       const found = (await standard?.validate(value)) ?? { value };
       if (found.issues !== undefined) throw new Invalid(found.issues, state);
       return found.value;
     };
-    const isAssumed = assumed !== undefined && assumed !== null;
+    const isAssumed = given !== undefined && given !== null;
+    const assumed = isAssumed ? exact(given, "default") : undefined;
     const usual = isAssumed ? await checked(assumed, null) : null; // before anyone is asked
     const form = standard === undefined ? schema : formOf(json ?? jsonOf(standard));
     const state = await this.#ended({ question, ...more, schema: form, default: assumed }, options.signal);
@@ -368,7 +370,8 @@ class Asking {
     if (timeout !== undefined && timeout !== null && !Number.isFinite(timeout)) {
       throw new TypeError("`timeout` must be a number of seconds.");
     }
-    const named = { key: `ts-${crypto.randomUUID()}`, ...rest, requested_by: requestedBy, callback_url: callbackUrl };
+    const key = rest["key"] ?? `ts-${crypto.randomUUID()}`;
+    const named = { ...rest, key, requested_by: requestedBy, callback_url: callbackUrl };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
     this.#bot = bot;
     this.#fields = JSON.parse(JSON.stringify(Object.fromEntries(given))); // whatever the caller changes meanwhile
@@ -637,17 +640,12 @@ function jsonOf(standard: StandardSchema["~standard"]): JsonSchema {
 }
 
 /** Drops the patterns beside a `format`, which libraries write: the bot checks formats, and forms take no patterns. */
-function formOf(json: JsonSchema & { properties?: unknown }): JsonSchema {
-  const field = (given: unknown): unknown => {
-    if (!isObject(given)) return given;
-    const { pattern, ...rest } = given;
-    if (Array.isArray(rest["anyOf"])) rest["anyOf"] = rest["anyOf"].map(field);
-    return pattern === undefined || "format" in rest ? rest : { pattern, ...rest };
-  };
-  const { properties } = json;
-  if (!isObject(properties)) return json;
-  const fields = Object.entries(properties).map(([name, each]) => [name, field(each)]);
-  return { ...json, properties: Object.fromEntries(fields) };
+function formOf(json: unknown): unknown {
+  if (Array.isArray(json)) return json.map(formOf);
+  if (!isObject(json)) return json;
+  const isDropped = (name: string): boolean => name === "pattern" && typeof json[name] === "string" && "format" in json;
+  const kept = Object.entries(json).filter(([name]) => !isDropped(name));
+  return Object.fromEntries(kept.map(([name, value]) => [name, formOf(value)]));
 }
 
 /** Returns a copy of a JSON value. Throws TypeError if JSON would change it: people would approve something else. */

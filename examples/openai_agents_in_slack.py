@@ -29,17 +29,30 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
     A process that was killed meanwhile goes on where it was: the question still stands in Slack, and who answered it in
     between is heard. Ctrl-C gives the run up, and withdraws what it asked.
     """
-    start = await RunState.from_string(agent, saved.read_text()) if saved.exists() else given
-    result = await Runner.run(agent, start)
+    tries, start = 0, None
+    if saved.exists():
+        stored = json.loads(saved.read_text())
+        tries, start = stored["tries"], await RunState.from_json(agent, stored["state"])
+
+    def save(state: RunState[Any]) -> None:
+        new = saved.with_suffix(".new")
+        new.write_text(json.dumps({"state": state.to_json(), "tries": tries}))
+        new.replace(saved)
+
+    result = await Runner.run(agent, start or given)
     while result.interruptions:
         state = result.to_state()
-        saved.write_text(state.to_string())
+        save(state)
         try:
             async with asyncio.TaskGroup() as group:  # all at once
-                asked = [(each, group.create_task(approve(each))) for each in result.interruptions]
+                asked = [(each, group.create_task(approve(each, tries))) for each in result.interruptions]
         except asyncio.CancelledError:
             saved.unlink()
             raise
+        tries += (
+            1  # a call may run now. One Accept is for one run: if this process dies, people are asked again
+        )
+        save(state)
         for call, task in asked:
             if approval := task.result():
                 state.approve(call)
@@ -47,11 +60,13 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
                 why = approval.comment or f"No person accepted it: {approval.status}."
                 state.reject(call, rejection_message=why)
         result = await Runner.run(agent, state)
+        tries = 0
     saved.unlink(missing_ok=True)
     return result.final_output
 
 
-async def approve(call: ToolApprovalItem) -> clarify.Approval:
+async def approve(call: ToolApprovalItem, tries: int) -> clarify.Approval:
     """Ask about a call. It has an id of its own: asked again with it as the key, it is the same question."""
     arguments = json.loads(call.arguments or "{}")
-    return await clarify.aio.approve(f"Call {call.name}", arguments=arguments, key=call.call_id)
+    key = f"{call.call_id}.{tries}"
+    return await clarify.aio.approve(f"Call {call.name}", arguments=arguments, key=key)

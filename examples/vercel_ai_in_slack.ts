@@ -70,9 +70,10 @@ function waiting(messages: ModelMessage[]): { call: Call; request: Request | und
   const decided = new Set(parts.flatMap((part) => (part.type === "tool-approval-response" ? [part.approvalId] : [])));
   const requests = new Map(parts.flatMap((part) => (part.type === "tool-approval-request" ? [[part.toolCallId, part]] : [])));
   return parts.flatMap((part) => {
-    if (part.type !== "tool-call" || part.providerExecuted || done.has(part.toolCallId)) return [];
+    if (part.type !== "tool-call" || done.has(part.toolCallId)) return [];
     const request = requests.get(part.toolCallId);
-    return request !== undefined && decided.has(request.approvalId) ? [] : [{ call: part, request }];
+    const waits = request === undefined ? !part.providerExecuted : !decided.has(request.approvalId);
+    return waits ? [{ call: part, request }] : [];
   });
 }
 
@@ -91,9 +92,11 @@ async function answered(messages: ModelMessage[], key: string, session: string):
       content.push({ type: "tool-result", ...about, output: { type: "json", value } });
       return;
     }
-    const response = { type: "tool-approval-response", approvalId: request.approvalId } as const;
+    const providerExecuted = call.providerExecuted ?? false;
+    const response = { type: "tool-approval-response", approvalId: request.approvalId, providerExecuted } as const;
+    const editable = !providerExecuted; // what the model's provider runs itself cannot be edited
     try {
-      const approval = await approve(`Call ${call.toolName}`, { arguments: input, editable: true, ...more });
+      const approval = await approve(`Call ${call.toolName}`, { arguments: input, editable, ...more });
       edited.set(call.toolCallId, approval.arguments);
       content.push({ ...response, approved: true });
     } catch (error) {

@@ -6,7 +6,8 @@ The rules, which `tests/unit/bot/storage/test_lease_model.py` explores in every 
   clock. Each taking raises the epoch by one; nothing else changes it.
 - The holder of the current epoch renews it, even late, unless another bot has taken it.
 - A transaction of the leader first locks the row of its epoch (`for key share`). Without that row it is refused. A bot
-  that wants the lease waits for the transaction's end.
+  that wants the lease waits for the transaction's end, and ends it if the lease is over and the leader says nothing more
+  in it: a frozen process would hold the lease for good.
 - Calls to Slack and others cannot be refused afterwards, so they end at the latest `Terms.margin` before the lease does.
   The leader counts by its own steady clock, which also runs during suspend, from before it sent its last successful
   renewal: the server counts from later.
@@ -36,14 +37,15 @@ _log = structlog.get_logger("clarify.storage")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds: how long a lease `lasts`, how much earlier its holder stops, and how often to renew it and to ask for
-    it.
+    """Seconds: how long a lease `lasts`, how much earlier its holder stops, how often to renew it and to ask for it, and
+    after how long a silent leader's transaction is ended.
     """
 
     lasts: float = 9.5  # plus `ask`: a new leader ten seconds after the last sign of life
     margin: float = 3.0
     renew: float = 1.0  # well below the time after which a server counts as silent
     ask: float = 0.5
+    silent: float = 6.0  # the server ends it sooner (`bot.storage.postgres`), as far as it can
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ class _LeaseAnswer:
     time: Sample
 
 
+# Ends transactions of a leader whose lease is over, where the server waits for it to go on.
+_END_SILENT = """select pg_terminate_backend(held.pid) from lease, pg_locks held join pg_stat_activity session using (pid)
+where session.datname = current_database() and held.relation = 'lease'::regclass and held.mode = 'RowShareLock'
+and session.wait_event = 'ClientRead' and session.state_change < clock_timestamp() - %(silent)s * interval '1 second'
+and lease.renewed_at < clock_timestamp() - %(lasts)s * interval '1 second'"""
 # Appended to each change of the lease: records this bot as alive, at most once per renewal interval.
 _SEEN = """, seen as (
   insert into alive (id, seen_at) values (%(name)s, clock_timestamp()) on conflict (id) do update
@@ -187,7 +194,7 @@ class Lease:
         """Tries to take the lease. Without an epoch, another bot leads, or is in a transaction that it began as the
         leader.
         """
-        return self._ask_server(
+        answer = self._ask_server(
             "with free as (select epoch from lease"
             " where holder is null or renewed_at < clock_timestamp() - %(lasts)s * interval '1 second'"
             " for update skip locked),"
@@ -196,6 +203,11 @@ class Lease:
             {"lasts": self.terms.lasts},
             db,
         )
+        if answer.epoch is None:
+            over = {"lasts": self.terms.lasts, "silent": self.terms.silent}
+            if ended := db.execute(_END_SILENT, over).fetchall():
+                _log.warning("ended what a frozen leader had begun to write", transactions=len(ended))
+        return answer
 
     def _try_renew(self, epoch: int, db: PostgresConnection) -> _LeaseAnswer:
         """Renews the lease. Without an epoch, another bot leads. Does not wait for transactions that locked the row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,12 +144,21 @@ async def test_form_comes_back_as_the_schema_makes_it(stage: World, start: Start
         program = await start(
             """
             import { z } from "zod";
+            const Mail = z.email().meta({id: "Mail"});
             const Plan = z.object({
               name: z.string().min(1).meta({title: "Name"}),
-              owner: z.email().optional().meta({title: "Owner"}),
+              owner: Mail.optional().meta({title: "Owner"}),
+              deputy: Mail.optional(),
               start: z.iso.date().optional().meta({title: "Start"}),
               size: z.enum(["small", "large"]).meta({title: "Size"}),
               notify: z.boolean().default(true),
+              percent: z.int().min(1).max(100).optional(),
+              people: z.int().optional(),
+              share: z.number().positive().nullish(),
+              page: z.url().optional(),
+              end: z.iso.datetime().optional(),
+              regions: z.array(z.enum(["eu", "us"])).max(2).optional().meta({title: "Regions"}),
+              speed: z.union([z.literal("slow").meta({title: "Slow"}), z.literal("fast")]).optional(),
             }).transform((plan) => ({...plan, upper: plan.name.toUpperCase()}));
             const answer = await clarify.ask("Plan it", {schema: Plan});
             show(answer.value);
@@ -159,9 +169,23 @@ async def test_form_comes_back_as_the_schema_makes_it(stage: World, start: Start
         card = await stage.card("Plan it")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
         await stage.modal(FOLAKE)
-        entered = {"Name": "a", "Start": "2026-12-01", "Size": "large", "Owner": "ann@example.com"}
+        entered: dict[str, Any] = {"Name": "a", "Start": "2026-12-01", "Size": "large"}
+        entered |= {
+            "Owner": "ann@example.com",
+            "people": "12",
+            "share": "0.5",
+            "Regions": ["us", "eu"],
+            "speed": "Slow",
+        }
         assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
-        filled = {"name": "a", "owner": "ann@example.com", "start": "2026-12-01", "size": "large"}
+        filled: dict[str, Any] = {"name": "a", "start": "2026-12-01", "size": "large"}
+        filled |= {
+            "owner": "ann@example.com",
+            "people": 12,
+            "share": 0.5,
+            "regions": ["eu", "us"],
+            "speed": "slow",
+        }
         assert await program.shown() == filled | {"notify": True, "upper": "A"}
         assert await program.shown() == filled | {"notify": True}
         assert await program.ended() == ""

@@ -44,8 +44,15 @@ async def answer(stage: World, card: Message, **entered: str | list[str]) -> Non
     """Through the form: several questions stand in one thread, where a reply would not say which it means."""
     await press(stage, card, "Answer…")
     await stage.modal(FOLAKE)
-    fields = {name.replace("_", " "): value for name, value in entered.items()}
-    assert (await stage.workspace.submit_view(FOLAKE, fields)).ok
+    values = {name.replace("_", " "): value for name, value in entered.items()}
+    assert (await stage.workspace.submit_view(FOLAKE, values)).ok
+
+
+async def fields(stage: World, card: Message) -> list[str]:
+    """Returns what the form asks for."""
+    await press(stage, card, "Answer…")
+    form = await stage.modal(FOLAKE)
+    return [each["label"]["text"] for each in form.payload["blocks"] if each["type"] == "input"]
 
 
 async def accepted(stage: World, work: Coroutine[Any, Any, Any], *texts: str) -> Any:

@@ -28,6 +28,7 @@ from tests.examples.mailing import (
     accepted,
     answer,
     asks_again_about_what_may_have_run,
+    fields,
     killed_while_asking,
     of_the_page,
     output,
@@ -74,10 +75,7 @@ class Scripted(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatC
             contents: list[Content | str] = (
                 [turn]
                 if isinstance(turn, str)
-                else [
-                    Content.from_function_call(f"{at}-{n}", name, arguments=json.dumps(args))
-                    for n, (name, args) in enumerate(turn)
-                ]
+                else [_call(f"{at}-{n}", name, args) for n, (name, args) in enumerate(turn)]
             )
             return ChatResponse(messages=[Message("assistant", contents)])
 
@@ -87,6 +85,15 @@ class Scripted(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatC
         """What the model heard that its calls returned, by their ids."""
         contents = [each for message in self.heard for each in message.contents]
         return {each.call_id: each.result for each in contents if each.type == "function_result"}
+
+
+def _call(call_id: str, name: str, args: dict[str, Any]) -> Content:
+    if name != "hosted":
+        return Content.from_function_call(call_id, name, arguments=json.dumps(args))
+    call = Content.from_function_call(call_id, name, arguments=json.dumps(args), hosted=True)
+    return Content.from_function_approval_request(
+        call_id, call
+    )  # the provider would run it, if it is approved
 
 
 def mailer(turns: Sequence[Turn], *functions: Any) -> tuple[Agent[Any], Scripted]:
@@ -117,6 +124,19 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World, tmp
     }
     assert len(stage.cards()) == 4  # people were not asked again about what they had edited
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
+
+
+async def test_calls_that_the_provider_runs_cannot_be_edited(stage: World, tmp_path: Path) -> None:
+    from agent_framework_in_slack import run
+
+    agent, model = mailer([[("hosted", {"query": "June"})], "Done."])
+    running = asyncio.create_task(run(agent, "Search.", tmp_path / "mailer.json"))
+    card = await stage.card("Call hosted")
+    assert await fields(stage, card) == ["Your decision", "Reason"]
+    await press(stage, card, "Accept")
+    assert await running == "Done."
+    *_, last = (each for message in model.heard for each in message.contents)
+    assert (last.type, last.approved) == ("function_approval_response", True)
 
 
 async def test_run_that_is_given_up_runs_no_tool(stage: World, tmp_path: Path) -> None:

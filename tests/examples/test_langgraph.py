@@ -133,6 +133,25 @@ async def test_tool_that_nobody_accepts_does_not_run(stage: World) -> None:
     assert card.thread_ts is None
 
 
+async def test_interrupted_thread_goes_on(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    mailing = Mailing()
+    gate = HumanInTheLoopMiddleware({"send_newsletter": True})
+    agent = create_agent(
+        scripted(SENDS), [mailing.send_newsletter], middleware=[gate], checkpointer=InMemorySaver()
+    )
+    first = asyncio.create_task(run(agent, {"messages": [("user", "Send it.")]}, "thread-1"))
+    card = await stage.card("send_newsletter")
+    first.cancel()
+    await stage.now_says(card, "Withdrawn")
+    second = asyncio.create_task(run(agent, None, "thread-1"))
+    await stage.until(lambda: len(stage.cards()) == 2)
+    await press(stage, stage.cards()[-1], "Accept")
+    assert (await second)["messages"][-1].content == "Done."
+    assert mailing.sent == [("June", 1204)]
+
+
 async def test_program_of_the_page(stage: World) -> None:
     mailing = Mailing()
     names = {"model": scripted(SENDS), "send_newsletter": mailing.send_newsletter}

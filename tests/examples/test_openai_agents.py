@@ -16,6 +16,7 @@ from tests.examples.mailing import (
     Turn,
     accepted,
     answer,
+    asks_again_about_what_may_have_run,
     killed_while_asking,
     of_the_page,
     output,
@@ -106,7 +107,7 @@ async def test_run_that_is_given_up_asks_nobody(stage: World, tmp_path: Path) ->
 
 
 PROGRAM = python("""
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from agents import Agent, function_tool
 from openai_agents_in_slack import run
@@ -114,7 +115,13 @@ from tests.examples.mailing import SENDS, Mailing
 from tests.examples.test_openai_agents import Scripted
 
 mailing = Mailing()
-agent = Agent("mailer", model=Scripted(SENDS), tools=[function_tool(mailing.send_newsletter, needs_approval=True)])
+def send_newsletter(subject: str, recipients: int) -> str:
+    print("sends", flush=True)
+    if "die" in sys.argv:
+        os._exit(1)
+    return mailing.send_newsletter(subject, recipients)
+
+agent = Agent("mailer", model=Scripted(SENDS), tools=[function_tool(send_newsletter, needs_approval=True)])
 print(asyncio.run(run(agent, "Send it.", Path(sys.argv[1]))), mailing.sent)
 """)
 
@@ -123,8 +130,13 @@ async def test_killed_process_goes_on_where_it_was(stage: World, tmp_path: Path)
     saved = str(tmp_path / "run.json")
     card = await killed_while_asking(stage, PROGRAM, saved)
     await press(stage, card, "Accept")
-    assert await output(await PROGRAM.start(saved)) == ["Done. [('June', 1204)]"]
+    assert await output(await PROGRAM.start(saved)) == ["sends", "Done. [('June', 1204)]"]
     assert len(stage.cards()) == 1
+
+
+async def test_call_that_may_have_run_is_asked_about_again(stage: World, tmp_path: Path) -> None:
+    saved = str(tmp_path / "run.json")
+    assert await asks_again_about_what_may_have_run(stage, PROGRAM, saved) == "Done. []"
 
 
 async def test_program_of_the_page(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from tests.examples.mailing import (
     Turn,
     answer,
     asks_again_about_what_may_have_run,
+    fields,
     killed_while_asking,
     on_the_page,
     output,
@@ -70,6 +71,17 @@ async def test_calls_are_accepted_edited_rejected_and_answered(
     }
     assert not (project / "run.json").exists()
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
+
+
+async def test_calls_that_the_provider_runs_cannot_be_edited(
+    stage: World, node_program: Path, project: Path
+) -> None:
+    program = agent(node_program, project, "vercel_ai", [[("hosted", {"query": "June"})], "Done."])
+    running = asyncio.create_task(shown(program, project / "run.json"))
+    card = await stage.card("Call hosted")
+    assert await fields(stage, card) == ["Your decision", "Reason"]
+    await press(stage, card, "Accept")
+    assert await running == {"text": "Done.", "sent": [], "results": {"approval": True}}
 
 
 async def test_mastra_calls_that_need_approval_run_as_they_are(
@@ -191,6 +203,16 @@ async def test_claude_aborted_withdraws(stage: World, node_program: Path, projec
         await stage.now_says(card, "Withdrawn")
         assert not controls(card)
         await output(process)
+    assert not (project / "sent.txt").exists()
+
+
+async def test_claude_call_that_cannot_be_shown_whole_is_denied(
+    stage: World, node_program: Path, project: Path
+) -> None:
+    async with claude(node_program, project, sends("x" * 300_000)) as (model, process):
+        assert await output(process) == ["Done."]
+    assert "at most 262144 are allowed" in model.results[0]
+    assert not stage.cards()
     assert not (project / "sent.txt").exists()
 
 

@@ -21,6 +21,7 @@ const usage = {
 function says({ prompt }: Options): { content: Content; reason: { unified: "stop" | "tool-calls"; raw: undefined } } {
   const at = prompt.filter((message) => message.role === "assistant").length;
   for (const part of prompt.flatMap((message) => (message.role === "tool" ? message.content : []))) {
+    if (part.type === "tool-approval-response") results[part.approvalId] = part.approved;
     if (part.type !== "tool-result") continue;
     results[part.toolCallId] = part.output.type === "execution-denied" ? part.output.reason : (part.output as any).value;
   }
@@ -28,8 +29,11 @@ function says({ prompt }: Options): { content: Content; reason: { unified: "stop
   if (typeof turn === "string") {
     return { content: [{ type: "text", text: turn }], reason: { unified: "stop", raw: undefined } };
   }
-  const content = turn.map(([toolName, input], n) => {
-    return { type: "tool-call", toolCallId: `${at}-${n}`, toolName, input: JSON.stringify(input) } as const;
+  const content = turn.flatMap(([toolName, input], n): Content => {
+    const call = { type: "tool-call", toolCallId: `${at}-${n}`, toolName, input: JSON.stringify(input) } as const;
+    if (toolName !== "hosted") return [call];
+    const request = { type: "tool-approval-request", approvalId: "approval", toolCallId: call.toolCallId } as const;
+    return [{ ...call, providerExecuted: true, dynamic: true }, request]; // the provider would run it, if it is approved
   });
   return { content, reason: { unified: "tool-calls", raw: undefined } };
 }

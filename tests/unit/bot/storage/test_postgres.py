@@ -159,7 +159,7 @@ async def test_no_address_is_told(postgres_server: Server) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of a moment."""
-    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=1.0, margin=0.3, renew=0.1, ask=0.05))
+    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=1.0, margin=0.3, renew=0.1, ask=0.05, silent=2.5))
 
 
 @pytest.mark.usefixtures("short")
@@ -226,6 +226,37 @@ async def test_whoever_takes_over_waits_for_what_the_leader_is_writing(postgres_
     with pytest.raises(StorageUnavailable, match="lease is over"):
         await first.run(INSERT, key="late")
     assert await keys(second) == {"first"}
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_frozen_leader_in_a_transaction_is_not_waited_for(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        postgres, "_IDLE_MS", 0
+    )  # the server lets it stand, as where it waits for a message's rest
+    url = postgres_server.new()
+    first, second = await Store.open(url), await Store.open(url)
+    await first.lead()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(tx: Tx) -> None:
+        tx.run(INSERT, key="first")
+        begun.set()
+        assert go_on.wait(20)
+
+    writing = asyncio.create_task(first.write(work))
+    await asyncio.to_thread(begun.wait, 20)
+    first._database._lease._renewing.cancel()  # type: ignore[attr-defined]  # it stands still
+    async with asyncio.timeout(20):
+        await second.lead()
+    await second.run(INSERT, key="second")
+    go_on.set()
+    with pytest.raises(StorageUnavailable, match="Nothing was stored"):
+        await writing
+    assert await keys(second) == {"second"}
     await first.close()
     await second.close()
 
