@@ -169,7 +169,8 @@ def _require(context: Context, task_id: str | None = None) -> None:
     SDK compares that header for the core's methods only.
     """
     if declares(context):
-        named = decode_header_value(context.request.headers.get(MCP_NAME_HEADER))
+        headers = getattr(context.request, "headers", {})
+        named = decode_header_value(headers.get(MCP_NAME_HEADER))
         if task_id is not None and named != task_id:
             raise MCPError(HEADER_MISMATCH, "`Mcp-Name` must be the request's `taskId`.")
         return
