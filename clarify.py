@@ -1833,7 +1833,7 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         ending.ignore()
     except _Interrupted:
         ending.ignore()
-        if asking is not None and ending.is_timeout and options.defer and _is_deferred(event):
+        if ending.is_timeout and options.defer and _is_deferred(event):
             raise _NotYet(ending.words) from None
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":
