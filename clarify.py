@@ -31,7 +31,6 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
-    TextIO,
     TypedDict,
     TypeVar,
     Unpack,
@@ -1332,14 +1331,14 @@ def _in_words(state: _Json) -> str:
     )
 
 
-def _write(text: str, stream: TextIO | None) -> None:
+def _write(text: str, stream: Any) -> None:
     """Writes text, without the control characters in it if it is for a terminal. Raises OSError."""
     if stream is None:
         raise OSError("it is closed")
     if stream.isatty():
         text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.reconfigure(errors="backslashreplace", newline="\n")  # as shells read it, also on Windows
+    stream.write(text)
     stream.flush()
 
 
