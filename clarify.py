@@ -31,7 +31,6 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
-    TextIO,
     TypedDict,
     TypeVar,
     Unpack,
@@ -754,11 +753,7 @@ class Asking:
             raise reply.refusal()
         state = reply.json
         if not isinstance(state, dict) or not isinstance(state.get("id"), str) or "status" not in state:
-            raise Refused(
-                reply.status,
-                "NO_BOT",
-                f"The server at {self.client.url} is not clarify-bot. Check CLARIFY_URL.",
-            )
+            raise _no_bot(self.client)
         self._id = state["id"]
         self._on_told(state)
         return state
@@ -767,6 +762,10 @@ class Asking:
 def _why(reply: Reply | OSError | None, client: Client) -> str:
     why = str(reply.refusal()) if isinstance(reply, Reply) else f"{str(reply) or type(reply).__name__}."
     return f"clarify-bot at {client.url} cannot be reached: {why}"
+
+
+def _no_bot(client: Client) -> Refused:
+    return Refused(200, "NO_BOT", f"The server at {client.url} is not clarify-bot. Check CLARIFY_URL.")
 
 
 def _warn(words: str) -> None:
@@ -1332,14 +1331,14 @@ def _in_words(state: _Json) -> str:
     )
 
 
-def _write(text: str, stream: TextIO | None) -> None:
+def _write(text: str, stream: Any) -> None:
     """Writes text, without the control characters in it if it is for a terminal. Raises OSError."""
     if stream is None:
         raise OSError("it is closed")
     if stream.isatty():
         text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.reconfigure(errors="backslashreplace", newline="\n")  # as shells read it, also on Windows
+    stream.write(text)
     stream.flush()
 
 
@@ -1482,6 +1481,9 @@ def hook_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="clarify hook",
         description="Lets people in Slack answer a coding agent's permission requests.",
+        formatter_class=lambda prog: argparse.HelpFormatter(
+            prog, width=100
+        ),  # to look for it takes milliseconds
     )
     add = parser.add_argument
     add("agent", choices=sorted(HOOK_TIMEOUTS))
@@ -1830,7 +1832,7 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         ending.ignore()
     except _Interrupted:
         ending.ignore()
-        if asking is not None and ending.is_timeout and options.defer and _is_deferred(event):
+        if ending.is_timeout and options.defer and _is_deferred(event):
             raise _NotYet(ending.words) from None
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":
@@ -2128,6 +2130,7 @@ _HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # begin 
 _META = "io.modelcontextprotocol/"
 _SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
 _BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
+_LONGEST_LINE = 4 * 1024 * 1024  # bytes; the bot takes less
 _REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
 
 
@@ -2175,9 +2178,9 @@ class _Server:
 
     def serve(self) -> None:
         """Serves until the input ends. Throws away a line that is too long for a message."""
-        while line := self._in.readline(_MOST):
-            is_whole = len(line) < _MOST or line.endswith(b"\n")
-            while not is_whole and (rest := self._in.readline(_MOST)):
+        while line := self._in.readline(_LONGEST_LINE):
+            is_whole = len(line) < _LONGEST_LINE or line.endswith(b"\n")
+            while not is_whole and (rest := self._in.readline(_LONGEST_LINE)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
                 message = json.loads(line) if line.strip() else {"result": None}
@@ -2353,12 +2356,13 @@ class _Forwarded:
         headers |= {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _PROTOCOL}
         call = Call("POST", "/mcp", message, headers=headers, patience=LONGEST_WAIT + PATIENCE)
         for reply in self._server.client.events(call, self._opened):
-            event = reply.json
             if reply.is_passing:
                 raise ConnectionError(str(reply.refusal()))
-            if not isinstance(event, dict) or "jsonrpc" not in event:
-                raise reply.refusal()
-            yield event
+            match reply.json:
+                case {"method": str()} | {"result": dict()} | {"error": dict()} as event:
+                    yield event
+                case _:
+                    raise reply.refusal() if reply.status >= 400 else _no_bot(self._server.client)
 
     def _opened(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -2376,11 +2380,11 @@ class _Forwarded:
                 self._waiting = list(acknowledged.get("taskIds", ()))
             case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
                 self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
-            case {"result": dict()} if self._waiting:
+            case {"result": _} if self._waiting:
                 return None  # the bot stops: listen again
-            case {"result": dict() as result}:
+            case {"result": result}:
                 return {"result": result}
-            case {"error": dict() as error}:
+            case {"error": error}:
                 return {"error": error}
         self._server.send(event)
         return _result({}, subscriptionId=self._key) if self._waiting == [] else None

@@ -9,24 +9,28 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 from tests.bench.stage import ROOT
+from tests.bench.starting import processor_time
 from tests.bench.table import Row, median, ms
 
 
 async def started(folder: Path, rounds: int) -> list[Row]:
-    """From the start of `python3 clarify.py hook` to its request, against a bare interpreter from start to end, in turn."""
+    """Processor time of `python3 clarify.py hook` until its request, against a bare interpreter, in turn."""
     copy = str(shutil.copy(ROOT / "clarify.py", folder))
     pairs = [
-        (await asyncio.to_thread(_until_asked, copy, folder), await asyncio.to_thread(_bare))
+        (
+            await asyncio.to_thread(processor_time, partial(_until_asked, copy, folder)),
+            await asyncio.to_thread(processor_time, _bare),
+        )
         for _ in range(rounds)
     ]
     ours, baseline = zip(*pairs, strict=True)
     return [
         Row(
-            "start of a hook → request, above a bare interpreter",
+            "start of a hook → request, processor time above a bare interpreter",
             (median(ours) - median(baseline)) * 1e3,
             "{:.0f} ms",
             ms(ours),
@@ -36,14 +40,13 @@ async def started(folder: Path, rounds: int) -> list[Row]:
     ]
 
 
-def _until_asked(program: str, folder: Path) -> float:
-    """Seconds until a hook has sent its first request."""
+def _until_asked(program: str, folder: Path) -> None:
+    """Run a hook until its first request arrives."""
     event = {"hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Bash", "tool_input": {}}
     with socket.create_server(("127.0.0.1", 0)) as server, tempfile.TemporaryFile() as given:
         given.write(json.dumps(event).encode())
         given.seek(0)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        began = time.perf_counter()
         with subprocess.Popen(
             [sys.executable, program, "hook", "claude-code"],
             env={"CLARIFY_URL": url, "XDG_RUNTIME_DIR": str(folder)},
@@ -53,14 +56,9 @@ def _until_asked(program: str, folder: Path) -> float:
         ) as hook:
             connection, _ = server.accept()
             with connection:
-                connection.recv(1)
-                seconds = time.perf_counter() - began
-            hook.kill()
-    return seconds
+                assert connection.recv(1) == b"G"
+                hook.kill()
 
 
-def _bare() -> float:
-    """Seconds that an interpreter takes to do nothing."""
-    began = time.perf_counter()
+def _bare() -> None:
     subprocess.run([sys.executable, "-c", ""], check=True)
-    return time.perf_counter() - began

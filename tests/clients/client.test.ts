@@ -297,22 +297,39 @@ test("it needs nothing that only Node has", async () => {
   );
 });
 
-/** Loads clarify.ts with a bot that holds each request as long as it may; only that moves the clock on. */
-function simulated(respond: (seconds: number) => Json) {
+/** Loads clarify.ts with a clock that only pauses, and requests that a bot holds as long as it may, move on; null: HTTP 503. */
+function simulated(respond: (seconds: number) => Json | null) {
   let seconds = 0;
   const waits: number[] = [];
+  const pauses: number[] = [];
   const fetch = async (url: URL, { method }: { method: string }): Promise<Response> => {
+    const state = respond(seconds);
+    if (state === null) return new Response("", { status: 503 });
     if (method === "GET") {
       waits.push(Number(url.searchParams.get("wait")));
       seconds += (waits.at(-1) ?? 0) + 0.2;
     }
-    const state = { id: "CLR-100001-001", status: "waiting", ...respond(seconds) };
-    return new Response(JSON.stringify(state), { status: method === "POST" ? 201 : 200 });
+    const found = { id: "CLR-100001-001", status: "waiting", ...state };
+    return new Response(JSON.stringify(found), { status: method === "POST" ? 201 : 200 });
   };
-  const clock = { performance: { now: () => seconds * 1000 }, setTimeout: () => 0, clearTimeout: () => {} };
+  const setTimeout = (work: () => void, milliseconds: number): number => {
+    if (milliseconds >= 15_000) return 0; // patience: every response comes at once
+    pauses.push(milliseconds / 1000);
+    seconds += milliseconds / 1000;
+    queueMicrotask(work);
+    return 0;
+  };
+  const clock = { performance: { now: () => seconds * 1000 }, setTimeout, clearTimeout: () => {} };
   const client = elsewhere({ AbortController, console, crypto, fetch, TextDecoder, URL, ...clock });
-  return { ...client, clock: () => seconds, waits };
+  return { ...client, clock: () => seconds, waits, pauses };
 }
+
+test("pauses grow to three seconds, and the last is shorter", async () => {
+  const { ask, clock, pauses } = simulated(() => null);
+  assert.equal((await ask("Which?", { timeout: 10, default: "x" })).status, "expired");
+  assert.deepStrictEqual(pauses.map((each) => each.toFixed(1)), ["0.2", "0.4", "0.8", "1.6", "3.0", "3.0", "1.0"]);
+  assert.ok(Math.abs(clock() - 10) < 0.1, String(clock()));
+});
 
 test("a question that the bot forgets to end is over five and a half minutes after its time", async () => {
   const { ask, clock, Expired, waits } = simulated(() => ({}));
@@ -325,5 +342,5 @@ test("a question that the bot forgets to end is over five and a half minutes aft
 test("a person who answers while the bot catches up is heard", async () => {
   const { ask, clock } = simulated((seconds) => (seconds > 800 ? { status: "answered", answer: "late" } : {}));
   assert.equal((await ask("Which?", { timeout: 600 })).value, "late");
-  assert.ok(clock() < 802, String(clock()));
+  assert.ok(clock() < 804, String(clock()));
 });

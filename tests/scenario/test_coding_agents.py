@@ -223,23 +223,10 @@ async def test_options_of_the_plugin_say_where_the_bot_is(
 async def deferring(claude: Agent, stage: World, model: Model) -> AsyncIterator[Agent]:
     """Claude Code in this project, with a hook that defers."""
     async with stage.bot() as bot:
-        claude.environ |= {
-            "ANTHROPIC_BASE_URL": model.url,
-            "CLARIFY_URL": url_of(bot),
-            "PYTHONPATH": str(ROOT),
-        }
-        words = (
-            "hook",
-            "claude-code",
-            "--install",
-            "--project",
-            "--tools",
-            "Bash",
-            "--defer",
-            "--timeout",
-            "5",
-        )
-        await clarify(claude, *words)
+        claude.environ |= {"ANTHROPIC_BASE_URL": model.url, "CLARIFY_URL": url_of(bot)}
+        claude.environ |= {"PYTHONPATH": str(ROOT)}
+        words = "hook claude-code --install --project --tools Bash --defer --timeout 5"
+        await clarify(claude, *words.split())
         yield claude
 
 
@@ -322,3 +309,15 @@ async def test_copilot_runs_nothing_that_nobody_decided(copilot: Agent, model: M
     await copilot.run("-p", "Make it", "--yolo", CLARIFY_URL="http://127.0.0.1:9")
     assert "denied" in model.results[-1]
     assert not (copilot.project / "made").exists()
+
+
+async def test_copilot_asks_people_with_the_tools(copilot: Agent, stage: World, model: Model) -> None:
+    """The hook lets them through."""
+    server = (sys.executable, "-m", "bot.cli", "mcp")  # `clarify mcp`, as docs/agents/copilot.md says
+    await copilot.run("mcp", "add", "clarify", "--", *server)
+    model.will(calls("clarify-ask_human", question="Which port?"))
+    process = await copilot.start("-p", "Find the port")
+    await stage.workspace.post(FOLAKE, AGENTS, "8080", (await stage.card("Which port?")).ts)
+    await ended(process)
+    assert "8080" in model.results[-1]
+    assert len(stage.cards()) == 1

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -614,6 +615,13 @@ async def test_what_cannot_be_shown_whole_gets_no_decision(
     assert not stage.cards()
 
 
+INSTALLED = {
+    "claude-code": ".claude/settings.json",
+    "codex": ".codex/hooks.json",
+    "copilot": ".github/hooks/clarify.json",
+}
+
+
 @asynccontextmanager
 async def installed(folder: Path, agent: str, *more: str) -> AsyncIterator[tuple[Path, str]]:
     command = (sys.executable, "-m", "bot.cli", "hook", agent, "--install", "--project", *more)
@@ -622,7 +630,7 @@ async def installed(folder: Path, agent: str, *more: str) -> AsyncIterator[tuple
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
-    yield folder / (".claude/settings.json" if agent == "claude-code" else ".codex/hooks.json"), out.decode()
+    yield folder / INSTALLED[agent], out.decode()
 
 
 async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
@@ -664,9 +672,48 @@ async def test_install_for_codex_says_that_hooks_have_to_be_trusted(tmp_path: Pa
         assert asks["hooks"][0]["timeout"] == 90
 
 
+async def test_install_for_copilot_keeps_what_is_there(tmp_path: Path) -> None:
+    file = tmp_path / INSTALLED["copilot"]
+    file.parent.mkdir(parents=True)
+    mine = {"type": "command", "bash": "lint", "timeoutSec": 5}
+    file.write_text(json.dumps({"version": 1, "hooks": {"permissionRequest": [mine]}}))
+    for _ in range(2):
+        async with installed(tmp_path, "copilot", "--timeout", "100") as (path, _):
+            settings = json.loads(path.read_text())
+    theirs, ours = settings["hooks"]["permissionRequest"]
+    assert theirs == mine
+    assert (ours["type"], ours["timeoutSec"]) == ("command", 130)
+    # Whatever keeps the hook from starting denies.
+    assert ours["bash"].endswith(" hook copilot --timeout 100 || exit 2")
+    (ends,) = settings["hooks"]["SessionEnd"]
+    assert ends["bash"].endswith(" hook copilot --timeout 100")
+    assert settings["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("copilot", "--tools", "bash"), b"before its own rules"),
+        (("claude-code", "--defer"), b"with --tools"),
+        (("codex", "--tools", "Bash", "--defer"), b"only for claude-code"),
+    ],
+)
+def test_install_refuses_what_the_agent_cannot_do(tmp_path: Path, words: tuple[str, ...], why: bytes) -> None:
+    command = (sys.executable, "-m", "bot.cli", "hook", *words, "--install", "--project")
+    environ = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=False)
+    assert ended.returncode == 2
+    assert why in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("agent", "variable", "name"),
-    [("codex", "CODEX_HOME", "hooks.json"), ("claude-code", "CLAUDE_CONFIG_DIR", "settings.json")],
+    [
+        ("codex", "CODEX_HOME", "hooks.json"),
+        ("claude-code", "CLAUDE_CONFIG_DIR", "settings.json"),
+        ("copilot", "COPILOT_HOME", "hooks/clarify.json"),
+    ],
 )
 async def test_install_goes_where_the_agent_keeps_its_settings(
     tmp_path: Path, agent: str, variable: str, name: str
