@@ -1411,14 +1411,10 @@ class _Progress:
 # Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks), "GitHub Copilot
 # hooks reference" (docs.github.com/en/copilot/reference/hooks-reference).
 
-_Verdict = tuple[
-    Literal["allow", "deny"], str | None, _Json | None
-]  # why, and the tool's new input if it was changed
-HOOK_TIMEOUTS = {
-    "claude-code": 540,
-    "codex": 60,
-    "copilot": 540,
-}  # seconds; Codex asks at its terminal only afterwards
+# Allow or deny, why, and the tool's new input if it was changed.
+_Verdict = tuple[Literal["allow", "deny"], str | None, _Json | None]
+# Seconds; Codex asks at its terminal only afterwards.
+HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60, "copilot": 540}
 _AT_THE_TERMINAL = "decided at the terminal"
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
