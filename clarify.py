@@ -1397,7 +1397,7 @@ class _Progress:
 # Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks), "GitHub Copilot
 # hooks reference" (docs.github.com/en/copilot/reference/hooks-reference).
 
-# Why, and the tool's new input if it was changed.
+# Allow or deny, why, and the tool's new input if it was changed.
 _Verdict = tuple[Literal["allow", "deny"], str | None, _Json | None]
 # Seconds; Codex asks at its terminal only afterwards.
 HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60, "copilot": 540}
@@ -1814,7 +1814,7 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         ending.ignore()
     except _Interrupted:
         ending.ignore()
-        if asking is not None and ending.is_timeout and options.defer and _is_deferred(event):
+        if ending.is_timeout and options.defer and _is_deferred(event):
             raise _NotYet(ending.words) from None
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":

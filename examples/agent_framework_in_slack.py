@@ -37,17 +37,17 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     A process that was killed meanwhile continues where it was, and `given` is not said again: the question still stands in
     Slack, and whoever answered it in the meantime is heard.
     """
-    session, waiting, tries = AgentSession(), list[Content](), 0
+    session, waiting, rounds = AgentSession(), list[Content](), 0
     if saved.exists():
         stored = json.loads(saved.read_text())
-        session, tries = AgentSession.from_dict(stored["session"]), stored["tries"]
+        session, rounds = AgentSession.from_dict(stored["session"]), stored["rounds"]
         waiting = [Content.from_dict(each) for each in stored["waiting"]]
 
     def save() -> None:
         stored = {
             "session": session.to_dict(),
             "waiting": [each.to_dict() for each in waiting],
-            "tries": tries,
+            "rounds": rounds,
         }
         new = saved.with_suffix(".new")
         new.write_text(json.dumps(stored))
@@ -57,11 +57,13 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     messages = [Message("user", [given])]
     while True:
         if waiting:
-            messages = await answer_all(waiting, decided, f"{session.session_id}.{tries}", session.session_id)
-            tries += 1  # a call may run now. One Accept is for one run: if this process dies, people are asked again
+            messages = await answer_all(
+                waiting, decided, f"{session.session_id}.{rounds}", session.session_id
+            )
+            rounds += 1  # a call may run now. One Accept is for one run: if this process dies, people are asked again
             save()
         response = await agent.run(messages, session=session, middleware=decided.middleware())
-        waiting, tries = response.user_input_requests, 0
+        waiting = response.user_input_requests
         save()
         if not waiting:
             return response.text

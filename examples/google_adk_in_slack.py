@@ -112,12 +112,13 @@ async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part
 async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, Any]:
     """Asks for approval of a call; returns the confirmation that AsDecided reads."""
     args, payload, hint = call.get("args") or {}, asked.get("payload"), asked.get("hint") or ""
-    extra = {f"payload.{name}": value for name, value in payload.items()} if isinstance(payload, dict) else {}
+    parts = payload if isinstance(payload, dict) else {} if payload is None else {"": payload}
+    extra = {f"payload.{name}": value for name, value in parts.items()}
     approval = await clarify.aio.approve(
         f"Call {call['name']}",
         arguments=extra | args,
         editable=True,
-        question=None if "FunctionResponse" in hint else hint,  # ADK's own hint is for programs
+        question=None if "FunctionResponse" in hint else hint or None,  # ADK's own hint is for programs
         session=session,
         key=key,
     )
@@ -125,8 +126,8 @@ async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, An
         why = approval.comment or f"No person accepted it: {approval.status}."
         return {"confirmed": False, "payload": {"why": why}}
     accepted = approval.arguments
-    if extra:
-        payload = {name.removeprefix("payload."): accepted[name] for name in extra if name in accepted}
+    parts = {name: accepted[f"payload.{name}"] for name in parts}
+    payload = parts if isinstance(payload, dict) else parts.get("")
     arguments = {name: value for name, value in accepted.items() if name not in extra}
     return {"confirmed": True, "payload": {"arguments": arguments, "payload": payload}}
 

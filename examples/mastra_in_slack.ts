@@ -36,23 +36,23 @@ type Suspended = Awaited<ReturnType<Agent["listSuspendedRuns"]>>["runs"][number]
  * meantime is heard.
  */
 export async function run(agent: Agent<any, any, any, any>, given: string, saved: string): Promise<string> {
-  const state = existsSync(saved) ? JSON.parse(readFileSync(saved, "utf8")) : { runId: randomUUID(), tries: 0 };
-  const { runId } = state as { runId: string };
-  const save = (tries: number): void => {
-    state.tries = tries;
+  const state: { runId: string; rounds: number } = existsSync(saved)
+    ? JSON.parse(readFileSync(saved, "utf8"))
+    : { runId: randomUUID(), rounds: 0 };
+  const { runId } = state;
+  const save = (): void => {
     writeFileSync(`${saved}.new`, JSON.stringify(state));
     renameSync(`${saved}.new`, saved);
   };
-  save(state.tries);
+  save();
   let call = await suspended(agent, runId);
   let text = call === undefined ? (await agent.generate(given, { runId })).text : "";
   while ((call = await suspended(agent, runId)) !== undefined) {
-    const { toolCallId } = call;
     // Asked again with the same key, after a restart, it is the same question.
-    const decided = await answer(call, { session: runId, key: `${runId}.${toolCallId}.${state.tries}` });
-    save(state.tries + 1); // a call may run now. One Accept is for one run: if this process dies, people are asked again
-    text = (await resumed(agent, call, decided, { runId, toolCallId })).text;
-    save(0);
+    const decided = await answer(call, { session: runId, key: `${runId}.${state.rounds}` });
+    state.rounds += 1; // a call may run now. One Accept is for one run: if this process dies, people are asked again
+    save();
+    text = (await resumed(agent, call, decided, runId)).text;
   }
   rmSync(saved);
   return text;
@@ -78,14 +78,8 @@ async function answer(call: Suspended, more: { session: string; key: string }): 
   }
 }
 
-function resumed(
-  agent: Agent,
-  call: Suspended,
-  decided: any,
-  where: { runId: string; toolCallId: string | undefined },
-): Promise<{ text: string }> {
-  const { runId } = where;
-  const at = where.toolCallId === undefined ? { runId } : { runId, toolCallId: where.toolCallId };
+function resumed(agent: Agent, call: Suspended, decided: any, runId: string): Promise<{ text: string }> {
+  const at = call.toolCallId === undefined ? { runId } : { runId, toolCallId: call.toolCallId };
   if (!call.requiresApproval) return agent.resumeGenerate(decided, at);
   return decided.approved
     ? agent.approveToolCallGenerate(at)

@@ -129,14 +129,22 @@ async def test_tool_asks_with_a_hint_and_a_payload_to_edit(stage: World) -> None
         assert payload
         return {"asked": days, "approved": payload["approved"]}
 
+    def extend(tool_context: ToolContext) -> dict[str, Any]:
+        """Extends the contract."""
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(payload=12)
+            return {"status": "waiting"}
+        return {"months": tool_context.tool_confirmation.payload}
+
     sessions = InMemorySessionService()
-    app = mailer([[("book", {"days": 5})], "Done."], FunctionTool(book))
+    app = mailer([[("book", {"days": 5}), ("extend", {})], "Done."], FunctionTool(book), FunctionTool(extend))
     running = asyncio.create_task(run(app, "Book it.", sessions, "session-1"))
     card = await stage.card("Call book")
     assert "Ada's last days this year." in said(card)
     await answer(stage, card, Your_decision="Accept", **{"payload.approved": "3"})
+    await answer(stage, await stage.card("Call extend"), Your_decision="Accept", **{"payload.": "24"})
     assert await running == "Done."
-    assert await results(sessions) == [{"asked": 5, "approved": 3}]
+    assert await results(sessions) == [{"asked": 5, "approved": 3}, {"months": 24}]
 
 
 async def test_tool_that_no_one_accepts_does_not_run(stage: World) -> None:

@@ -15,7 +15,6 @@ import pytest
 from tests.examples.mailing import (
     SENDS,
     Program,
-    Turn,
     answer,
     asks_again_about_what_may_have_run,
     fields,
@@ -33,7 +32,7 @@ FRAMEWORKS = ("vercel_ai", "mastra")
 GIVEN = 'import { model as scripted, send, show } from "./scripted.ts";\nconst model: any = scripted;\n'
 
 
-def agent(node_program: Path, project: Path, name: str, turns: Sequence[Turn] = SENDS) -> Program:
+def agent(node_program: Path, project: Path, name: str, turns: Sequence[Any] = SENDS) -> Program:
     return Program([str(node_program), f"{name}.ts"], project, {"TURNS": json.dumps(turns)})
 
 
@@ -96,6 +95,21 @@ async def test_mastra_calls_that_need_approval_run_as_they_are(
     found = await running
     assert found["sent"] == [["May", 1204]]
     assert found["results"] == {"0-0": "sent to 1204", "0-1": "not in summer"}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+async def test_same_call_once_more_is_a_question_of_its_own(
+    stage: World, node_program: Path, project: Path, name: str
+) -> None:
+    call = ("send_newsletter", {"subject": "June", "recipients": 1204}, "the-same-id")
+    program = agent(node_program, project, name, [[call], [call], "Done."])
+    running = asyncio.create_task(shown(program, project / "run.json"))
+    await press(stage, await stage.card("June"), "Accept")
+    await stage.until(lambda: len(stage.cards()) == 2)
+    await answer(stage, stage.cards()[-1], Your_decision="Reject", Reason="once is enough")
+    found = await running
+    assert found["sent"] == [["June", 1204]]
+    assert found["results"] == {"the-same-id": "once is enough"}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
