@@ -26,7 +26,7 @@ from .context import COMPLAINTS, TAB, Context
 from .controls import ControlError
 from .mrkdwn import Names, plain_to_html, to_html, to_words, unescape
 from .seed import AGENTS, FOLAKE
-from .state import Channel, Ephemeral, File, Json, Message, State, User, UserGroup, View
+from .state import Channel, Ephemeral, Json, Message, State, User, UserGroup, View
 from .traffic import Line
 
 if TYPE_CHECKING:
@@ -218,11 +218,6 @@ class Scene:
         if text["type"] == "plain_text":
             return plain_to_html(text["text"])
         return to_html(text["text"], self._names, verbatim=bool(text.get("verbatim")))
-
-    def files(self, message: Message | Ephemeral) -> list[File]:
-        """What was shared with a message, as far as it is still kept."""
-        named = message.files if isinstance(message, Message) else []
-        return [self.state.files[name] for name in named if name in self.state.files]
 
     def words(self, text: str) -> str:
         return to_words(text, self._names)
