@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bot.commands.grammar import Statistics
 from bot.commands.lists import Access
@@ -18,17 +19,17 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
 from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
 from bot.intake.notices import content
-from bot.people.access import Person
+from bot.people.access import Person, in_time
 from bot.people.directory import People
 from bot.routing import Audience, audience_of
 from bot.settings.model import DigestSettings
 from bot.views import inert
 from bot.views.blockkit import Draft
-from bot.views.lists import said
+from bot.views.figures import digest
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock, recent
-from core.digest import Count, Digest, DigestBuilder
+from core.digest import Digest, DigestBuilder
 from core.errors import ClarifyError
 from core.ledger import Ledger
 from core.records import parse
@@ -60,13 +61,20 @@ class Digests:
         async def sees(audience: Audience) -> bool:
             return audience in (await self.access.rights(person, [audience])).sees
 
-        figures, unread = await self._count(DigestBuilder(until - command.span), sees)
-        topics_and_askers = figures.names()[:2]
-        lines = _lines(figures, topics_and_askers, unread, _shown)
-        return said("\n".join(lines), heading=recent(command.span))
+        zone = await self._zone(person)
+        figures, unread = await self._count(DigestBuilder(until - command.span, zone=zone), until, sees)
+        return digest(
+            figures,
+            recent(command.span),
+            zone.key,
+            counted=figures.names()[:2],
+            shown=_shown,
+            notes=_not_counted(unread),
+        )
 
-    async def for_channel(self, channel: str, since: datetime, until: datetime) -> Draft:
+    async def for_channel(self, channel: str, since: datetime, until: datetime, zone: ZoneInfo) -> Draft:
         """Returns the figures of the questions asked from `since` to before `until` that everyone in `channel` may see.
+        `zone`: whose days it counts.
 
         Raises:
             SlackError: Slack could not tell what they may see.
@@ -78,16 +86,31 @@ class Digests:
         async def sees(audience: Audience) -> bool:
             return audiences.route_of(audience).channel in seen
 
-        figures, unread = await self._count(DigestBuilder(since, until), sees)
+        figures, unread = await self._count(DigestBuilder(since, until, zone), until, sees)
         names = {each.name: await self._called(each.name) for each in figures.people}
 
         def named(name: str) -> str:
             return names.get(name) or inert.escaped_line(name, _NAME)
 
-        lines = _lines(figures, figures.names()[1:2], unread, named)
         where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
-        lines.append(f"_Questions asked {where}. `/clarify digest` counts the ones you may see._")
-        return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
+        return digest(
+            figures,
+            f"The week to {until:%A, %d %B %Y}",
+            zone.key,
+            counted=figures.names()[1:2],
+            shown=named,
+            notes=[
+                *_not_counted(unread),
+                f"Questions asked {where}. `/clarify digest` counts the ones you may see.",
+            ],
+        )
+
+    async def _zone(self, person: Person) -> ZoneInfo:
+        """Returns the time zone of the person, or UTC if Slack names none that is known here."""
+        try:
+            return ZoneInfo((await in_time(person.deadline, self.people.profile(person.user))).zone or "UTC")
+        except (SlackError, ValueError, ZoneInfoNotFoundError):
+            return ZoneInfo("UTC")
 
     async def _called(self, name: str) -> str:
         """Returns a person's name without a mention, or their id if Slack has no name."""
@@ -100,7 +123,7 @@ class Digests:
         return inert.escaped_line(name, _NAME)
 
     async def _count(
-        self, builder: DigestBuilder, sees: Callable[[Audience], Awaitable[bool]]
+        self, builder: DigestBuilder, until: datetime, sees: Callable[[Audience], Awaitable[bool]]
     ) -> tuple[Digest, int]:
         """Returns the figures of the audiences for which `sees` is true, and how many ledgers could not be read."""
         known: dict[Audience, bool] = {}
@@ -115,7 +138,7 @@ class Digests:
                         known[audience] = await sees(audience)
                     if known[audience]:
                         builder.add(record, self.access.audiences.route_of(audience).name)
-        return builder.result(), unread
+        return builder.result(until), unread
 
     async def _read(self, issue: int) -> list[Clarification] | None:
         try:
@@ -160,7 +183,9 @@ class WeeklyDigest:
         key = f"digest:{year}-W{week:02}"
         if now - due > _LATE or await self.messages.get(key) is not None:
             return
-        draft = await self.digests.for_channel(self.settings.channel, due - _WEEK, due)
+        draft = await self.digests.for_channel(
+            self.settings.channel, due - _WEEK, due, ZoneInfo(self.settings.timezone)
+        )
         await self.delivery.notify(
             Fresh(
                 key=key,
@@ -175,22 +200,6 @@ class WeeklyDigest:
 
 def _not_counted(unread: int) -> list[str]:
     return [f"{unread} ledgers could not be read and are not counted."] if unread else []
-
-
-def _lines(
-    figures: Digest,
-    counted: Sequence[tuple[str, Sequence[Count]]],
-    unread: int,
-    shown: Callable[[str], str],
-) -> list[str]:
-    """Returns the figures in mrkdwn. `counted`: topics and agents by name; `shown` formats a route's or person's name."""
-    lines = [f"*{name}*: {value}" for name, value in figures.words()]
-    for title, counts in counted:
-        names = [f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts]
-        lines += [f"*{title}*: {', '.join(names)}"] if names else []
-    for title, rows in figures.shares():
-        lines += [f"*{title}*", *(f"• {shown(name)}: {words}" for name, words in rows)]
-    return [*lines, *_not_counted(unread)]
 
 
 def _shown(name: str) -> str:

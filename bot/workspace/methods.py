@@ -291,7 +291,8 @@ def _content(call: ApiCall, text: str, *, update: bool = False) -> tuple[str, li
     if not text.strip() and not blocks and not (update and "metadata" in call and "text" not in call):
         raise ApiError("no_text")
     payload = {"text": text} if blocks is None else {"text": text, "blocks": blocks}
-    problems = rules.message_problems(payload, update=update)
+    without = call.context.options.without_blocks
+    problems = rules.message_problems(payload, update=update, without=without)
     if problems:
         code = problems[0].code
         texts = [str(problem) for problem in problems if problem.code == code]

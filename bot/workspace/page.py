@@ -22,6 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import controls
+from .charts import Chart, chart_of
 from .context import COMPLAINTS, TAB, Context
 from .controls import ControlError
 from .mrkdwn import Names, plain_to_html, to_html, to_words, unescape
@@ -218,6 +219,10 @@ class Scene:
         if text["type"] == "plain_text":
             return plain_to_html(text["text"])
         return to_html(text["text"], self._names, verbatim=bool(text.get("verbatim")))
+
+    def chart(self, block: Json) -> Chart:
+        """Where the bars of a chart stand."""
+        return chart_of(block)
 
     def words(self, text: str) -> str:
         return to_words(text, self._names)
