@@ -420,6 +420,8 @@ class _Check:
 
     def _walk(self, where: str, item: Block) -> None:
         self.item(where, item)
+        if item.get("type") == "data_visualization":  # `bot.views.figures` makes its labels fit
+            return
         for key, value in item.items():
             if isinstance(value, str):
                 if key == "text":

@@ -30,7 +30,7 @@ from core.lists import several
 _READ_ALOUD, _RESERVE = 4000, 400
 _NAME, _ROUTE = 80, 40
 _OUTCOMES = ("answered", "open", "closed")
-_OUTCOME_NAMES = ("Answered", "Open", "Closed, no answer")
+_SERIES, _COLUMNS = ("Answered", "Open", "Closed, no answer"), ("Answered", "Open", "Closed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def by_day(figures: Digest, zone: str) -> Figures | None:
     title = "Questions a day by outcome" if days == 1 else f"Questions every {days} days by outcome"
     labels = [_day(each.first, weekday=days == 1) for each in found]
     counts = [[getattr(each, name) for each in found] for name in _OUTCOMES]
-    series = tuple((name, tuple(row)) for name, row in zip(_OUTCOME_NAMES, counts, strict=True))
+    series = tuple((name, tuple(row)) for name, row in zip(_SERIES, counts, strict=True))
     begins = "Day" if days == 1 else "From"
     rows = [
         [label, *(str(getattr(each, name)) for name in _OUTCOMES)]
@@ -115,7 +115,7 @@ def by_day(figures: Digest, zone: str) -> Figures | None:
     lines = [f"{label}: {_outcomes(each)}" for label, each in zip(labels, found, strict=True)]
     return Figures(
         Chart(title, tuple(labels), series, y_label="Questions"),
-        _table([begins, *_OUTCOME_NAMES], rows),
+        _table([begins, *_COLUMNS], rows),
         (f"{title}, days in the time zone {zone}:", *lines),
         f"Days in the time zone {zone}.",
     )
@@ -147,7 +147,7 @@ def by_route(figures: Digest) -> Figures | None:
     )
     return Figures(
         chart,
-        _table([unit.capitalize(), "Answers", "Asked", "Route"], rows, last_is_words=True),
+        _table([f"Median, {unit}", "Answers", "Asked", "Route"], rows, last_is_words=True),
         (f"{title}, median in {unit}:", *lines, *([more] if more else [])),
         more,
     )
@@ -175,7 +175,7 @@ def _with_approvals(share: Share) -> str:
 
 
 def _aloud(share: Share, value: float | None, unit: str) -> str:
-    told = f"{share.asked} asked, {share.answers} answers"
+    told = f"{share.asked} asked, {share.answers} answer{'s' * (share.answers != 1)}"
     return told if value is None else f"{_number(value)} {unit}, {told}"
 
 

@@ -5,6 +5,7 @@ Other kinds of charts than bars are shown as their table alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -41,7 +42,7 @@ class Chart:
     """A chart as drawn; `rows` are those of its table: a category and a value of each series."""
 
     names: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: Sequence[tuple[str, tuple[str, ...]]]
     bars: tuple[Bar, ...] = ()
     lines: tuple[Tick, ...] = ()
     categories: tuple[Tick, ...] = ()
@@ -51,8 +52,8 @@ def chart_of(block: Json) -> Chart:
     """Returns the drawing of a block that the rules accept."""
     chart: Json = block["chart"]
     if chart["type"] == "pie":
-        rows = tuple((each["label"], (number(each["value"]),)) for each in chart["segments"])
-        return Chart(("Value",), rows)
+        segments = [(each["label"], (number(each["value"]),)) for each in chart["segments"]]
+        return Chart(("Value",), tuple(segments))
     categories: list[str] = chart["axis_config"]["categories"]
     names = tuple(series["name"] for series in chart["series"])
     values = [{point["label"]: point["value"] for point in series["data"]} for series in chart["series"]]
