@@ -27,6 +27,7 @@ import { approve, ask, NotApproved } from "./clarify.ts";
 /** What a tool resumes with that suspended for approval. */
 export type Decided<A extends object> = { approved: true; arguments: A } | { approved: false; reason: string };
 
+type Output = Pick<Awaited<ReturnType<Agent["generate"]>>, "text" | "finishReason">;
 type Suspended = Awaited<ReturnType<Agent["listSuspendedRuns"]>>["runs"][number]["toolCalls"][number];
 
 /**
@@ -46,16 +47,19 @@ export async function run(agent: Agent<any, any, any, any>, given: string, saved
   };
   save();
   let call = await suspended(agent, runId);
-  let text = call === undefined ? (await agent.generate(given, { runId })).text : "";
+  let output: Output | undefined = call === undefined ? await agent.generate(given, { runId }) : undefined;
   while ((call = await suspended(agent, runId)) !== undefined) {
     // Asked again with the same key, after a restart, it is the same question.
     const decided = await answer(call, { session: runId, key: `${runId}.${state.rounds}` });
     state.rounds += 1; // a call may run now. One Accept is for one run: if this process dies, people are asked again
     save();
-    text = (await resumed(agent, call, decided, runId)).text;
+    output = await resumed(agent, call, decided, runId);
+  }
+  if (output === undefined || output.finishReason === "suspended") {
+    throw new Error("The suspended run is not in Mastra's storage. Give your Mastra instance a persistent one.");
   }
   rmSync(saved);
-  return text;
+  return output.text;
 }
 
 /** Returns the call that a run waits for; several are decided one after the other. */
@@ -78,7 +82,7 @@ async function answer(call: Suspended, more: { session: string; key: string }): 
   }
 }
 
-function resumed(agent: Agent, call: Suspended, decided: any, runId: string): Promise<{ text: string }> {
+function resumed(agent: Agent, call: Suspended, decided: any, runId: string): Promise<Output> {
   const at = call.toolCallId === undefined ? { runId } : { runId, toolCallId: call.toolCallId };
   if (!call.requiresApproval) return agent.resumeGenerate(decided, at);
   return decided.approved

@@ -97,6 +97,13 @@ async def test_mastra_calls_that_need_approval_run_as_they_are(
     assert found["results"] == {"0-0": "sent to 1204", "0-1": "not in summer"}
 
 
+async def test_mastra_without_storage_fails(stage: World, node_program: Path, project: Path) -> None:
+    process = await agent(node_program, project, "mastra").start(str(project / "run.json"), "forget")
+    assert await output(process) == []
+    assert process.returncode == 1
+    assert not stage.cards()
+
+
 @pytest.mark.parametrize("name", FRAMEWORKS)
 async def test_same_call_once_more_is_a_question_of_its_own(
     stage: World, node_program: Path, project: Path, name: str

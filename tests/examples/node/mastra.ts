@@ -4,7 +4,7 @@ import { createTool } from "@mastra/core/tools";
 import { LibSQLStore } from "@mastra/libsql";
 import { z } from "zod";
 import { type Decided, run } from "./mastra_in_slack.ts";
-import { model, saved, send, show } from "./scripted.ts";
+import { model, saved, send, show, what } from "./scripted.ts";
 
 const mail = z.object({ subject: z.string(), recipients: z.number() });
 const send_newsletter = createTool({
@@ -38,5 +38,5 @@ const agent = new Agent({
   tools: { send_newsletter, send_now, ask_person },
 });
 const storage = new LibSQLStore({ id: "mailer", url: `file:${saved}.db` });
-new Mastra({ agents: { agent }, storage, logger: false });
+if (what !== "forget") new Mastra({ agents: { agent }, storage, logger: false });
 show(await run(agent, "Send all.", saved));
