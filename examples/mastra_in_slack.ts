@@ -24,6 +24,9 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "nod
 import type { Agent } from "@mastra/core/agent";
 import { approve, ask, NotApproved } from "./clarify.ts";
 
+// What a model may say about a question: not where the bot is, nor for whom it asks.
+const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
+
 /** What a tool resumes with that suspended for approval. */
 export type Decided<A extends object> = { approved: true; arguments: A } | { approved: false; reason: string };
 
@@ -72,7 +75,10 @@ async function answer(call: Suspended, more: { session: string; key: string }): 
   const asked = (call.requiresApproval
     ? { action: `Call ${call.toolName}`, arguments: call.args }
     : call.suspendPayload) as { question?: string; action?: string; arguments?: object };
-  if (asked.action === undefined) return { answer: (await ask(String(asked.question), { ...asked, ...more })).value };
+  if (asked.action === undefined) {
+    const question = Object.fromEntries(Object.entries(asked).filter(([name]) => ASKS.includes(name)));
+    return { answer: (await ask(String(asked.question), { ...question, ...more })).value };
+  }
   try {
     const approval = await approve(asked.action, { ...asked, ...more });
     return { approved: true, arguments: approval.arguments };

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.examples.mailing import (
+    ELSEWHERE,
     SENDS,
     Program,
     answer,
@@ -56,7 +57,7 @@ async def test_calls_are_accepted_edited_rejected_and_answered(
     stage: World, node_program: Path, project: Path, name: str
 ) -> None:
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
-    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE})
     program = agent(node_program, project, name, [[*turn, asks], "Done."])
     running = asyncio.create_task(shown(program, project / "run.json"))
     await press(stage, await stage.card("May"), "Accept")

@@ -27,7 +27,7 @@ const send_now = createTool({
 const ask_person = createTool({
   id: "ask_person",
   description: "Asks a person.",
-  inputSchema: z.object({ question: z.string(), choices: z.array(z.string()) }),
+  inputSchema: z.looseObject({ question: z.string(), choices: z.array(z.string()) }),
   execute: async (input, { agent }) => (agent?.resumeData as { answer: string } | undefined)?.answer ?? agent?.suspend(input),
 });
 const agent = new Agent({
