@@ -62,8 +62,8 @@ def test_routes_without_an_answer_are_in_the_table_alone() -> None:
     assert found.chart is not None
     assert found.chart.categories == ("agent-0-*",)
     assert found.table.splitlines()[1:] == [
-        "            1.0        1    100  agent-0-*",
-        "              -        0      5  slow-* (2 expired)",
+        "    1.0        1    100  agent-0-*",
+        "      -        0      5  slow-* (2 expired)",
     ]
     unanswered = by_route(figures(routes=(asked, replace(asked, name="*"))))
     assert unanswered is not None
@@ -126,7 +126,7 @@ def test_text_reads_all_of_it_aloud() -> None:
     text = message(figures(routes=shares(2), stretches=(Stretch(FIRST, 1, 1),)), "Deploy").text
     assert text.splitlines()[-6:] == [
         "Fri 20 Nov: 1 answered",
-        "Time to answer by route, median in minutes:",
+        "Median time to answer by route, in minutes:",
         "agent-0-*: 1.0 minutes, 100 asked, 1 answer",
         "agent-1-*: 2.0 minutes, 99 asked, 1 answer",
         "Top topics: Deploy (3)",
