@@ -12,6 +12,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -76,6 +77,18 @@ async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
     """Returns the web address of a message. Raises as `ask` does."""
     call = partial(web.chat_getPermalink, channel=channel, message_ts=ts)
     return str((await ask("chat.getPermalink", call))["permalink"])
+
+
+async def replies_since(web: AsyncWebClient, place: Place, since: datetime) -> list[dict[str, Any]]:
+    """Returns up to 200 replies of a thread since a moment, oldest first. Raises as `ask` does."""
+    call = partial(
+        web.conversations_replies,
+        channel=place.channel,
+        ts=place.thread_ts or "",
+        oldest=f"{since.timestamp():.6f}",
+        limit=200,
+    )
+    return list((await ask("conversations.replies", call)).get("messages") or [])
 
 
 def retry_after(error: BaseException) -> float | None:
