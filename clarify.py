@@ -31,7 +31,6 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
-    TextIO,
     TypedDict,
     TypeVar,
     Unpack,
@@ -590,11 +589,6 @@ def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]
 # --- The conversation with the bot: what to say next, whatever carries it.
 
 
-class _Pause:
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-
 class Call(NamedTuple):
     """A request. `patience`: seconds to wait for the response."""
 
@@ -606,20 +600,19 @@ class Call(NamedTuple):
     patience: float = PATIENCE
 
 
-class Reply:
+class Reply(NamedTuple):
     """The bot's response: an HTTP status, header fields in lower case, a body."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
     @property
     def json(self) -> Any:
         """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property
@@ -631,7 +624,7 @@ class Reply:
     def retry_after(self) -> float | None:
         """Seconds to wait before a retry, if the response says so."""
         given = self.headers.get("retry-after", "")
-        return float(given) if given.isdigit() else None
+        return float(given) if given.isdecimal() else None
 
     def refusal(self) -> Refused:
         """Returns the error of a response with a status of 400 or above."""
@@ -647,7 +640,7 @@ class NotSent(ConnectionError):
     """The connection failed before any part of the request was sent."""
 
 
-_Step = Call | _Pause
+_Step = Call | float  # a request, or seconds to wait
 _Steps = Generator[_Step, Reply | OSError | None, dict[str, Any]]
 
 
@@ -705,7 +698,7 @@ class Asking:
                 said = True
                 _warn(f"{_why(reply, self.client)} Retrying until the question expires.")
             asked = reply.retry_after if isinstance(reply, Reply) else None
-            yield _Pause(max(0.05, min(asked or pause, self._left)))
+            yield max(0.05, min(asked or pause, self._left))
             pause = min(pause * 2, _PAUSES[1])
 
     def carry(self) -> dict[str, Any]:
@@ -725,7 +718,7 @@ class Asking:
             call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
             reply = yield call._replace(patience=left)
             if not isinstance(reply, Reply) or reply.is_passing:
-                yield _Pause(_PAUSES[0])
+                yield _PAUSES[0]
             elif self._id or not (named := (reply.json or {}).get("id")):
                 state: dict[str, Any] = reply.json or {}
                 return state
@@ -754,11 +747,7 @@ class Asking:
             raise reply.refusal()
         state = reply.json
         if not isinstance(state, dict) or not isinstance(state.get("id"), str) or "status" not in state:
-            raise Refused(
-                reply.status,
-                "NO_BOT",
-                f"The server at {self.client.url} is not clarify-bot. Check CLARIFY_URL.",
-            )
+            raise _no_bot(reply, self.client)
         self._id = state["id"]
         self._on_told(state)
         return state
@@ -767,6 +756,12 @@ class Asking:
 def _why(reply: Reply | OSError | None, client: Client) -> str:
     why = str(reply.refusal()) if isinstance(reply, Reply) else f"{str(reply) or type(reply).__name__}."
     return f"clarify-bot at {client.url} cannot be reached: {why}"
+
+
+def _no_bot(reply: Reply, client: Client) -> Refused:
+    return Refused(
+        reply.status, "NO_BOT", f"The server at {client.url} is not clarify-bot. Check CLARIFY_URL."
+    )
 
 
 def _warn(words: str) -> None:
@@ -796,10 +791,10 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
             return state
         said = None
         try:
-            if isinstance(step, _Pause):
-                client.pause(step.seconds)
-            else:
+            if isinstance(step, Call):
                 said = client.call(step)
+            else:
+                client.pause(step)
         except OSError as error:
             said = error
 
@@ -827,10 +822,10 @@ async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
             return state
         said = None
         try:
-            if isinstance(step, _Pause):
-                await asyncio.sleep(step.seconds)
-            else:
+            if isinstance(step, Call):
                 said = await client.acall(step)
+            else:
+                await asyncio.sleep(step)
         except OSError as error:
             said = error
 
@@ -1182,12 +1177,8 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"clarify {command}", allow_abbrev=False)
     add = parser.add_argument
     if command == "ask":
-        parser.description = (
-            "Asks a person in Slack and prints the answer: yes or no, text, a number, a choice."
-        )
-        parser.epilog = (
-            "Exit codes: 0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed."
-        )
+        parser.description = "Asks a person in Slack and prints the answer."
+        codes = "0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed"
         add("question", help="the question")
         add("--choice", action="append", dest="choices", help="a possible answer; repeat it for each")
         add("--multiple", action="store_true", help="people can pick several choices, printed one a line")
@@ -1196,11 +1187,8 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
         add("--kind", choices=["yes_no", "choice", "number", "text"], help=kinds)
         add("--default", metavar="VALUE", help="the answer to print if no one answers; the exit code is 3")
     else:
-        parser.description = (
-            "Asks people in Slack to approve an action. Exits with 0 only if they approve it."
-        )
+        parser.description = "Asks people in Slack to approve an action: exits with 0 only if they do."
         codes = "0 approved, 1 rejected, 2 usage or --help, 3 expired, 4 withdrawn or closed, 5 unreachable or refused"
-        parser.epilog = f"Exit codes: {codes}."
         add("action", help="what you are about to do; put -- before one that may begin with -")
         given = "an argument of the action, as text; NAME:=JSON for JSON; repeat it for each"
         add("--argument", action="append", metavar="NAME=VALUE", type=_argument, dest="arguments", help=given)
@@ -1209,11 +1197,8 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
         add("--risk", choices=["low", "medium", "high"], help=damage)
         add("--irreversible", action="store_true", help="the action cannot be undone")
         add("--approvals", type=int, metavar="N", help="how many different people must approve (1 to 5)")
-        add(
-            "--reason",
-            action="store_true",
-            help="print the reason of an approval, too, not only a rejection's",
-        )
+        add("--reason", action="store_true", help="print the reason of an approval, too, if there is one")
+    parser.epilog = f"Exit codes: {codes}."
     add("--context", help="background that the person needs")
     add("--to", metavar="PERSON", help="the only person who may answer: an email address or a Slack ID")
     add("--timeout", type=float, metavar="SECONDS", help="how long people have to answer (default: 3600)")
@@ -1332,14 +1317,14 @@ def _in_words(state: _Json) -> str:
     )
 
 
-def _write(text: str, stream: TextIO | None) -> None:
+def _write(text: str, stream: Any) -> None:
     """Writes text, without the control characters in it if it is for a terminal. Raises OSError."""
     if stream is None:
         raise OSError("it is closed")
     if stream.isatty():
         text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.reconfigure(errors="backslashreplace", newline="\n")  # as shells read it, also on Windows
+    stream.write(text)
     stream.flush()
 
 
@@ -1412,14 +1397,10 @@ class _Progress:
 # Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.openai.com/codex/hooks), "GitHub Copilot
 # hooks reference" (docs.github.com/en/copilot/reference/hooks-reference).
 
-_Verdict = tuple[
-    Literal["allow", "deny"], str | None, _Json | None
-]  # why, and the tool's new input if it was changed
-HOOK_TIMEOUTS = {
-    "claude-code": 540,
-    "codex": 60,
-    "copilot": 540,
-}  # seconds; Codex asks at its terminal only afterwards
+# Allow or deny, why, and the tool's new input if it was changed.
+_Verdict = tuple[Literal["allow", "deny"], str | None, _Json | None]
+# Seconds; Codex asks at its terminal only afterwards.
+HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60, "copilot": 540}
 _AT_THE_TERMINAL = "decided at the terminal"
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
@@ -1833,7 +1814,7 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         ending.ignore()
     except _Interrupted:
         ending.ignore()
-        if asking is not None and ending.is_timeout and options.defer and _is_deferred(event):
+        if ending.is_timeout and options.defer and _is_deferred(event):
             raise _NotYet(ending.words) from None
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":
@@ -2131,6 +2112,7 @@ _HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # begin 
 _META = "io.modelcontextprotocol/"
 _SERVER = {"name": "clarify", "title": "clarify-bot", "version": VERSION}
 _BOT_AWAY = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
+_LONGEST_LINE = 4 * 1024 * 1024  # bytes; the bot takes less
 _REPEAT = " The question may have been asked. Repeat the same call: it joins an open question."
 
 
@@ -2178,9 +2160,9 @@ class _Server:
 
     def serve(self) -> None:
         """Serves until the input ends. Throws away a line that is too long for a message."""
-        while line := self._in.readline(_MOST):
-            is_whole = len(line) < _MOST or line.endswith(b"\n")
-            while not is_whole and (rest := self._in.readline(_MOST)):
+        while line := self._in.readline(_LONGEST_LINE):
+            is_whole = len(line) < _LONGEST_LINE or line.endswith(b"\n")
+            while not is_whole and (rest := self._in.readline(_LONGEST_LINE)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
                 message = json.loads(line) if line.strip() else {"result": None}
@@ -2356,12 +2338,13 @@ class _Forwarded:
         headers |= {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _PROTOCOL}
         call = Call("POST", "/mcp", message, headers=headers, patience=LONGEST_WAIT + PATIENCE)
         for reply in self._server.client.events(call, self._opened):
-            event = reply.json
             if reply.is_passing:
                 raise ConnectionError(str(reply.refusal()))
-            if not isinstance(event, dict) or "jsonrpc" not in event:
-                raise reply.refusal()
-            yield event
+            match reply.json:
+                case {"method": str()} | {"result": dict()} | {"error": dict()} as event:
+                    yield event
+                case _:
+                    raise reply.refusal() if reply.status >= 400 else _no_bot(reply, self._server.client)
 
     def _opened(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -2379,11 +2362,11 @@ class _Forwarded:
                 self._waiting = list(acknowledged.get("taskIds", ()))
             case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
                 self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
-            case {"result": dict()} if self._waiting:
+            case {"result": _} if self._waiting:
                 return None  # the bot stops: listen again
-            case {"result": dict() as result}:
+            case {"result": result}:
                 return {"result": result}
-            case {"error": dict() as error}:
+            case {"error": error}:
                 return {"error": error}
         self._server.send(event)
         return _result({}, subscriptionId=self._key) if self._waiting == [] else None

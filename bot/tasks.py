@@ -1,7 +1,7 @@
 """The tasks extension of MCP (`io.modelcontextprotocol/tasks`, SEP-2663), for a low-level server of the SDK: a tool call that
 takes hours returns a task, which the client polls or listens to.
 
-Knows tasks, and nothing of what they are about. Imports only the standard library and `mcp`: it also runs beside agents.
+Knows tasks, and nothing of what they are about.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _require(context: Context, task_id: str | None = None) -> None:
     SDK compares that header for the core's methods only.
     """
     if declares(context):
-        headers = getattr(context.request, "headers", None)  # none over stdio
-        named = task_id if headers is None else decode_header_value(headers.get(MCP_NAME_HEADER))
+        headers = getattr(context.request, "headers", {})
+        named = decode_header_value(headers.get(MCP_NAME_HEADER))
         if task_id is not None and named != task_id:
             raise MCPError(HEADER_MISMATCH, "`Mcp-Name` must be the request's `taskId`.")
         return

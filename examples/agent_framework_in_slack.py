@@ -30,6 +30,9 @@ from agent_framework import (
 
 import clarify
 
+# What a model may say about a question: not where the bot is, nor for whom it asks.
+ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"}
+
 
 async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     """Runs an agent until it ends; returns its last words. `saved` keeps its session, and what people are being asked.
@@ -37,17 +40,17 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     A process that was killed meanwhile continues where it was, and `given` is not said again: the question still stands in
     Slack, and whoever answered it in the meantime is heard.
     """
-    session, waiting, tries = AgentSession(), list[Content](), 0
+    session, waiting, rounds = AgentSession(), list[Content](), 0
     if saved.exists():
         stored = json.loads(saved.read_text())
-        session, tries = AgentSession.from_dict(stored["session"]), stored["tries"]
+        session, rounds = AgentSession.from_dict(stored["session"]), stored["rounds"]
         waiting = [Content.from_dict(each) for each in stored["waiting"]]
 
     def save() -> None:
         stored = {
             "session": session.to_dict(),
             "waiting": [each.to_dict() for each in waiting],
-            "tries": tries,
+            "rounds": rounds,
         }
         new = saved.with_suffix(".new")
         new.write_text(json.dumps(stored))
@@ -57,11 +60,13 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     messages = [Message("user", [given])]
     while True:
         if waiting:
-            messages = await answer_all(waiting, decided, f"{session.session_id}.{tries}", session.session_id)
-            tries += 1  # a call may run now. One Accept is for one run: if this process dies, people are asked again
+            messages = await answer_all(
+                waiting, decided, f"{session.session_id}.{rounds}", session.session_id
+            )
+            rounds += 1  # a call may run now. One Accept is for one run: if this process dies, people are asked again
             save()
         response = await agent.run(messages, session=session, middleware=decided.middleware())
-        waiting, tries = response.user_input_requests, 0
+        waiting = response.user_input_requests
         save()
         if not waiting:
             return response.text
@@ -114,7 +119,8 @@ async def answer(request: Content, decided: Decided, key: str, session: str) -> 
         raise NotImplementedError(request.type)
     args: dict[str, Any] = dict(call.parse_arguments() or {})
     if call is request:
-        value = (await clarify.aio.ask(**args, session=session, key=key)).value
+        asked = {name: value for name, value in args.items() if name in ASKS}
+        value = (await clarify.aio.ask(**asked, session=session, key=key)).value
         return Content.from_function_result(call.call_id, id=call.id, result=value)
     if call.id in decided.edited and clarify.is_same(decided.edited.pop(call.id), args):
         return request.to_function_approval_response(approved=True)  # a person edited it so, and accepted it

@@ -32,6 +32,8 @@ from google.genai import types
 
 import clarify
 
+# What a model may say about a question: not where the bot is, nor for whom it asks.
+ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"}
 CONFIRMATION, INPUT, CREDENTIAL = "adk_request_confirmation", "adk_request_input", "adk_request_credential"
 
 
@@ -105,19 +107,21 @@ async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part
         found = await clarify.aio.ask(args["message"], schema=form, session=session, key=key)
         response = found.value if form else {"result": found.value}
     else:
-        response = {"result": (await clarify.aio.ask(**args, session=session, key=key)).value}
+        asked = {name: value for name, value in args.items() if name in ASKS}
+        response = {"result": (await clarify.aio.ask(**asked, session=session, key=key)).value}
     return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
 
 
 async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, Any]:
     """Asks for approval of a call; returns the confirmation that AsDecided reads."""
     args, payload, hint = call.get("args") or {}, asked.get("payload"), asked.get("hint") or ""
-    extra = {f"payload.{name}": value for name, value in payload.items()} if isinstance(payload, dict) else {}
+    parts = payload if isinstance(payload, dict) else {} if payload is None else {"": payload}
+    extra = {f"payload.{name}": value for name, value in parts.items()}
     approval = await clarify.aio.approve(
         f"Call {call['name']}",
         arguments=extra | args,
         editable=True,
-        question=None if "FunctionResponse" in hint else hint,  # ADK's own hint is for programs
+        question=None if "FunctionResponse" in hint else hint or None,  # ADK's own hint is for programs
         session=session,
         key=key,
     )
@@ -125,8 +129,8 @@ async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, An
         why = approval.comment or f"No person accepted it: {approval.status}."
         return {"confirmed": False, "payload": {"why": why}}
     accepted = approval.arguments
-    if extra:
-        payload = {name.removeprefix("payload."): accepted[name] for name in extra if name in accepted}
+    parts = {name: accepted[f"payload.{name}"] for name in parts}
+    payload = parts if isinstance(payload, dict) else parts.get("")
     arguments = {name: value for name, value in accepted.items() if name not in extra}
     return {"confirmed": True, "payload": {"arguments": arguments, "payload": payload}}
 

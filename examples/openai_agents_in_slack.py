@@ -16,6 +16,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from agents import Agent, Runner, RunState
 from agents.items import ToolApprovalItem
@@ -29,14 +30,15 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
     A process that was killed meanwhile goes on where it was: the question still stands in Slack, and who answered it in
     between is heard. Ctrl-C gives the run up, and withdraws what it asked.
     """
-    tries, start = 0, None
+    session, rounds, start = str(uuid4()), 0, None
     if saved.exists():
         stored = json.loads(saved.read_text())
-        tries, start = stored["tries"], await RunState.from_json(agent, stored["state"])
+        session, rounds = stored["session"], stored["rounds"]
+        start = await RunState.from_json(agent, stored["state"])
 
     def save(state: RunState[Any]) -> None:
         new = saved.with_suffix(".new")
-        new.write_text(json.dumps({"state": state.to_json(), "tries": tries}))
+        new.write_text(json.dumps({"session": session, "rounds": rounds, "state": state.to_json()}))
         new.replace(saved)
 
     result = await Runner.run(agent, start or given)
@@ -45,11 +47,14 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
         save(state)
         try:
             async with asyncio.TaskGroup() as group:  # all at once
-                asked = [(each, group.create_task(approve(each, tries))) for each in result.interruptions]
+                asked = [
+                    (each, group.create_task(approve(each, f"{session}.{rounds}")))
+                    for each in result.interruptions
+                ]
         except asyncio.CancelledError:
             saved.unlink()
             raise
-        tries += (
+        rounds += (
             1  # a call may run now. One Accept is for one run: if this process dies, people are asked again
         )
         save(state)
@@ -60,13 +65,11 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
                 why = approval.comment or f"No person accepted it: {approval.status}."
                 state.reject(call, rejection_message=why)
         result = await Runner.run(agent, state)
-        tries = 0
     saved.unlink(missing_ok=True)
     return result.final_output
 
 
-async def approve(call: ToolApprovalItem, tries: int) -> clarify.Approval:
-    """Ask about a call. It has an id of its own: asked again with it as the key, it is the same question."""
+async def approve(call: ToolApprovalItem, key: str) -> clarify.Approval:
+    """Ask about a call. Asked again with the same key, after a restart, it is the same question."""
     arguments = json.loads(call.arguments or "{}")
-    key = f"{call.call_id}.{tries}"
-    return await clarify.aio.approve(f"Call {call.name}", arguments=arguments, key=key)
+    return await clarify.aio.approve(f"Call {call.name}", arguments=arguments, key=f"{key}.{call.call_id}")

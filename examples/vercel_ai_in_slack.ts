@@ -22,6 +22,9 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "nod
 import type { Agent, AssistantContent, ModelMessage, ToolContent } from "ai";
 import { approve, ask, NotApproved } from "./clarify.ts";
 
+// What a model may say about a question: not where the bot is, nor for whom it asks.
+const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
+
 type Call = Extract<Exclude<AssistantContent, string>[number], { type: "tool-call" }>;
 type Request = Extract<Exclude<AssistantContent, string>[number], { type: "tool-approval-request" }>;
 type Generates = Pick<Agent<never, any, any, any>, "generate">;
@@ -29,7 +32,7 @@ type Generates = Pick<Agent<never, any, any, any>, "generate">;
 interface Saved {
   session: string;
   messages: ModelMessage[];
-  tries: number;
+  rounds: number;
 }
 
 /**
@@ -41,7 +44,7 @@ interface Saved {
 export async function run(agent: Generates, given: string, saved: string): Promise<string> {
   let state: Saved = existsSync(saved)
     ? JSON.parse(readFileSync(saved, "utf8"))
-    : { session: randomUUID(), messages: [{ role: "user", content: given }], tries: 0 };
+    : { session: randomUUID(), messages: [{ role: "user", content: given }], rounds: 0 };
   const save = (): void => {
     writeFileSync(`${saved}.new`, JSON.stringify(state));
     renameSync(`${saved}.new`, saved);
@@ -49,12 +52,12 @@ export async function run(agent: Generates, given: string, saved: string): Promi
   for (;;) {
     let { messages } = state;
     if (waiting(messages).length > 0) {
-      messages = await answered(messages, `${state.session}.${state.tries}`, state.session);
-      state.tries += 1; // a call may run now. One Accept is for one run: if this process dies, people are asked again
+      messages = await answered(messages, `${state.session}.${state.rounds}`, state.session);
+      state.rounds += 1; // a call may run now. One Accept is for one run: if this process dies, people are asked again
       save();
     }
     const { responseMessages, text } = await agent.generate({ messages });
-    state = { ...state, messages: [...messages, ...responseMessages], tries: 0 };
+    state = { ...state, messages: [...messages, ...responseMessages] };
     save();
     if (waiting(state.messages).length === 0) {
       rmSync(saved);
@@ -65,7 +68,8 @@ export async function run(agent: Generates, given: string, saved: string): Promi
 
 /** Returns the calls that wait for a person, with the request if it is for approval. */
 function waiting(messages: ModelMessage[]): { call: Call; request: Request | undefined }[] {
-  const parts = messages.flatMap((message) => (typeof message.content === "string" ? [] : [...message.content]));
+  const last = messages.slice(messages.findLastIndex((message) => message.role === "assistant"));
+  const parts = last.flatMap((message) => (typeof message.content === "string" ? [] : [...message.content]));
   const done = new Set(parts.flatMap((part) => (part.type === "tool-result" ? [part.toolCallId] : [])));
   const decided = new Set(parts.flatMap((part) => (part.type === "tool-approval-response" ? [part.approvalId] : [])));
   const requests = new Map(parts.flatMap((part) => (part.type === "tool-approval-request" ? [[part.toolCallId, part]] : [])));
@@ -82,13 +86,14 @@ async function answered(messages: ModelMessage[], key: string, session: string):
   const content: ToolContent = [];
   const edited = new Map<string, unknown>();
   const others = new AbortController(); // if one question fails, the others are withdrawn
-  const answer = async ({ call, request }: { call: Call; request: Request | undefined }): Promise<void> => {
+  const answer = async ({ call, request }: { call: Call; request: Request | undefined }, n: number): Promise<void> => {
     // Asked again with the same key, after a restart, it is the same question.
-    const more = { session, key: `${key}.${call.toolCallId}`, signal: others.signal };
+    const more = { session, key: `${key}.${n}`, signal: others.signal };
     const input = call.input as Record<string, unknown>;
     const about = { toolCallId: call.toolCallId, toolName: call.toolName };
     if (request === undefined) {
-      const { value } = await ask(String(input["question"]), { ...input, ...more });
+      const asked = Object.fromEntries(Object.entries(input).filter(([name]) => ASKS.includes(name)));
+      const { value } = await ask(String(input["question"]), { ...asked, ...more });
       content.push({ type: "tool-result", ...about, output: { type: "json", value } });
       return;
     }
@@ -110,8 +115,9 @@ async function answered(messages: ModelMessage[], key: string, session: string):
     others.abort(error);
     throw error;
   }
+  const last = messages.findLast((message) => message.role === "assistant");
   const asAccepted = messages.map((message) => {
-    if (message.role !== "assistant" || typeof message.content === "string") return message;
+    if (message !== last || message.role !== "assistant" || typeof message.content === "string") return message;
     const parts = message.content.map((part) =>
       part.type === "tool-call" && edited.has(part.toolCallId) ? { ...part, input: edited.get(part.toolCallId) } : part,
     );

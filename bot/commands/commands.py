@@ -98,7 +98,7 @@ class Commands:
             case OnCall():
                 answer = await self.turns.run(command, person, place)
             case Statistics():
-                answer = await self.digests.show(command, person, place)
+                answer = await self.digests.show(command, person)
             case Past():
                 answer = await self.past.show(command, person, page)
             case Help():

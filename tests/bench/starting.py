@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -26,8 +27,8 @@ async def imports(_folder: Path, rounds: int) -> list[Row]:
     """Processor time of `import bot.app`, against the libraries alone, in turn."""
     pairs = [
         (
-            await asyncio.to_thread(_processor, "import bot.app"),
-            await asyncio.to_thread(_processor, _LIBRARIES),
+            await asyncio.to_thread(processor_time, partial(_python, "import bot.app")),
+            await asyncio.to_thread(processor_time, partial(_python, _LIBRARIES)),
         )
         for _ in range(rounds)
     ]
@@ -50,12 +51,16 @@ def _has_compared(storage: Path) -> bool:
         return db.execute("select 1 from decisions_compared").fetchone() is not None
 
 
-def _processor(code: str) -> float:
-    """Seconds that a Python process takes of a processor for this."""
+def processor_time(work: Callable[[], None]) -> float:
+    """Seconds of a processor that the processes which this starts and waits for take."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    work()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def _python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[Row]:

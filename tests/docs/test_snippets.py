@@ -252,7 +252,9 @@ async def test_snippets_that_ask_are_answered(stage: World, monkeypatch: pytest.
         await with_somebody(stage, each_of_them())
     assert {where: text for where, text in said.items() if not text.strip() or '"error"' in text} == {}
     for expected in (
-        f"65 user:slack/T0LOCAL/{FOLAKE}\napproved",
+        "\n4.1\n",
+        f"65 user:slack/T0LOCAL/{FOLAKE}",
+        "sending {",
         '"answer":{"percent":5,"region":"eu"}',
         '"decision":"accept"',
         "\nDeploying to eu\n",

@@ -20,6 +20,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from tests.examples.mailing import (
+    ELSEWHERE,
     SENDS,
     Mailing,
     Turn,
@@ -89,7 +90,7 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> 
     mailing = Mailing()
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
     asks: list[tuple[str, dict[str, Any]]] = [
-        ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]}),
+        ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE}),
         ("adk_request_input", {"message": "Which footer?"}),
     ]
     app = mailer(
@@ -129,14 +130,22 @@ async def test_tool_asks_with_a_hint_and_a_payload_to_edit(stage: World) -> None
         assert payload
         return {"asked": days, "approved": payload["approved"]}
 
+    def extend(tool_context: ToolContext) -> dict[str, Any]:
+        """Extends the contract."""
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(payload=12)
+            return {"status": "waiting"}
+        return {"months": tool_context.tool_confirmation.payload}
+
     sessions = InMemorySessionService()
-    app = mailer([[("book", {"days": 5})], "Done."], FunctionTool(book))
+    app = mailer([[("book", {"days": 5}), ("extend", {})], "Done."], FunctionTool(book), FunctionTool(extend))
     running = asyncio.create_task(run(app, "Book it.", sessions, "session-1"))
     card = await stage.card("Call book")
     assert "Ada's last days this year." in said(card)
     await answer(stage, card, Your_decision="Accept", **{"payload.approved": "3"})
+    await answer(stage, await stage.card("Call extend"), Your_decision="Accept", **{"payload.": "24"})
     assert await running == "Done."
-    assert await results(sessions) == [{"asked": 5, "approved": 3}]
+    assert await results(sessions) == [{"asked": 5, "approved": 3}, {"months": 24}]
 
 
 async def test_tool_that_no_one_accepts_does_not_run(stage: World) -> None:
@@ -162,7 +171,7 @@ import asyncio, os, sys
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import FunctionTool
 from google_adk_in_slack import run
-from tests.examples.mailing import SENDS, Mailing
+from tests.examples.mailing import ELSEWHERE, SENDS, Mailing
 from tests.examples.test_google_adk import mailer
 
 mailing = Mailing()

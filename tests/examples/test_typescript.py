@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.examples.mailing import (
+    ELSEWHERE,
     SENDS,
     Program,
-    Turn,
     answer,
     asks_again_about_what_may_have_run,
     fields,
@@ -33,7 +33,7 @@ FRAMEWORKS = ("vercel_ai", "mastra")
 GIVEN = 'import { model as scripted, send, show } from "./scripted.ts";\nconst model: any = scripted;\n'
 
 
-def agent(node_program: Path, project: Path, name: str, turns: Sequence[Turn] = SENDS) -> Program:
+def agent(node_program: Path, project: Path, name: str, turns: Sequence[Any] = SENDS) -> Program:
     return Program([str(node_program), f"{name}.ts"], project, {"TURNS": json.dumps(turns)})
 
 
@@ -57,7 +57,7 @@ async def test_calls_are_accepted_edited_rejected_and_answered(
     stage: World, node_program: Path, project: Path, name: str
 ) -> None:
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
-    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE})
     program = agent(node_program, project, name, [[*turn, asks], "Done."])
     running = asyncio.create_task(shown(program, project / "run.json"))
     await press(stage, await stage.card("May"), "Accept")
@@ -96,6 +96,28 @@ async def test_mastra_calls_that_need_approval_run_as_they_are(
     found = await running
     assert found["sent"] == [["May", 1204]]
     assert found["results"] == {"0-0": "sent to 1204", "0-1": "not in summer"}
+
+
+async def test_mastra_without_storage_fails(stage: World, node_program: Path, project: Path) -> None:
+    process = await agent(node_program, project, "mastra").start(str(project / "run.json"), "forget")
+    assert await output(process) == []
+    assert process.returncode == 1
+    assert not stage.cards()
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+async def test_same_call_once_more_is_a_question_of_its_own(
+    stage: World, node_program: Path, project: Path, name: str
+) -> None:
+    call = ("send_newsletter", {"subject": "June", "recipients": 1204}, "the-same-id")
+    program = agent(node_program, project, name, [[call], [call], "Done."])
+    running = asyncio.create_task(shown(program, project / "run.json"))
+    await press(stage, await stage.card("June"), "Accept")
+    await stage.until(lambda: len(stage.cards()) == 2)
+    await answer(stage, stage.cards()[-1], Your_decision="Reject", Reason="once is enough")
+    found = await running
+    assert found["sent"] == [["June", 1204]]
+    assert found["results"] == {"the-same-id": "once is enough"}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

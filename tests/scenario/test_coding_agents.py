@@ -84,17 +84,6 @@ def program(name: str) -> Path:
 
 
 @pytest.fixture
-def claude(tmp_path: Path) -> Agent:
-    return Agent(
-        program("claude"),
-        tmp_path / "claude",
-        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
-        DISABLE_AUTOUPDATER="1",
-        ANTHROPIC_API_KEY="scripted",
-    )
-
-
-@pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """The part of this repository that the plugin is made of, as a repository of its own."""
     folder = tmp_path / "acme"
@@ -107,14 +96,27 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def claude(tmp_path: Path, repository: Path) -> Agent:
+    """Claude Code. Git finds the repository at github.com/acme/clarify-bot."""
+    agent = Agent(
+        program("claude"),
+        tmp_path / "claude",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        DISABLE_AUTOUPDATER="1",
+        ANTHROPIC_API_KEY="scripted",
+    )
+    github = f'[url "file://{repository}"]\n\tinsteadOf = https://github.com/acme/clarify-bot.git\n'
+    (agent.home / ".gitconfig").write_text(github)
+    return agent
+
+
 Install = Callable[..., Awaitable[Agent]]
 
 
 @pytest.fixture
-def install(claude: Agent, repository: Path) -> Install:
+def install(claude: Agent) -> Install:
     """Returns Claude Code with the plugin, installed as docs/agents/claude-code.md says. Takes the plugin's options."""
-    github = f'[url "file://{repository}"]\n\tinsteadOf = https://github.com/acme/clarify-bot.git\n'
-    (claude.home / ".gitconfig").write_text(github)
 
     async def installed(**options: str) -> Agent:
         given = [word for name, value in options.items() for word in ("--config", f"{name}={value}")]
@@ -136,6 +138,17 @@ async def test_one_line_installs_the_plugin_with_the_one_file(install: Install) 
     installed = Path(ours["installPath"]) / "clarify.py"
     assert not installed.is_symlink()
     assert installed.read_bytes() == (ROOT / "clarify.py").read_bytes()
+
+
+async def test_project_offers_the_plugin_to_everyone_who_works_in_it(claude: Agent) -> None:
+    await claude.run("plugin", "marketplace", "add", "acme/clarify-bot", "--scope", "project")
+    await claude.run("plugin", "install", "clarify@clarify-bot", "--scope", "project")
+    assert json.loads((claude.project / ".claude/settings.json").read_text()) == {
+        "extraKnownMarketplaces": {
+            "clarify-bot": {"source": {"source": "github", "repo": "acme/clarify-bot"}}
+        },
+        "enabledPlugins": {"clarify@clarify-bot": True},
+    }
 
 
 def test_plugin_has_the_release_of_the_bot() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import sys
-from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -18,7 +15,7 @@ import pytest
 from bot.tasks import IDENTIFIER
 from bot.workspace.seed import ADE, AGENTS
 from tests.kit.lives import Life
-from tests.kit.processes import ROOT
+from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.world import World, config, url_of
 
 Json = dict[str, Any]
@@ -55,61 +52,6 @@ class Http:
         headers = headers_of(message)
         async with self._client.stream("POST", "/mcp", json=message, headers=headers) as stream:
             yield (json.loads(line[5:]) async for line in stream.aiter_lines() if line.startswith("data:"))
-
-
-class Stdio:
-    """`clarify mcp`, a process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._queues: dict[int, asyncio.Queue[Json]] = defaultdict(asyncio.Queue)
-        self._reading = asyncio.create_task(self._read())
-
-    @classmethod
-    @asynccontextmanager
-    async def started(cls, url: str) -> AsyncIterator[Stdio]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bot.cli", "mcp"),
-            env={**os.environ, "CLARIFY_URL": url, "PYTHONPATH": str(ROOT)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=2**20,
-        )
-        door = cls(process)
-        try:
-            yield door
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            await asyncio.wait_for(process.wait(), 30)
-            await door._reading
-
-    async def answer(self, message: Json) -> Json:
-        self._send(message)
-        return await asyncio.wait_for(self._queues[message["id"]].get(), 60)
-
-    @asynccontextmanager
-    async def events(self, message: Json) -> AsyncIterator[AsyncIterator[Json]]:
-        self._send(message)
-        queue = self._queues[message["id"]]
-
-        async def events() -> AsyncIterator[Json]:
-            while True:
-                yield await queue.get()
-
-        yield events()
-        self._send({"method": "notifications/cancelled", "params": {"requestId": message["id"]}})
-
-    def _send(self, message: Json) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            message = json.loads(line)
-            about = message.get("params", {}).get("_meta", {}).get(SUBSCRIPTION)
-            self._queues[message.get("id", about)].put_nowait(message)
 
 
 def headers_of(message: Json) -> dict[str, str]:
@@ -268,13 +210,15 @@ async def test_header_of_another_task_is_refused(stage: World, url: str) -> None
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
 
 
+@pytest.mark.parametrize("end", [Life.killed, Life.stop])
 async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot(
-    stage: World, port: int
+    stage: World, port: int, end: Callable[[Life], Awaitable[object]]
 ) -> None:
+    """However long it was away."""
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     async with (
         Life.of(stage) as life,
-        opened("stdio", f"http://127.0.0.1:{port}") as door,
+        Stdio.started(f"http://127.0.0.1:{port}", IMPATIENT) as door,
         asyncio.timeout(60),
     ):
         agent = Agent(door)
@@ -282,7 +226,7 @@ async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot
         card = await stage.card("Which one?")
         async with agent.listening(task["taskId"]) as events:
             await anext(events)
-            await life.killed()
+            await end(life)
             async with Life.of(stage):
                 assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
                 async for event in events:

@@ -2,7 +2,7 @@
 
 import { MockLanguageModelV4, convertArrayToReadableStream } from "ai/test";
 
-export type Turn = string | [tool: string, input: object][];
+export type Turn = string | [tool: string, input: object, id?: string][];
 
 type Options = Parameters<MockLanguageModelV4["doGenerate"]>[0];
 type Content = Awaited<ReturnType<MockLanguageModelV4["doGenerate"]>>["content"];
@@ -29,8 +29,8 @@ function says({ prompt }: Options): { content: Content; reason: { unified: "stop
   if (typeof turn === "string") {
     return { content: [{ type: "text", text: turn }], reason: { unified: "stop", raw: undefined } };
   }
-  const content = turn.flatMap(([toolName, input], n): Content => {
-    const call = { type: "tool-call", toolCallId: `${at}-${n}`, toolName, input: JSON.stringify(input) } as const;
+  const content = turn.flatMap(([toolName, input, id], n): Content => {
+    const call = { type: "tool-call", toolCallId: id ?? `${at}-${n}`, toolName, input: JSON.stringify(input) } as const;
     if (toolName !== "hosted") return [call];
     const request = { type: "tool-approval-request", approvalId: "approval", toolCallId: call.toolCallId } as const;
     return [{ ...call, providerExecuted: true, dynamic: true }, request]; // the provider would run it, if it is approved

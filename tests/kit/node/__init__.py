@@ -9,8 +9,6 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,11 +24,9 @@ def installed() -> Path:
     Raises:
         FileNotFoundError, CalledProcessError: see `packages`.
     """
-    own = packages(FOLDER) / ".bin/node"
-    with _alone(FOLDER):
-        if not own.exists() and not _is_new_enough(shutil.which("node")):
-            _npm(FOLDER, "install", "--no-save", _NEWER)
-    return own if own.exists() else Path(shutil.which("node") or "node")
+    theirs = shutil.which("node")
+    own = packages(FOLDER, *([] if _is_new_enough(theirs) else [_NEWER])) / ".bin/node"
+    return own if own.exists() else Path(theirs or "node")
 
 
 @pytest.fixture(scope="session")
@@ -42,17 +38,22 @@ def node_program() -> Path:
         pytest.skip(str(error))
 
 
-def packages(folder: Path) -> Path:
-    """Returns the packages of a folder's package-lock.json. Installs what is missing, one process at a time.
+def packages(folder: Path, *more: str) -> Path:
+    """Returns the packages of a folder's package-lock.json, and `more`. Installs what is missing, one process at a time.
 
     Raises:
         FileNotFoundError: there is no npm. CalledProcessError: npm cannot install them.
     """
     if shutil.which("npm") is None:
         raise FileNotFoundError(HOW_TO)
-    with _alone(folder):
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not are_installed(folder):
             _npm(folder, "ci")
+            if more:
+                _npm(
+                    folder, "install", "--no-save", *more
+                )  # it removes what it does not know: also the mark below
             shutil.copy(folder / "package-lock.json", folder / "node_modules/installed")
     return folder / "node_modules"
 
@@ -61,13 +62,6 @@ def are_installed(folder: Path) -> bool:
     """Returns whether the packages of a folder's package-lock.json are there."""
     done = folder / "node_modules/installed"
     return done.exists() and done.read_bytes() == (folder / "package-lock.json").read_bytes()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _npm(folder: Path, *words: str) -> None:
