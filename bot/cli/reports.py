@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bot.charts import draw
 from bot.cli.copies import kept_by
 from bot.cli.lists import each_ledger, each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
@@ -39,8 +38,8 @@ class Period:
     until: datetime
 
 
-async def digest(shell: Shell, span: str | None, since: str | None, png: Path | None) -> None:
-    """Show figures of a span (the last week, if neither `span` nor `since` is given); draw them into `png` too."""
+async def digest(shell: Shell, span: str | None, since: str | None) -> None:
+    """Show figures of a span (the last week, if neither `span` nor `since` is given)."""
     if span is not None and since is not None:
         raise BadInput("Give either SPAN or --since, not both.")
     period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
@@ -51,11 +50,6 @@ async def digest(shell: Shell, span: str | None, since: str | None, png: Path | 
         shell.ledger, lambda record: builder.add(record, audiences.route(record).name if routed else "")
     )
     counted = builder.result()
-    if png is not None:
-        picture = draw(counted, period.span, period.until)
-        with replacing(png) as file:
-            file.write(picture)
-        shell.out.note(f"Wrote {png}.")
     shell.out.show(_digest_json(counted, period), *_digest_parts(counted, period))
     shell.tell_problems(problems)
 

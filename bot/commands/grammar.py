@@ -79,7 +79,7 @@ _FORMS = (
     ("oncall swaps, oncall cancel N", "list overrides; cancel one"),
     ("agents", "your agents, and who is waiting for whom"),
     ("ready", "sessions ready to continue, and what blocks the rest"),
-    ("digest [7d] [png]", "statistics for the last days; png adds a picture"),
+    ("digest [7d]", "statistics for the last days, with charts"),
     ("search WORDS [by @ann] [agent NAME] [since 30d]", "find a decision again"),
     ("help [topic]", "this list, or more about one command"),
 )
@@ -111,8 +111,8 @@ _HELP = {
     "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
     "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
-    "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. Add “png” to "
-    "get a picture in your direct messages. Example: “/clarify digest 30d png”.",
+    "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. "
+    "Example: “/clarify digest 30d”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
     "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
     "agent asked, “since 30d” what was decided in the last 30 days. You see decisions of the channels that you are in, and of "
@@ -169,10 +169,9 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Figures of the last `span`; `png`: also as a picture."""
+    """Figures of the last `span`."""
 
     span: timedelta = WEEK
-    png: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,18 +437,19 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
 
 def _digest(rest: str) -> Command | Hint:
     tokens = [_bare(token) for token in rest.split()]
-    png = any("png" in (token.casefold(), _option(token)) for token in tokens)
-    typed = [
-        token for token in tokens if token.casefold() != "png" and _option(token) not in {"png", "since"}
-    ]
+    if any("png" in (token.casefold(), _option(token)) for token in tokens):
+        return Hint(
+            "“digest png” is gone: the charts are in the message itself. For example: “/clarify digest 7d”."
+        )
+    typed = [token for token in tokens if _option(token) != "since"]
     if not typed:
-        return Statistics(png=png)
+        return Statistics()
     span = span_of("".join(typed))
     if span is None or span > LONGEST_DIGEST:
-        wrong = _short(" ".join(typed) if png else rest)
-        example = "/clarify digest 7d png" if png else "/clarify digest 7d"
-        return Hint(f"“{wrong}” is not a time span of up to a year. For example: “{example}”.")
-    return Statistics(span, png)
+        return Hint(
+            f"“{_short(rest)}” is not a time span of up to a year. For example: “/clarify digest 7d”."
+        )
+    return Statistics(span)
 
 
 def _search(rest: str) -> Command | Hint:

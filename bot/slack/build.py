@@ -96,7 +96,6 @@ def build(
         sessions,
         hear=unread.hear,
         to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
-        later=later.run,
         refresh=refresh,
     )
 

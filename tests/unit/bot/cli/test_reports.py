@@ -191,9 +191,8 @@ def test_export_writes_a_file_whole(prompt: Prompt) -> None:
     assert sorted(each.name for each in prompt.folder.iterdir()) == [".agentx", "trail.jsonl"]
 
 
-@pytest.mark.parametrize("words", [("export", "-o"), ("digest", "--png")])
-def test_reports_into_a_folder_that_is_not_there(prompt: Prompt, words: tuple[str, ...]) -> None:
-    done = prompt(*words, str(prompt.folder / "no" / "file"))
+def test_export_into_a_folder_that_is_not_there(prompt: Prompt) -> None:
+    done = prompt("export", "-o", str(prompt.folder / "no" / "file"))
     assert (done.code, "cannot be written" in done.err) == (1, True)
 
 
@@ -274,9 +273,6 @@ def test_export_misses_nothing_that_is_archived_meanwhile(prompt: Prompt) -> Non
     assert len(lines) == 1
 
 
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
 def test_digest_counts_live_and_archived_within_the_span(prompt: Prompt) -> None:
     prompt.write(5, long_ago(5, 1))
     asked = prompt.ask(42, "engineer", "architect", "OAuth")
@@ -352,11 +348,3 @@ def test_digest_counts_approvals(prompt: Prompt) -> None:
     assert {"Approvals approved\t1", "Approvals expired\t1", "Approvals edited\t0"} <= set(lines)
     assert "Time to decide, high risk, median\t3600.000 s" in lines
     assert "By person: user:bea\t1 approved" in lines
-
-
-def test_digest_draws_a_picture_and_says_the_figures_too(prompt: Prompt) -> None:
-    prompt.ask(42, "engineer", "architect")
-    file = prompt.folder / "week.png"
-    done = prompt("digest", "--png", str(file), "--json")
-    assert (done.code, '"total": 1' in done.out) == (0, True)
-    assert file.read_bytes().startswith(PNG)
