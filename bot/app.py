@@ -283,6 +283,7 @@ class Bot:
             forgotten=self._forget,
             settled=self._tell_outside,
             callbacks=self.callbacks,
+            turned=board.roster.wake,
             clock=clock,
         )
         self.slack = build_slack(
@@ -583,6 +584,7 @@ class Bot:
         yield "paging", self.oncall.pager.run()
         if any(each.feed is not None for each in self.base.settings.on_call):
             yield "who is on call", self.oncall.feeds.run()
+        yield "changes of shift", self.oncall.turns.run()
         yield "Slack outage alert", self.slack_outage.run()
         yield "home", self._run_home()
         if self.heartbeat is not None:

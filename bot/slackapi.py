@@ -81,6 +81,18 @@ async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
     return str((await ask("chat.getPermalink", call))["permalink"])
 
 
+async def replies_since(web: AsyncWebClient, place: Place, since: datetime) -> list[dict[str, Any]]:
+    """Returns up to 200 replies of a thread since a moment, oldest first. Raises as `ask` does."""
+    call = partial(
+        web.conversations_replies,
+        channel=place.channel,
+        ts=place.thread_ts or "",
+        oldest=f"{since.timestamp():.6f}",
+        limit=200,
+    )
+    return list((await ask("conversations.replies", call)).get("messages") or [])
+
+
 def retry_after(error: BaseException) -> float | None:
     """Returns the seconds that Slack asked to wait, at most 3600, or None if it named no valid number."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}

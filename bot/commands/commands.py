@@ -39,6 +39,7 @@ _log = logging.getLogger("clarify.commands")
 _REASON = 2000
 _AHEAD = timedelta(days=366)
 _MOST_SWAPS = 30  # that fit into a message
+_ANNOUNCED = ", and is being notified."
 _TURN = timedelta(hours=8)  # for someone who takes over without a time
 
 
@@ -278,13 +279,24 @@ class OnCallTurns:
         if refused := await self._refused(person, swap.policy):
             return refused
         what = f"{_clean(swap.policy, 60)} {_span(swap)}"
+        is_announced = swap.since <= self.clock.now() and await self._is_announced(swap)
         if not await self.roster.cancel(number):
             return f"Override {number} was already cancelled."
         if swap.user == person.user:
             return f"Override cancelled: you are not on call for {what}."
+        if is_announced:
+            return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} cancelled your override: you are not on call for {what}."
         told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
         return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{told}"
+
+    async def _is_announced(self, swap: Override) -> bool:
+        """Returns whether its end is told as a change of shift: it is what puts its user on call now."""
+        turn = await self.roster.who(swap.policy)
+        return turn.users == (swap.user,) and turn.by is not None and self._announces(swap.policy)
+
+    def _announces(self, policy: str) -> bool:
+        return self.settings.on_call_named(policy).announce
 
     async def _tell(self, user: str, about: str, words: str) -> str:
         """Tell a user about their turns; returns the end of the reply's sentence."""
@@ -306,11 +318,17 @@ class OnCallTurns:
             wrong = "is over" if since <= now else "is more than a year ahead"
             return f"{inert.date(since)} {wrong}. Nothing was changed."
         until = await self._until(command, policy, since or now, person.deadline)
+        is_announced = since is None and self._announces(policy)
+        is_announced = is_announced and user not in await in_time(
+            person.deadline, self.roster.on_call(policy)
+        )
         await self.roster.hand(policy, user, until, person.user, since=since)
         begins = "" if since is None else f" from {inert.date(since)}"
         told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"
         if user == person.user:
             return f"You are {told}."
+        if is_announced:
+            return f"{inert.mention(user)} is {told}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} handed you on-call: you are {told}."
         return f"{inert.mention(user)} is {told}{await self._tell(user, policy, words)}"
 
