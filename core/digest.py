@@ -71,6 +71,12 @@ class Stretch:
     open: int = 0
     closed: int = 0
 
+    @property
+    def words(self) -> str:
+        """What there is: `2 answered, 1 open`."""
+        counts = (("answered", self.answered), ("open", self.open), ("closed without an answer", self.closed))
+        return ", ".join(f"{times} {name}" for name, times in counts if times) or "none"
+
 
 @dataclass(frozen=True, slots=True)
 class Share:

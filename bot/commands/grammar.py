@@ -115,8 +115,8 @@ _HELP = {
     "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
     "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
-    "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. "
-    "Example: “/clarify digest 30d”.",
+    "an answer, how long answers took, rounds, topics, and who asks and answers most. Charts show the questions of each day in "
+    "your time zone by outcome, and the time to answer by route. The default is 7 days. Example: “/clarify digest 30d”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
     "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
     "agent asked, “since 30d” what was decided in the last 30 days. You see decisions of the channels that you are in, and of "

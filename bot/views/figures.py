@@ -24,7 +24,7 @@ from bot.views.blockkit import (
     Words,
     plain_words,
 )
-from core.digest import Count, Digest, Share, Stretch, in_one_unit
+from core.digest import Count, Digest, Share, in_one_unit
 from core.lists import several
 
 _READ_ALOUD, _RESERVE = 4000, 400
@@ -112,7 +112,7 @@ def by_day(figures: Digest, zone: str) -> Figures | None:
         [label, *(str(getattr(each, name)) for name in _OUTCOMES)]
         for label, each in zip(labels, found, strict=True)
     ]
-    lines = [f"{label}: {_outcomes(each)}" for label, each in zip(labels, found, strict=True)]
+    lines = [f"{label}: {each.words}" for label, each in zip(labels, found, strict=True)]
     return Figures(
         Chart(title, tuple(labels), series, y_label="Questions"),
         _table([begins, *_COLUMNS], rows),
@@ -131,7 +131,7 @@ def by_route(figures: Digest) -> Figures | None:
         in_one_unit([each.median for each in timed if each.median is not None]) if timed else ("minutes", [])
     )
     known = dict(zip((each.name for each in timed), medians, strict=True))
-    title, names = "Time to answer by route", _labels([_route(each) for each in timed])
+    title, names = "Median time to answer by route", _labels([_route(each) for each in timed])
     rows = [
         [_number(known.get(each.name)), str(each.answers), str(each.asked), _with_approvals(each)]
         for each in shares
@@ -142,13 +142,11 @@ def by_route(figures: Digest) -> Figures | None:
         if rest
         else ""
     )
-    chart = (
-        Chart(title, names, (("Median", tuple(medians)),), y_label=f"Median, in {unit}") if timed else None
-    )
+    chart = Chart(title, names, (("Median", tuple(medians)),), y_label=unit.capitalize()) if timed else None
     return Figures(
         chart,
-        _table([f"Median, {unit}", "Answers", "Asked", "Route"], rows, last_is_words=True),
-        (f"{title}, median in {unit}:", *lines, *([more] if more else [])),
+        _table([unit.capitalize(), "Answers", "Asked", "Route"], rows, last_is_words=True),
+        (f"{title}, in {unit}:", *lines, *([more] if more else [])),
         more,
     )
 
@@ -159,11 +157,6 @@ def _sections(lines: Sequence[str]) -> tuple[Section, ...]:
 
 def _day(day: date, *, weekday: bool) -> str:
     return f"{day:%a} {day.day} {day:%b}" if weekday else f"{day.day} {day:%b}"
-
-
-def _outcomes(stretch: Stretch) -> str:
-    counts = [f"{times} {name}" for name in _OUTCOMES if (times := getattr(stretch, name))]
-    return ", ".join(counts).replace("closed", "closed without an answer") or "none"
 
 
 def _route(share: Share) -> str:

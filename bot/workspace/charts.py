@@ -47,6 +47,11 @@ class Chart:
     lines: tuple[Tick, ...] = ()
     categories: tuple[Tick, ...] = ()
 
+    @property
+    def height(self) -> int:
+        """Pixels of the whole: labels below are slanted."""
+        return TOP + HEIGHT + 30 + 3 * max((len(each.label) for each in self.categories), default=0)
+
 
 def chart_of(block: Json) -> Chart:
     """Returns the drawing of a block that the rules accept."""
