@@ -13,6 +13,7 @@ from bot.decisions.search import DecisionSearch
 from bot.delivery.build import DeliveryParts
 from bot.intake.intake import Sessions
 from bot.oncall.build import OnCallBoard
+from bot.oncall.swaps import SwapRequests
 from core.hub import Hub
 
 
@@ -29,6 +30,7 @@ def build(
     board: OnCallBoard,
     shown: DeliveryParts,
     sessions: Sessions,
+    swaps: SwapRequests,
     *,
     hear: Callable[[str, float | None], Awaitable[None]],
     to_plain: Callable[[str], str],
@@ -61,7 +63,12 @@ def build(
             to_plain=to_plain,
         ),
         turns=OnCallTurns(
-            roster=board.roster, access=access, delivery=shown.delivery, settings=settings, clock=clock
+            roster=board.roster,
+            swaps=swaps,
+            access=access,
+            delivery=shown.delivery,
+            settings=settings,
+            clock=clock,
         ),
         digests=digests,
         past=PastDecisions(

@@ -19,6 +19,7 @@ from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
+from bot.oncall.swaps import SwapRequests
 from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
 from bot.slackapi import Place, permalink, replies_since
@@ -49,6 +50,7 @@ class OnCallParts:
     page_actions: PageActions
     feeds: Feeds
     turns: Turns
+    swaps: SwapRequests
 
 
 def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
@@ -143,5 +145,8 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             read=partial(replies_since, base.web),
             store=base.store,
             clock=clock,
+        ),
+        swaps=SwapRequests(
+            roster=board.roster, delivery=delivery, renderer=base.renderer, store=base.store, clock=clock
         ),
     )

@@ -108,22 +108,9 @@ class Roster:
         Raises:
             StorageUnavailable: nothing was changed.
         """
-        now = self.clock.now().timestamp()
-
-        def work(tx: Tx) -> None:
-            tx.run("delete from overrides where until <= :now", now=now)
-            tx.run(
-                """insert into overrides (policy, user_id, since, until, made_by)
-                   values (:policy, :user, :since, :until, :by)""",
-                policy=policy,
-                user=user,
-                since=now if since is None else since.timestamp(),
-                until=until.timestamp(),
-                by=by,
-            )
-            tx.tell("home", leader_only=True)
-
-        await self.store.write(work)
+        now = self.clock.now()
+        swap = Override(user, now if since is None else since, until, by, policy)
+        await self.store.write(lambda tx: insert_override(tx, swap, now))
         self.wake()
 
     async def swaps(self) -> list[Override]:
@@ -435,6 +422,23 @@ class Policies:
 
     def _about(self, incident: Incident) -> Clarification | None:
         return None if incident.clarification is None else self.known(incident.clarification)
+
+
+def insert_override(tx: Tx, swap: Override, now: datetime) -> int:
+    """Stores an override and returns its number. Drops past ones."""
+    tx.run("delete from overrides where until <= :now", now=now.timestamp())
+    row = tx.one(
+        """insert into overrides (policy, user_id, since, until, made_by)
+           values (:policy, :user, :since, :until, :by) returning id""",
+        policy=swap.policy,
+        user=swap.user,
+        since=swap.since.timestamp(),
+        until=swap.until.timestamp(),
+        by=swap.by,
+    )
+    assert row is not None  # noqa: S101 - `returning` returns it
+    tx.tell("home", leader_only=True)
+    return int(row["id"])
 
 
 def _policy(settings: OnCallSettings) -> Policy:

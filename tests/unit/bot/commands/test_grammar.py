@@ -67,6 +67,10 @@ EVE = datetime(2026, 12, 24, 18)  # noqa: DTZ001 - on the wall clock of the poli
             OnCall("take", None, 24 * HOUR, "platform", EVE.replace(hour=0)),
         ),
         ("oncall who from", OnCall("who", policy="from")),
+        (
+            "oncall ask <@U1|ade> platform from 2026-12-24T18:00 for 12h",
+            OnCall("ask", "U1", timedelta(hours=12), "platform", datetime(2026, 12, 24, 18)),  # noqa: DTZ001
+        ),
         ("oncall swaps", OnCall("swaps")),
         ("oncall swaps platform", OnCall("swaps", policy="platform")),
         ("oncall cancel 3", OnCall("cancel", number=3)),
@@ -111,6 +115,12 @@ def test_parse_reads_every_form(text: str, command: Command) -> None:
             "From when? For example: “/clarify oncall hand @ade from 2026-12-24T18:00",
         ),
         ("oncall take from 2026-12-24T18:00 for 15d", "at most 14d"),
+        ("oncall ask from 2026-12-24T18:00 for 12h", "Whom do you ask?"),
+        (
+            "oncall ask <@U1> 2h",
+            "From when? For example: “/clarify oncall ask @ade from 2026-12-24T18:00 for 12h”.",
+        ),
+        ("oncall ask <@U1> from 2026-12-24T18:00", "For how long?"),
         ("oncall cancel", "“/clarify oncall swaps” shows their numbers"),
         ("oncall cancel that", "“/clarify oncall cancel 3”"),
         ("oncall swap", "“/clarify oncall swaps”"),
