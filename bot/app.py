@@ -283,6 +283,7 @@ class Bot:
             forgotten=self._forget,
             settled=self._tell_outside,
             callbacks=self.callbacks,
+            turned=board.roster.wake,
             clock=clock,
         )
         self.slack = build_slack(
@@ -291,6 +292,7 @@ class Bot:
             shown,
             sessions=told.sessions,
             page_actions=self.oncall.page_actions,
+            swaps=self.oncall.swaps,
             home=self.home,
             unread=self.unread,
             catch_up=self.catch_up,
@@ -583,6 +585,8 @@ class Bot:
         yield "paging", self.oncall.pager.run()
         if any(each.feed is not None for each in self.base.settings.on_call):
             yield "who is on call", self.oncall.feeds.run()
+        yield "changes of shift", self.oncall.turns.run()
+        yield "swap requests", self.oncall.swaps.run()
         yield "Slack outage alert", self.slack_outage.run()
         yield "home", self._run_home()
         if self.heartbeat is not None:

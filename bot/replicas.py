@@ -39,7 +39,7 @@ _CONNECTED = 600.0  # seconds that a bot that is gone may keep its connection to
 class Replicas:
     """Acts on messages of other bots. Calls `catch_up` when the leader has to read Slack's history, `forgotten` when
     another process may have forgotten something that we keep in memory, `settled` when another bot may have changed a
-    clarification that was settled before.
+    clarification that was settled before, `turned` when another bot changed who is on call.
     """
 
     store: Store
@@ -55,6 +55,7 @@ class Replicas:
     forgotten: Callable[[], Awaitable[None]]
     settled: Callable[[str], Awaitable[None]]
     callbacks: Callbacks
+    turned: Callable[[], None]
     clock: Clock
 
     def __post_init__(self) -> None:
@@ -141,6 +142,8 @@ class Replicas:
             await self.settled(clarification)
         for user in names.get("home", ()):
             await self.home.looked_elsewhere(user)
+            if not user:
+                self.turned()
         for producer in names.get("reader", ()):
             self.producers.note_connected(producer)
         for clarification in names.get("callback", ()):

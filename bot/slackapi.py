@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -20,10 +21,12 @@ import structlog
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
+from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.settings.model import Settings, is_loopback, url_host
 from bot.telemetry import Telemetry
+from bot.views.classic import classic, newer
 from core.clock import Clock
 
 if TYPE_CHECKING:
@@ -76,6 +79,18 @@ async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
     """Returns the web address of a message. Raises as `ask` does."""
     call = partial(web.chat_getPermalink, channel=channel, message_ts=ts)
     return str((await ask("chat.getPermalink", call))["permalink"])
+
+
+async def replies_since(web: AsyncWebClient, place: Place, since: datetime) -> list[dict[str, Any]]:
+    """Returns up to 200 replies of a thread since a moment, oldest first. Raises as `ask` does."""
+    call = partial(
+        web.conversations_replies,
+        channel=place.channel,
+        ts=place.thread_ts or "",
+        oldest=f"{since.timestamp():.6f}",
+        limit=200,
+    )
+    return list((await ask("conversations.replies", call)).get("messages") or [])
 
 
 def retry_after(error: BaseException) -> float | None:
@@ -142,11 +157,12 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Slack will never accept it. `what` is at fault."""
+    """Slack will never accept it. `what` is at fault; `details`: what Slack says of it, which may quote the content."""
 
     word: ClassVar[str] = "never"
     code: str
     what: Literal["place", "content", "message", "app"]
+    details: str = field(default="", repr=False, compare=False)
 
 
 Failure = Later | Unknown | Never
@@ -228,7 +244,14 @@ def _refusal(error: SlackApiError) -> Failure:
         return Never(code, "place")
     if code in MESSAGE:
         return Never(code, "message")
-    return Never(code, "app" if code in APP else "content")
+    return Never(code, "app" if code in APP else "content", _details(error))
+
+
+def _details(error: SlackApiError) -> str:
+    """Returns Slack's messages about a call, which name the fields that it refused."""
+    data = getattr(error.response, "data", None)
+    about = data.get("response_metadata") if isinstance(data, dict) else None
+    return str(about.get("messages") or "") if isinstance(about, dict) else ""
 
 
 async def try_call(call: Awaitable[_T]) -> _T | Failure:
@@ -243,6 +266,7 @@ async def try_call(call: Awaitable[_T]) -> _T | Failure:
 # thread's replies oldest first. No limit in time, as Slack's clock is not ours.
 _HISTORY_PAGES, _REPLIES_PAGES = 5, 50
 _INSTALLATION = "installation"
+_TIMEOUT = 10  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +286,41 @@ class Post:
         return str(self.metadata["event_payload"]["key"]).partition(":")[0] if kind == "notice" else kind
 
 
+_BLOCKS_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_arguments"})
+_REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
+
+
+@dataclass(eq=False)
+class NewerBlocks:
+    """Sends a message in Slack's newer blocks, or in classic ones where the workspace refuses those.
+
+    Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent once more in
+    classic blocks (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in memory: then, and
+    after a restart, they are tried once more.
+    """
+
+    clock: Clock
+    _refused: dict[str, datetime] = field(default_factory=dict, init=False)
+
+    async def send(
+        self,
+        blocks: Sequence[dict[str, Any]],
+        call: Callable[[list[dict[str, Any]]], Awaitable[_T | Failure]],
+    ) -> _T | Failure:
+        """Awaits `call` with the blocks to send, a second time if their newer ones are refused; returns the last outcome."""
+        now = self.clock.now()
+        sent = classic(blocks, {kind for kind, until in self._refused.items() if now < until})
+        kinds, outcome = newer(sent), await call(sent)
+        if not kinds or not isinstance(outcome, Never) or outcome.code not in _BLOCKS_REFUSED:
+            return outcome
+        refused = {kind for kind in kinds if kind in outcome.details} or kinds
+        again = await call(classic(sent, refused))
+        if not isinstance(again, Failure):
+            _log.warning("Slack refuses newer blocks; sending classic ones", blocks=sorted(refused))
+            self._refused |= dict.fromkeys(refused, now + _REFUSED_FOR)
+        return again
+
+
 @dataclass(eq=False)
 class Gateway:
     """Posts, changes, finds and removes messages.
@@ -274,47 +333,56 @@ class Gateway:
     installation: str
     telemetry: Telemetry
 
+    def __post_init__(self) -> None:
+        self._newer = NewerBlocks(self.telemetry.clock)
+
     async def post(self, channel: str, post: Post) -> Outcome:
-        """Calls chat.postMessage once."""
+        """Calls chat.postMessage once, or twice if the workspace refuses newer blocks (`NewerBlocks`)."""
         arguments: dict[str, Any] = {"thread_ts": post.thread_ts} if post.thread_ts else {}
         if post.thread_ts and post.broadcast:
             arguments["reply_broadcast"] = True
-        response = await try_call(
-            self.client.chat_postMessage(
-                channel=channel,
-                text=post.text,
-                blocks=post.blocks,
-                metadata=self._signed(post.metadata),
-                mrkdwn=False,
-                parse="none",
-                unfurl_links=False,
-                unfurl_media=False,
-                **arguments,
+
+        async def call(blocks: list[dict[str, Any]]) -> Outcome:
+            response = await try_call(
+                self.client.chat_postMessage(
+                    channel=channel,
+                    text=post.text,
+                    blocks=blocks,
+                    metadata=self._signed(post.metadata),
+                    mrkdwn=False,
+                    parse="none",
+                    unfurl_links=False,
+                    unfurl_media=False,
+                    **arguments,
+                )
             )
-        )
-        outcome: Outcome
-        if isinstance(response, Failure):
-            outcome = response
-        else:
-            outcome = Sent(str(response["channel"]), str(response["ts"]))
+            if isinstance(response, Failure):
+                return response
+            return Sent(str(response["channel"]), str(response["ts"]))
+
+        outcome = await self._newer.send(post.blocks, call)
         if post.kind == "page" and isinstance(outcome, Sent | Never):
             self.telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
         self.telemetry.delivered(post.kind, outcome.word)
         return outcome
 
     async def update(self, channel: str, ts: str, post: Post) -> Outcome:
-        """Calls chat.update once. An update with an unknown outcome can be repeated safely."""
-        failed = await try_call(
-            self.client.chat_update(
-                channel=channel,
-                ts=ts,
-                text=post.text,
-                blocks=post.blocks,
-                metadata=self._signed(post.metadata),
-                parse="none",
+        """Calls chat.update as `post` does. An update with an unknown outcome can be repeated safely."""
+
+        async def call(blocks: list[dict[str, Any]]) -> Outcome:
+            failed = await try_call(
+                self.client.chat_update(
+                    channel=channel,
+                    ts=ts,
+                    text=post.text,
+                    blocks=blocks,
+                    metadata=self._signed(post.metadata),
+                    parse="none",
+                )
             )
-        )
-        outcome = failed if isinstance(failed, Failure) else Sent(channel, ts)
+            return failed if isinstance(failed, Failure) else Sent(channel, ts)
+
+        outcome = await self._newer.send(post.blocks, call)
         self.telemetry.delivered(post.kind, outcome.word)
         return outcome
 
@@ -431,12 +499,21 @@ class Gateway:
 
         Other people's and agents' words in `text` must be inert already.
         """
-        failed = await try_call(
-            self.client.chat_postEphemeral(
-                channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks
+
+        async def call(blocks: list[dict[str, Any]]) -> Failure | None:
+            failed = await try_call(
+                self.client.chat_postEphemeral(
+                    channel=place.channel,
+                    user=user,
+                    text=text,
+                    thread_ts=place.thread_ts,
+                    blocks=blocks or None,
+                )
             )
-        )
-        if isinstance(failed, Failure):
+            return failed if isinstance(failed, Failure) else None
+
+        failed = await self._newer.send(blocks or [], call)
+        if failed is not None:
             _log.warning(
                 "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(failed)
             )
@@ -444,6 +521,27 @@ class Gateway:
             return False
         self.telemetry.attempted("whisper", Sent.word)
         return True
+
+    async def respond(self, url: str, body: Mapping[str, Any]) -> bool:
+        """Responds through a `response_url`, once; logs a failure, without the address. Returns whether Slack accepted it.
+
+        A response_url takes five responses within thirty minutes, also where the bot is no member (docs.slack.dev,
+        "Handling user interaction", message responses).
+        """
+        webhook = AsyncWebhookClient(url, timeout=_TIMEOUT, retry_handlers=[])
+        webhook.proxy = self.client.proxy
+
+        async def call(blocks: list[dict[str, Any]]) -> Failure | None:
+            response = await try_call(webhook.send_dict({**body, **({"blocks": blocks} if blocks else {})}))
+            if isinstance(response, Failure) or response.status_code == 200:
+                return response if isinstance(response, Failure) else None
+            code = next((code for code in _BLOCKS_REFUSED if code in response.body), "")
+            return Never(code or f"HTTP {response.status_code}", "content", response.body)
+
+        failed = await self._newer.send(body.get("blocks") or [], call)
+        if failed is not None:
+            _log.warning("response not delivered", outcome=repr(failed))
+        return failed is None
 
     def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         payload = {**metadata["event_payload"], _INSTALLATION: self.installation}
@@ -512,7 +610,6 @@ class Availability:
                 wait.cancel()
 
 
-_TIMEOUT = 10  # seconds
 _CONNECT_TIMEOUT = 5.0  # less than _TIMEOUT, so that a timeout shows whether anything was sent
 _LEADERS = frozenset({"chat.postMessage", "chat.update", "chat.delete", "views.publish"})
 

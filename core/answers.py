@@ -35,6 +35,7 @@ _DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?"
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
 _WORD_END = re.compile(r"[\s,.!?;:]+")
 _ISOLATES = re.compile("[\u2066-\u2069]")  # cards put them around right-to-left words
+_TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 _INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
 
 
@@ -400,3 +401,32 @@ def describe(response: Response) -> str:
     if isinstance(response, dict):
         return json.dumps(response, ensure_ascii=False)
     return str(response)
+
+
+def is_talk(text: str) -> bool:
+    """Returns whether a text is a comment, not an answer: `note: …` in any case, all in parentheses, or `// …`.
+
+    Slack takes a leading slash for a command, but may let `//` through.
+    """
+    said = text.strip()
+    return _TALK.match(said) is not None or _is_in_parentheses(said)
+
+
+def without_mark(text: str) -> str:
+    """Returns a comment without its mark; any other text as it is."""
+    said = text.strip()
+    if marked := _TALK.match(said):
+        return said[marked.end() :].strip()
+    return said[1:-1].strip() if _is_in_parentheses(said) else text
+
+
+def _is_in_parentheses(text: str) -> bool:
+    """Returns whether one pair of parentheses encloses the whole text; false for `(a) or (b)`."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for at, character in enumerate(text, 1):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return at == len(text)
+    return False

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from statistics import median
 
 from core.approvals import RISKS, approved_by, risk_rank
@@ -19,6 +19,13 @@ from core.clock import spoken
 _TOPIC = 120
 _BECAME = {"accept": "approved", "reject": "rejected"}
 _TOP, _PEOPLE = 5, 10
+_STRETCHES = 20  # Slack draws no more categories
+_OUTCOMES = {
+    "answered": "answered",
+    "resolved": "answered",
+    "abandoned": "closed",
+}  # all other statuses are open
+_UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
 _PERSON = "user:"  # how the names of people begin
 
 
@@ -50,6 +57,25 @@ class Approvals:
 
 
 NO_APPROVALS = Approvals()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """How many questions were asked on `days` days in a row from `first` on, by what became of them. `closed`: without an
+    answer.
+    """
+
+    first: date
+    days: int
+    answered: int = 0
+    open: int = 0
+    closed: int = 0
+
+    @property
+    def words(self) -> str:
+        """What there is: `2 answered, 1 open`."""
+        counts = (("answered", self.answered), ("open", self.open), ("closed without an answer", self.closed))
+        return ", ".join(f"{times} {name}" for name, times in counts if times) or "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +115,9 @@ class Digest:
     `total` = `open` + `answered` + `resolved` + `abandoned`, by current status. `escalated` counts all that were ever
     escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank.
     `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five. `routes`: those
-    with questions; `people`: those with the most answers and approvals, at most ten. `approvals` counts rounds; `decided`:
-    by risk, the highest first.
+    with questions, the most first; `people`: those with the most answers and approvals, at most ten. `approvals` counts
+    rounds; `decided`: by risk, the highest first. `stretches`: every day or, of a long span, up to twenty equal stretches of
+    it; none if nothing was asked.
     """
 
     since: datetime | None
@@ -112,6 +139,7 @@ class Digest:
     people: tuple[Share, ...]
     approvals: Approvals = NO_APPROVALS
     decided: tuple[TimeToDecide, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
 
     def words(self) -> list[tuple[str, str]]:
         """The figures in words: (name, value)."""
@@ -150,11 +178,16 @@ class DigestBuilder:
     Args:
         since: clarifications created before are left out.
         until: those created from then on, too.
+        zone: whose days `Digest.stretches` counts.
     """
 
-    def __init__(self, since: datetime | None = None, until: datetime | None = None) -> None:
+    def __init__(
+        self, since: datetime | None = None, until: datetime | None = None, zone: tzinfo = UTC
+    ) -> None:
         self._since = since
         self._until = until
+        self._zone = zone
+        self._outcomes: defaultdict[date, Counter[str]] = defaultdict(Counter)
         self._statuses: Counter[str] = Counter()
         self._escalated = 0
         self._seconds = array("d")
@@ -182,6 +215,7 @@ class DigestBuilder:
         if route:
             self._routes[route] += 1
         self._statuses["open" if record.is_open else record.status] += 1
+        self._outcomes[self._day(record.created)][_OUTCOMES.get(record.status, "open")] += 1
         self._escalated += record.status == "escalated" or any(e.type == "escalation" for e in record.thread)
         self._rounds += record.round
         self._rounds_max = max(self._rounds_max, record.round)
@@ -219,7 +253,8 @@ class DigestBuilder:
             waited = max(0.0, (asked.answered_at - since).total_seconds())
             self._of_risk[_risk(asked)].append(waited)
 
-    def result(self) -> Digest:
+    def result(self, now: datetime | None = None) -> Digest:
+        """Returns the figures. `now`: the end of the span, if it has no `until`."""
         total = self._statuses.total()
         seconds = sorted(self._seconds)
         return Digest(
@@ -252,7 +287,30 @@ class DigestBuilder:
                 for risk in reversed(RISKS)
                 if (waited := self._of_risk[risk])
             ),
+            stretches=self._stretches(self._until or now),
         )
+
+    def _stretches(self, until: datetime | None) -> tuple[Stretch, ...]:
+        if not self._outcomes:
+            return ()
+        first = min(self._outcomes) if self._since is None else self._day(self._since)
+        last = max(self._outcomes) if until is None else self._day(until)
+        length = (last - first).days + 1
+        days = -(-length // _STRETCHES)
+        counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for day, outcomes in self._outcomes.items():
+            # Another program's clock may be ahead.
+            counts[(min(day, last) - first).days // days] += outcomes
+        return tuple(
+            Stretch(first + timedelta(days=number * days), days, **counts[number])
+            for number in range(-(-length // days))
+        )
+
+    def _day(self, moment: datetime) -> date:
+        try:
+            return moment.astimezone(self._zone).date()
+        except OverflowError:  # the first or the last day of all
+            return moment.date()
 
     def _people(self) -> Counter[str]:
         """Returns how often each person answered, approved with others, or edited."""
@@ -261,6 +319,13 @@ class DigestBuilder:
             if who.startswith(_PERSON):
                 found[who] += self._shared[who] + approvals["edited"]
         return found
+
+
+def in_one_unit(spans: Sequence[timedelta]) -> tuple[str, list[float]]:
+    """Returns the largest unit that the longest of `spans` fills, and each in that unit, to a tenth."""
+    longest = max(spans).total_seconds()
+    unit, size = next((each for each in _UNITS if longest >= each[1]), ("seconds", 1))
+    return unit, [round(span.total_seconds() / size, 1) for span in spans]
 
 
 def nearest_rank(ordered: list[float], percent: int) -> float:

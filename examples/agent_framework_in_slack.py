@@ -30,6 +30,9 @@ from agent_framework import (
 
 import clarify
 
+# What a model may say about a question: not where the bot is, nor for whom it asks.
+ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"}
+
 
 async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     """Runs an agent until it ends; returns its last words. `saved` keeps its session, and what people are being asked.
@@ -116,7 +119,8 @@ async def answer(request: Content, decided: Decided, key: str, session: str) -> 
         raise NotImplementedError(request.type)
     args: dict[str, Any] = dict(call.parse_arguments() or {})
     if call is request:
-        value = (await clarify.aio.ask(**args, session=session, key=key)).value
+        asked = {name: value for name, value in args.items() if name in ASKS}
+        value = (await clarify.aio.ask(**asked, session=session, key=key)).value
         return Content.from_function_result(call.call_id, id=call.id, result=value)
     if call.id in decided.edited and clarify.is_same(decided.edited.pop(call.id), args):
         return request.to_function_approval_response(approved=True)  # a person edited it so, and accepted it

@@ -32,6 +32,8 @@ from google.genai import types
 
 import clarify
 
+# What a model may say about a question: not where the bot is, nor for whom it asks.
+ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"}
 CONFIRMATION, INPUT, CREDENTIAL = "adk_request_confirmation", "adk_request_input", "adk_request_credential"
 
 
@@ -105,7 +107,8 @@ async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part
         found = await clarify.aio.ask(args["message"], schema=form, session=session, key=key)
         response = found.value if form else {"result": found.value}
     else:
-        response = {"result": (await clarify.aio.ask(**args, session=session, key=key)).value}
+        asked = {name: value for name, value in args.items() if name in ASKS}
+        response = {"result": (await clarify.aio.ask(**asked, session=session, key=key)).value}
     return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
 
 

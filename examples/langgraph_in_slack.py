@@ -17,6 +17,9 @@ from langgraph.types import Command
 
 import clarify
 
+# What a model may say about a question: not where the bot is, nor for whom it asks.
+ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"}
+
 
 async def run(graph: Any, given: Any, thread: str) -> Any:
     """Run a graph until it ends; returns its last state. With None as `given`, a thread that was interrupted goes on."""
@@ -46,7 +49,8 @@ async def decide(call: Any, rule: Any, session: str) -> dict[str, Any]:
     """A person's decision on a tool call, as HumanInTheLoopMiddleware takes it."""
     name, args, allowed = call["name"], call["args"], rule["allowed_decisions"]
     if allowed == ["respond"]:
-        return {"type": "respond", "message": str((await clarify.aio.ask(**args, session=session)).value)}
+        asked = {name: value for name, value in args.items() if name in ASKS}
+        return {"type": "respond", "message": str((await clarify.aio.ask(**asked, session=session)).value)}
     can_edit = "edit" in allowed
     approval = await clarify.aio.approve(f"Call {name}", arguments=args, editable=can_edit, session=session)
     if not approval:  # rejected, or nobody decided; the model reads why

@@ -24,9 +24,13 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "nod
 import type { Agent } from "@mastra/core/agent";
 import { approve, ask, NotApproved } from "./clarify.ts";
 
+// What a model may say about a question: not where the bot is, nor for whom it asks.
+const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
+
 /** What a tool resumes with that suspended for approval. */
 export type Decided<A extends object> = { approved: true; arguments: A } | { approved: false; reason: string };
 
+type Output = Pick<Awaited<ReturnType<Agent["generate"]>>, "text" | "finishReason">;
 type Suspended = Awaited<ReturnType<Agent["listSuspendedRuns"]>>["runs"][number]["toolCalls"][number];
 
 /**
@@ -46,16 +50,19 @@ export async function run(agent: Agent<any, any, any, any>, given: string, saved
   };
   save();
   let call = await suspended(agent, runId);
-  let text = call === undefined ? (await agent.generate(given, { runId })).text : "";
+  let output: Output | undefined = call === undefined ? await agent.generate(given, { runId }) : undefined;
   while ((call = await suspended(agent, runId)) !== undefined) {
     // Asked again with the same key, after a restart, it is the same question.
     const decided = await answer(call, { session: runId, key: `${runId}.${state.rounds}` });
     state.rounds += 1; // a call may run now. One Accept is for one run: if this process dies, people are asked again
     save();
-    text = (await resumed(agent, call, decided, runId)).text;
+    output = await resumed(agent, call, decided, runId);
+  }
+  if (output === undefined || output.finishReason === "suspended") {
+    throw new Error("The suspended run is not in Mastra's storage. Give your Mastra instance a persistent one.");
   }
   rmSync(saved);
-  return text;
+  return output.text;
 }
 
 /** Returns the call that a run waits for; several are decided one after the other. */
@@ -68,7 +75,10 @@ async function answer(call: Suspended, more: { session: string; key: string }): 
   const asked = (call.requiresApproval
     ? { action: `Call ${call.toolName}`, arguments: call.args }
     : call.suspendPayload) as { question?: string; action?: string; arguments?: object };
-  if (asked.action === undefined) return { answer: (await ask(String(asked.question), { ...asked, ...more })).value };
+  if (asked.action === undefined) {
+    const question = Object.fromEntries(Object.entries(asked).filter(([name]) => ASKS.includes(name)));
+    return { answer: (await ask(String(asked.question), { ...question, ...more })).value };
+  }
   try {
     const approval = await approve(asked.action, { ...asked, ...more });
     return { approved: true, arguments: approval.arguments };
@@ -78,7 +88,7 @@ async function answer(call: Suspended, more: { session: string; key: string }): 
   }
 }
 
-function resumed(agent: Agent, call: Suspended, decided: any, runId: string): Promise<{ text: string }> {
+function resumed(agent: Agent, call: Suspended, decided: any, runId: string): Promise<Output> {
   const at = call.toolCallId === undefined ? { runId } : { runId, toolCallId: call.toolCallId };
   if (!call.requiresApproval) return agent.resumeGenerate(decided, at);
   return decided.approved

@@ -22,6 +22,9 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "nod
 import type { Agent, AssistantContent, ModelMessage, ToolContent } from "ai";
 import { approve, ask, NotApproved } from "./clarify.ts";
 
+// What a model may say about a question: not where the bot is, nor for whom it asks.
+const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
+
 type Call = Extract<Exclude<AssistantContent, string>[number], { type: "tool-call" }>;
 type Request = Extract<Exclude<AssistantContent, string>[number], { type: "tool-approval-request" }>;
 type Generates = Pick<Agent<never, any, any, any>, "generate">;
@@ -89,7 +92,8 @@ async function answered(messages: ModelMessage[], key: string, session: string):
     const input = call.input as Record<string, unknown>;
     const about = { toolCallId: call.toolCallId, toolName: call.toolName };
     if (request === undefined) {
-      const { value } = await ask(String(input["question"]), { ...input, ...more });
+      const asked = Object.fromEntries(Object.entries(input).filter(([name]) => ASKS.includes(name)));
+      const { value } = await ask(String(input["question"]), { ...asked, ...more });
       content.push({ type: "tool-result", ...about, output: { type: "json", value } });
       return;
     }

@@ -697,12 +697,11 @@ def digest(
     ] = None,
     *,
     since: Annotated[str | None, typer.Option(metavar="SPAN", help="Same as SPAN.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Also draw it into this file.", **_FILE)] = None,
 ) -> _Work:
     """Show statistics: how many questions, their outcomes, how fast they were answered and by whom."""
     from bot.cli import reports
 
-    return lambda shell: reports.digest(shell, span, since, png)
+    return lambda shell: reports.digest(shell, span, since)
 
 
 @_in_shell(_TOGETHER)

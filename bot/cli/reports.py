@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bot.charts import draw
 from bot.cli.copies import kept_by
 from bot.cli.lists import each_ledger, each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
@@ -27,6 +26,8 @@ from core.digest import NO_APPROVALS, Count, Digest, DigestBuilder, Share
 from core.errors import BadInput
 from core.ledger import Ledger
 
+_BARS = {"answered": "█", "open": "▒", "closed": "░"}
+_LONGEST_BAR = 30  # characters
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -39,8 +40,8 @@ class Period:
     until: datetime
 
 
-async def digest(shell: Shell, span: str | None, since: str | None, png: Path | None) -> None:
-    """Show figures of a span (the last week, if neither `span` nor `since` is given); draw them into `png` too."""
+async def digest(shell: Shell, span: str | None, since: str | None) -> None:
+    """Show figures of a span (the last week, if neither `span` nor `since` is given)."""
     if span is not None and since is not None:
         raise BadInput("Give either SPAN or --since, not both.")
     period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
@@ -50,13 +51,8 @@ async def digest(shell: Shell, span: str | None, since: str | None, png: Path | 
     problems = await each_record(
         shell.ledger, lambda record: builder.add(record, audiences.route(record).name if routed else "")
     )
-    counted = builder.result()
-    if png is not None:
-        picture = draw(counted, period.span, period.until)
-        with replacing(png) as file:
-            file.write(picture)
-        shell.out.note(f"Wrote {png}.")
-    shell.out.show(_digest_json(counted, period), *_digest_parts(counted, period))
+    counted = builder.result(period.until)
+    shell.out.show(_digest_json(counted, period), *digest_parts(counted, period))
     shell.tell_problems(problems)
 
 
@@ -163,6 +159,11 @@ def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
             {"risk": each.risk, "times": each.times, "medianSeconds": each.median.total_seconds()}
             for each in digest.decided
         ],
+        "days": [
+            {"first": each.first.isoformat(), "days": each.days}
+            | {name: getattr(each, name) for name in _BARS}
+            for each in digest.stretches
+        ],
         "routes": [{"name": each.name, "asked": each.asked, **_speed(each)} for each in digest.routes],
         "people": [{"name": each.name, **_speed(each)} for each in digest.people],
     }
@@ -174,20 +175,51 @@ def _speed(share: Share) -> dict[str, object]:
     return {"answers": share.answers, "medianSeconds": median, **approvals}
 
 
-def _digest_parts(digest: Digest, period: Period) -> list[Part]:
+def digest_parts(digest: Digest, period: Period) -> list[Part]:
     """Returns the figures as tables: one of figures, and one for each list of names that is not empty."""
     return [
         _title(period),
         Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
+        *_days(digest),
         *(_names(title, counts) for title, counts in digest.names() if counts),
-        *(
-            Table(
-                (Column(title), Column("Figures")),
-                [[Cell(name, f"{title}: {name}"), words] for name, words in rows],
-            )
-            for title, rows in digest.shares()
-        ),
+        *(_shares(digest, title, rows) for title, rows in digest.shares()),
     ]
+
+
+def _days(digest: Digest) -> list[Part]:
+    """Returns the questions a day with bars, if there are any."""
+    if not digest.stretches:
+        return []
+    most = max(each.answered + each.open + each.closed for each in digest.stretches)
+    rows: list[list[str | Cell]] = []
+    for each in digest.stretches:
+        bar = "".join(
+            _bar(getattr(each, name), max(most, _LONGEST_BAR), mark) for name, mark in _BARS.items()
+        )
+        day = each.first.isoformat()
+        rows.append([Cell(day, f"Questions of {day}"), Cell(f"{bar} {each.words}".strip(), each.words)])
+    length = digest.stretches[0].days
+    title = "Day (UTC)" if length == 1 else f"{length} days from (UTC)"
+    legend = ", ".join(f"{mark} {name}" for name, mark in _BARS.items())
+    return [Table((Column(title, whole=True), Column(f"Questions: {legend}")), rows)]
+
+
+def _shares(digest: Digest, title: str, rows: Sequence[tuple[str, str]]) -> Table:
+    """Returns the figures of routes, with bars for their times to answer, or of people."""
+    bars = [""] * len(rows)
+    if title == "By route":
+        medians = [each.median.total_seconds() if each.median is not None else 0.0 for each in digest.routes]
+        bars = [_bar(seconds, max(medians), "█") for seconds in medians]
+    shown: list[list[str | Cell]] = [
+        [Cell(name, f"{title}: {name}"), Cell(f"{bar} {words}".strip(), words)]
+        for (name, words), bar in zip(rows, bars, strict=True)
+    ]
+    return Table((Column(title), Column("Median time to answer" if any(bars) else "Figures")), shown)
+
+
+def _bar(value: float, most: float, mark: str) -> str:
+    """Returns a bar, in proportion to `most`; a value above 0 has at least one mark."""
+    return mark * (max(1, round(value / most * _LONGEST_BAR)) if value > 0 else 0)
 
 
 def _title(period: Period) -> Cell:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from bot.base import Base
 from bot.commands.commands import ChangeCommands, Commands, OnCallTurns
@@ -12,9 +11,9 @@ from bot.commands.digests import Digests, WeeklyDigest
 from bot.commands.lists import Access, Lists, PastDecisions
 from bot.decisions.search import DecisionSearch
 from bot.delivery.build import DeliveryParts
-from bot.delivery.messenger import Pictures
 from bot.intake.intake import Sessions
 from bot.oncall.build import OnCallBoard
+from bot.oncall.swaps import SwapRequests
 from core.hub import Hub
 
 
@@ -31,22 +30,19 @@ def build(
     board: OnCallBoard,
     shown: DeliveryParts,
     sessions: Sessions,
+    swaps: SwapRequests,
     *,
     hear: Callable[[str, float | None], Awaitable[None]],
     to_plain: Callable[[str], str],
-    later: Callable[[Coroutine[Any, Any, Any], str], object],
     refresh: Callable[[str], None],
 ) -> CommandParts:
-    """`hear`, `to_plain`, `refresh`: see `ChangeCommands` and `Commands`; `later` runs work after an acknowledgement."""
+    """`hear`, `to_plain`, `refresh`: see `ChangeCommands` and `Commands`."""
     settings, ledger, clock = base.settings, base.ledger, base.clock
     access = Access(board.access, board.roster, board.incidents.paged, settings)
     digests = Digests(
         ledger=ledger,
         access=access,
         clock=clock,
-        pictures=Pictures(base.web),
-        gateway=base.gateway,
-        later=later,
         people=base.people,
     )
     lists = Lists(
@@ -67,7 +63,12 @@ def build(
             to_plain=to_plain,
         ),
         turns=OnCallTurns(
-            roster=board.roster, access=access, delivery=shown.delivery, settings=settings, clock=clock
+            roster=board.roster,
+            swaps=swaps,
+            access=access,
+            delivery=shown.delivery,
+            settings=settings,
+            clock=clock,
         ),
         digests=digests,
         past=PastDecisions(

@@ -20,14 +20,17 @@ from bot.commands.lists import Access, Lists, PastDecisions
 from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
+from bot.oncall.swaps import SwapRequests
 from bot.people.access import Person, in_time
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
+from bot.views.codec import SwapPress
 from bot.views.lists import choice_of, said, search_modal
-from bot.views.reaction import Tell, Told, explained
+from bot.views.reaction import Reaction, Tell, Told, explained
 from bot.views.render import Renderer
+from bot.views.shifts import SwapRequest, swap_words
 from core import answers
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
@@ -39,6 +42,8 @@ _log = logging.getLogger("clarify.commands")
 _REASON = 2000
 _AHEAD = timedelta(days=366)
 _MOST_SWAPS = 30  # that fit into a message
+_ONLY_MEMBERS = "only active, full members of this workspace can be. Nothing was changed."
+_ANNOUNCED = ", and is being notified."
 _TURN = timedelta(hours=8)  # for someone who takes over without a time
 
 
@@ -97,7 +102,7 @@ class Commands:
             case OnCall():
                 answer = await self.turns.run(command, person, place)
             case Statistics():
-                answer = await self.digests.show(command, person, place)
+                answer = await self.digests.show(command, person)
             case Past():
                 answer = await self.past.show(command, person, page)
             case Help():
@@ -207,12 +212,13 @@ class ChangeCommands:
 
 @dataclass(kw_only=True, eq=False)
 class OnCallTurns:
-    """`oncall`: shows who is on call, and makes, lists and cancels overrides.
+    """`oncall`: shows who is on call, makes, lists and cancels overrides, and asks people for one.
 
-    All methods raise SlackError if Slack cannot tell who someone is, StorageUnavailable if nothing was stored.
+    `run` raises SlackError if Slack cannot tell who someone is, StorageUnavailable if nothing was stored.
     """
 
     roster: Roster
+    swaps: SwapRequests
     access: Access
     delivery: Delivery
     settings: Settings
@@ -238,16 +244,20 @@ class OnCallTurns:
                 return await self._swaps(policy)
             case "cancel":
                 return said(await self._cancel(command.number, person))
-            case "take" | "hand":
+            case "take" | "hand" | "ask":
                 return await self._handed(command, policy, person, place)
 
     async def _handed(self, command: OnCall, policy: str | None, person: Person, place: Place) -> Draft:
         policy = policy or await self._meant(person, place)
         if policy is None:
-            example = f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}2h {self._names[0]}"
+            when = "from 2026-12-24T18:00 for 12h" if command.verb == "ask" else "2h"
+            example = (
+                f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}{when} {self._names[0]}"
+            )
             which = f"Which policy? Name one at the end: {', '.join(self._names)}."
             return said(f"{which} For example: “{example}”.", live=False)
-        return said(await self._refused(person, policy) or await self._change(command, policy, person))
+        change = self._ask if command.verb == "ask" else self._change
+        return said(await self._refused(person, policy) or await change(command, policy, person))
 
     async def _refused(self, person: Person, policy: str) -> str:
         """Returns why a person may not change who is on call, or an empty string."""
@@ -278,13 +288,24 @@ class OnCallTurns:
         if refused := await self._refused(person, swap.policy):
             return refused
         what = f"{_clean(swap.policy, 60)} {_span(swap)}"
+        is_announced = swap.since <= self.clock.now() and await self._is_announced(swap)
         if not await self.roster.cancel(number):
             return f"Override {number} was already cancelled."
         if swap.user == person.user:
             return f"Override cancelled: you are not on call for {what}."
+        if is_announced:
+            return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} cancelled your override: you are not on call for {what}."
         told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
         return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{told}"
+
+    async def _is_announced(self, swap: Override) -> bool:
+        """Returns whether its end is told as a change of shift: it is what puts its user on call now."""
+        turn = await self.roster.who(swap.policy)
+        return turn.users == (swap.user,) and turn.by is not None and self._announces(swap.policy)
+
+    def _announces(self, policy: str) -> bool:
+        return self.settings.on_call_named(policy).announce
 
     async def _tell(self, user: str, about: str, words: str) -> str:
         """Tell a user about their turns; returns the end of the reply's sentence."""
@@ -296,21 +317,79 @@ class OnCallTurns:
             return ", but could not be notified. Please tell them."
         return ", and has been notified."
 
-    async def _change(self, command: OnCall, policy: str, person: Person) -> str:
-        user = command.user or person.user
-        if not await self.access.control.full_member(user, person.deadline):
-            who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
-            return f"{who}: only active, full members of this workspace can be. Nothing was changed."
-        since, now = self._since(command, policy), self.clock.now()
+    async def answer(self, press: SwapPress, person: Person) -> Reaction:
+        """Handle a click on a request to be on call."""
+        try:
+            return Tell(await self._answered(press, person))
+        except (SlackError, StorageUnavailable) as error:
+            return explained(error, "this request")
+
+    async def _answered(self, press: SwapPress, person: Person) -> str:
+        request = await self.swaps.get(press.number)
+        if request is None or request.policy not in self._names:
+            return "This request is gone. Nothing was changed."
+        if request.user != person.user:
+            return f"Only {inert.mention(request.user)} can answer this."
+        if request.state == "open" and press.verb == "accept":
+            by = Person(request.team, request.by, person.deadline)
+            if await self.access.duty_refusal(by, request.policy) is not None:
+                who, policy = inert.mention(request.by), _clean(request.policy, 60)
+                return f"{who} may not change who is on call for {policy} any more. Nothing was changed."
+            if not await self.access.control.full_member(person.user, person.deadline):
+                return f"You cannot be on call: {_ONLY_MEMBERS}"
+        if request.state == "open":
+            request = await self.swaps.answer(request, "accepted" if press.verb == "accept" else "declined")
+        return swap_words(request)
+
+    async def _ask(self, command: OnCall, policy: str, person: Person) -> str:
+        user, since, span = command.user, self._since(command, policy), command.span
+        if user is None or since is None or span is None:
+            return "Whom do you ask, from when, and for how long? Nothing was changed."  # the grammar asks already
+        if user == person.user:
+            return "That's you. To be on call yourself, use “/clarify oncall take”. Nothing was changed."
+        if wrong := await self._wrong(command, since, person):
+            return wrong
+        until = since + span
+        withdrawn = await self.swaps.ask(SwapRequest(policy, user, since, until, person.user, person.team))
+        what = f"on call for {_clean(policy, 60)} from {inert.date(since)} until {inert.date(until)}"
+        if withdrawn is None:
+            return f"You have already asked {inert.mention(user)} to be {what}. There is no answer yet."
+        earlier = ", ".join(dict.fromkeys(inert.mention(each.user) for each in withdrawn))
+        rest = f" Your earlier request to {earlier} is withdrawn." if earlier else ""
+        return f"{inert.mention(user)} is asked to be {what}. You'll hear the answer.{rest}"
+
+    async def _wrong(self, command: OnCall, since: datetime | None, person: Person) -> str:
+        """Returns why this person cannot be on call, or not then; empty if they can."""
+        if not await self.access.control.full_member(command.user or person.user, person.deadline):
+            who = (
+                f"{inert.mention(command.user)} cannot be on call"
+                if command.user
+                else "You cannot be on call"
+            )
+            return f"{who}: {_ONLY_MEMBERS}"
+        now = self.clock.now()
         if since is not None and not now < since <= now + _AHEAD:
             wrong = "is over" if since <= now else "is more than a year ahead"
             return f"{inert.date(since)} {wrong}. Nothing was changed."
+        return ""
+
+    async def _change(self, command: OnCall, policy: str, person: Person) -> str:
+        user = command.user or person.user
+        since, now = self._since(command, policy), self.clock.now()
+        if wrong := await self._wrong(command, since, person):
+            return wrong
         until = await self._until(command, policy, since or now, person.deadline)
+        is_announced = since is None and self._announces(policy)
+        is_announced = is_announced and user not in await in_time(
+            person.deadline, self.roster.on_call(policy)
+        )
         await self.roster.hand(policy, user, until, person.user, since=since)
         begins = "" if since is None else f" from {inert.date(since)}"
         told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"
         if user == person.user:
             return f"You are {told}."
+        if is_announced:
+            return f"{inert.mention(user)} is {told}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} handed you on-call: you are {told}."
         return f"{inert.mention(user)} is {told}{await self._tell(user, policy, words)}"
 

@@ -1,5 +1,4 @@
-"""`digest`: figures of the questions that the person may see, on request also as a picture, which follows the text; and
-the weekly digest of a channel.
+"""`digest`: figures of the questions that the person may see; and the weekly digest of a channel.
 
 A channel's digest counts only questions that everyone in the channel may see (`AccessControl.seen_from`). It has no
 topics, since `clarify forget` could not remove those agents' words from it, and no mentions, which would notify people.
@@ -9,31 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from bot import charts
 from bot.commands.grammar import Statistics
 from bot.commands.lists import Access
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
-from bot.delivery.messenger import Picture, Pictures
 from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
 from bot.intake.notices import content
-from bot.people.access import Person
+from bot.people.access import Person, in_time
 from bot.people.directory import People
 from bot.routing import Audience, audience_of
 from bot.settings.model import DigestSettings
-from bot.slackapi import Gateway, Place
 from bot.views import inert
 from bot.views.blockkit import Draft
-from bot.views.lists import said
+from bot.views.figures import digest
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock, recent
-from core.digest import Count, Digest, DigestBuilder
+from core.digest import Digest, DigestBuilder
 from core.errors import ClarifyError
 from core.ledger import Ledger
 from core.records import parse
@@ -42,41 +38,19 @@ _log = logging.getLogger("clarify.commands")
 _WEEK, _LATE = timedelta(days=7), timedelta(days=1)
 _LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; short, since the wall clock may be set meanwhile
 _AT_ONCE = 4  # more threads make it no faster, and block the event loop several times longer
-_ALT = 1000  # characters: Slack's limit
-_NAME, _DRAWN_NAME = 80, 60
-_COMES = "A picture of these figures will arrive in our DM."
-_CANNOT = f"To get a picture, install the drawing library where the bot runs: `{charts.HOW_TO_GET_IT}`."
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A picture to draw: figures of the `span` up to `until`, without those of `unread` ledgers."""
-
-    figures: Digest
-    span: timedelta
-    until: datetime
-    unread: int = 0
+_NAME = 80
 
 
 @dataclass(kw_only=True, eq=False)
 class Digests:
-    """Counts what a person may see, and draws the figures on request.
-
-    `later` runs work in the background.
-    """
+    """Counts what a person, or a channel, may see."""
 
     ledger: Ledger
     access: Access
     clock: Clock
-    pictures: Pictures
-    gateway: Gateway
-    later: Callable[[Coroutine[Any, Any, None], str], object]
     people: People
 
-    def __post_init__(self) -> None:
-        self._turn = asyncio.Lock()  # the drawing library's settings are global
-
-    async def show(self, command: Statistics, person: Person, place: Place) -> Draft:
+    async def show(self, command: Statistics, person: Person) -> Draft:
         """Returns the figures of the questions asked within the span.
 
         Raises:
@@ -87,19 +61,20 @@ class Digests:
         async def sees(audience: Audience) -> bool:
             return audience in (await self.access.rights(person, [audience])).sees
 
-        figures, unread = await self._count(DigestBuilder(until - command.span), sees)
-        topics_and_askers = figures.names()[:2]
-        lines = _lines(figures, topics_and_askers, unread, _shown)
-        if command.png and not charts.can_draw():
-            lines.append(_CANNOT)
-        elif command.png:
-            work = self._send(Drawing(figures, command.span, until, unread), person, place)
-            self.later(work, "send a digest as a picture")
-            lines.append(_COMES)
-        return said("\n".join(lines), heading=recent(command.span))
+        zone = await self._zone(person)
+        figures, unread = await self._count(DigestBuilder(until - command.span, zone=zone), until, sees)
+        return digest(
+            figures,
+            recent(command.span),
+            zone.key,
+            counted=figures.names()[:2],
+            shown=_shown,
+            notes=_not_counted(unread),
+        )
 
-    async def for_channel(self, channel: str, since: datetime, until: datetime) -> Draft:
+    async def for_channel(self, channel: str, since: datetime, until: datetime, zone: ZoneInfo) -> Draft:
         """Returns the figures of the questions asked from `since` to before `until` that everyone in `channel` may see.
+        `zone`: whose days it counts.
 
         Raises:
             SlackError: Slack could not tell what they may see.
@@ -111,16 +86,31 @@ class Digests:
         async def sees(audience: Audience) -> bool:
             return audiences.route_of(audience).channel in seen
 
-        figures, unread = await self._count(DigestBuilder(since, until), sees)
+        figures, unread = await self._count(DigestBuilder(since, until, zone), until, sees)
         names = {each.name: await self._called(each.name) for each in figures.people}
 
         def named(name: str) -> str:
             return names.get(name) or inert.escaped_line(name, _NAME)
 
-        lines = _lines(figures, figures.names()[1:2], unread, named)
         where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
-        lines.append(f"_Questions asked {where}. `/clarify digest` counts the ones you may see._")
-        return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
+        return digest(
+            figures,
+            f"The week to {until:%A, %d %B %Y}",
+            zone.key,
+            counted=figures.names()[1:2],
+            shown=named,
+            notes=[
+                *_not_counted(unread),
+                f"Questions asked {where}. `/clarify digest` counts the ones you may see.",
+            ],
+        )
+
+    async def _zone(self, person: Person) -> ZoneInfo:
+        """Returns the time zone of the person, or UTC if Slack names none that is known here."""
+        try:
+            return ZoneInfo((await in_time(person.deadline, self.people.profile(person.user))).zone or "UTC")
+        except (SlackError, ValueError, ZoneInfoNotFoundError):
+            return ZoneInfo("UTC")
 
     async def _called(self, name: str) -> str:
         """Returns a person's name without a mention, or their id if Slack has no name."""
@@ -133,7 +123,7 @@ class Digests:
         return inert.escaped_line(name, _NAME)
 
     async def _count(
-        self, builder: DigestBuilder, sees: Callable[[Audience], Awaitable[bool]]
+        self, builder: DigestBuilder, until: datetime, sees: Callable[[Audience], Awaitable[bool]]
     ) -> tuple[Digest, int]:
         """Returns the figures of the audiences for which `sees` is true, and how many ledgers could not be read."""
         known: dict[Audience, bool] = {}
@@ -148,7 +138,7 @@ class Digests:
                         known[audience] = await sees(audience)
                     if known[audience]:
                         builder.add(record, self.access.audiences.route_of(audience).name)
-        return builder.result(), unread
+        return builder.result(until), unread
 
     async def _read(self, issue: int) -> list[Clarification] | None:
         try:
@@ -156,30 +146,6 @@ class Digests:
         except ClarifyError as error:
             _log.warning("digest leaves out a ledger: %s", error)
             return None
-
-    async def _send(self, drawing: Drawing, person: Person, place: Place) -> None:
-        """Draw and send a picture; tells the person about errors where they asked."""
-        drawing = replace(drawing, figures=_named(drawing.figures, self.people.known_name))
-        comment, alt = described(drawing)
-        try:
-            async with self._turn:
-                content = await asyncio.to_thread(charts.draw, drawing.figures, drawing.span, drawing.until)
-            picture = Picture("digest.png", recent(drawing.span), alt, comment, content)
-            trouble = await self.pictures.send(person.user, picture)
-        except Exception as error:
-            await self._tell(person, place, f"something went wrong ({type(error).__name__})")
-            raise
-        if trouble is not None:
-            await self._tell(person, place, trouble)
-
-    async def _tell(self, person: Person, place: Place, trouble: str) -> None:
-        """Tell the person where they asked, or in a DM where the bot is no member."""
-        text = (
-            f"The picture could not be sent: {inert.escape(trouble)}. "
-            "`clarify digest --png FILE` draws it in a shell."
-        )
-        if not await self.gateway.tell(person.user, place, text):
-            await self.gateway.tell(person.user, Place(person.user), text)
 
 
 @dataclass(eq=False)
@@ -217,7 +183,9 @@ class WeeklyDigest:
         key = f"digest:{year}-W{week:02}"
         if now - due > _LATE or await self.messages.get(key) is not None:
             return
-        draft = await self.digests.for_channel(self.settings.channel, due - _WEEK, due)
+        draft = await self.digests.for_channel(
+            self.settings.channel, due - _WEEK, due, ZoneInfo(self.settings.timezone)
+        )
         await self.delivery.notify(
             Fresh(
                 key=key,
@@ -230,54 +198,14 @@ class WeeklyDigest:
         _log.info("weekly digest posted: %s", key)
 
 
-def described(drawing: Drawing) -> tuple[str, str]:
-    """Returns a picture's comment, which has no one else's words, and its alt text, with all that it shows."""
-    figures = drawing.figures
-    said = [f"{name}: {value}." for name, value in figures.words()]
-    closing = [*_not_counted(drawing.unread), "Counts only what you may see."]
-    comment = " ".join([f"{recent(drawing.span)}.", *said, *closing])
-    named = [f"{title}: {_drawn(counts)}." for title, counts in figures.names() if counts]
-    return comment, inert.clip(" ".join([comment, *named]), _ALT)
-
-
 def _not_counted(unread: int) -> list[str]:
     return [f"{unread} ledgers could not be read and are not counted."] if unread else []
-
-
-def _lines(
-    figures: Digest,
-    counted: Sequence[tuple[str, Sequence[Count]]],
-    unread: int,
-    shown: Callable[[str], str],
-) -> list[str]:
-    """Returns the figures in mrkdwn. `counted`: topics and agents by name; `shown` formats a route's or person's name."""
-    lines = [f"*{name}*: {value}" for name, value in figures.words()]
-    for title, counts in counted:
-        names = [f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts]
-        lines += [f"*{title}*: {', '.join(names)}"] if names else []
-    for title, rows in figures.shares():
-        lines += [f"*{title}*", *(f"• {shown(name)}: {words}" for name, words in rows)]
-    return [*lines, *_not_counted(unread)]
 
 
 def _shown(name: str) -> str:
     """Returns a person as a mention, for a reply that only the asker sees."""
     user = _user(name)
     return inert.mention(user) if inert.is_user(user) else inert.escaped_line(name, _NAME)
-
-
-def _drawn(counts: Sequence[Count]) -> str:
-    return ", ".join(f"{inert.named(count.name, _DRAWN_NAME)} {count.times}" for count in counts)
-
-
-def _named(figures: Digest, name_of: Callable[[str], str | None]) -> Digest:
-    """Replaces people by their names, since a picture has no mentions."""
-
-    def named(count: Count) -> Count:
-        return replace(count, name=name_of(_user(count.name)) or count.name)
-
-    askers, answerers = map(named, figures.askers), map(named, figures.answerers)
-    return replace(figures, askers=tuple(askers), answerers=tuple(answerers))
 
 
 def _user(name: str) -> str:

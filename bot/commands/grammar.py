@@ -19,7 +19,7 @@ from core.errors import BadInput
 
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
-DutyVerb = Literal["who", "take", "hand", "swaps", "cancel"]
+DutyVerb = Literal["who", "take", "hand", "ask", "swaps", "cancel"]
 BoardKind = Literal["agents", "ready"]
 WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
 VERBS = (
@@ -52,12 +52,14 @@ _DUTIES: dict[DutyVerb, str] = {
     "who": "who platform",
     "take": "take 2h",
     "hand": "hand @ade 2h",
+    "ask": "ask @ade from 2026-12-24T18:00 for 12h",
     "swaps": "swaps",
     "cancel": "cancel 3",
 }
 _LATER: dict[DutyVerb, str] = {
     "take": "take from 2026-12-24T18:00 for 12h",
     "hand": "hand @ade from 2026-12-24T18:00 for 12h",
+    "ask": "ask @ade from 2026-12-24T18:00 for 12h",
 }
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
 _HOUR = re.compile(r"\d{1,2}:\d{2}")
@@ -76,10 +78,11 @@ _FORMS = (
     ("escalate ID [reason]", "page whoever is on call"),
     ("abandon ID [reason]", "close a question without an answer"),
     ("oncall [who|take|hand]", "who is on call; take over, or hand it to someone, now or later"),
+    ("oncall ask @ade from … for …", "ask someone to be on call for you; they accept or decline"),
     ("oncall swaps, oncall cancel N", "list overrides; cancel one"),
     ("agents", "your agents, and who is waiting for whom"),
     ("ready", "sessions ready to continue, and what blocks the rest"),
-    ("digest [7d] [png]", "statistics for the last days; png adds a picture"),
+    ("digest [7d]", "statistics for the last days, with charts"),
     ("search WORDS [by @ann] [agent NAME] [since 30d]", "find a decision again"),
     ("help [topic]", "this list, or more about one command"),
 )
@@ -103,7 +106,8 @@ _HELP = {
     "Example: “/clarify mine”.",
     "oncall": "“oncall” or “oncall who” shows who is on call. “oncall take 2h” puts you on call for two hours; without a "
     "time, until the current shift ends, or for 8 hours. “oncall hand @ade 2h” puts someone else on call. To plan ahead: "
-    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall swaps” lists the overrides by "
+    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall ask @ade from 2026-12-24T18:00 "
+    "for 12h” asks them first: they get Accept and Decline, and you hear the answer. “oncall swaps” lists the overrides by "
     "number; “oncall cancel 3” cancels one. If you have several policies, put the name at the end. "
     "Example: “/clarify oncall take 2h platform”.",
     "agents": "“agents” shows whether each agent is idle, working, clarifying or blocked, by whom and since when. "
@@ -111,8 +115,8 @@ _HELP = {
     "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
     "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
-    "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. Add “png” to "
-    "get a picture in your direct messages. Example: “/clarify digest 30d png”.",
+    "an answer, how long answers took, rounds, topics, and who asks and answers most. Charts show the questions of each day in "
+    "your time zone by outcome, and the time to answer by route. The default is 7 days. Example: “/clarify digest 30d”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
     "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
     "agent asked, “since 30d” what was decided in the last 30 days. You see decisions of the channels that you are in, and of "
@@ -169,10 +173,9 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Figures of the last `span`; `png`: also as a picture."""
+    """Figures of the last `span`."""
 
     span: timedelta = WEEK
-    png: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +364,7 @@ def _on_call(rest: str) -> Command | Hint:
         return Hint(f"Unknown command “oncall {_short(tokens[0])}”. Did you mean “/clarify oncall {near}”?")
     if verb == "cancel":
         return _cancel(tokens)
-    if verb not in {"take", "hand"}:
+    if verb not in {"take", "hand", "ask"}:
         return _turn(verb, tokens, None)
     tokens, since, wrong = _from(tokens)
     return wrong or _turn(verb, tokens, since)
@@ -381,6 +384,10 @@ def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command 
     wrong = None
     if verb == "hand" and user is None:
         wrong = "Who takes over? For example: “/clarify oncall hand @ade 2h”."
+    elif verb == "ask" and user is None:
+        wrong = f"Whom do you ask? For example: “/clarify oncall {_LATER[verb]}”."
+    elif verb == "ask" and since is None:
+        wrong = f"From when? For example: “/clarify oncall {_LATER[verb]}”."
     elif span is not None and span > LONGEST_DUTY:
         wrong = "That's too long: at most 14d. For example: “/clarify oncall take 8h”."
     elif since is not None and span is None:
@@ -438,18 +445,19 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
 
 def _digest(rest: str) -> Command | Hint:
     tokens = [_bare(token) for token in rest.split()]
-    png = any("png" in (token.casefold(), _option(token)) for token in tokens)
-    typed = [
-        token for token in tokens if token.casefold() != "png" and _option(token) not in {"png", "since"}
-    ]
+    if any("png" in (token.casefold(), _option(token)) for token in tokens):
+        return Hint(
+            "“digest png” is gone: the charts are in the message itself. For example: “/clarify digest 7d”."
+        )
+    typed = [token for token in tokens if _option(token) != "since"]
     if not typed:
-        return Statistics(png=png)
+        return Statistics()
     span = span_of("".join(typed))
     if span is None or span > LONGEST_DIGEST:
-        wrong = _short(" ".join(typed) if png else rest)
-        example = "/clarify digest 7d png" if png else "/clarify digest 7d"
-        return Hint(f"“{wrong}” is not a time span of up to a year. For example: “{example}”.")
-    return Statistics(span, png)
+        return Hint(
+            f"“{_short(rest)}” is not a time span of up to a year. For example: “/clarify digest 7d”."
+        )
+    return Statistics(span)
 
 
 def _search(rest: str) -> Command | Hint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -15,6 +16,7 @@ from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
 from bot.slackapi import Place
+from bot.views import inert
 from core.clarification import Clarification
 from core.clock import Clock
 from core.index import OWN_THREAD, Index
@@ -261,13 +263,24 @@ class Delivery:
         await self.send_stored(fresh.key)
 
     async def say(
-        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+        self, place: Place, key: str, text: str, blocks: list[dict[str, Any]] | None = None
     ) -> None:
         """Posts a text for everyone in a thread, once per `key`; durable on return."""
-        body = {"text": text, "blocks": blocks or live_blocks(text), "thread_ts": place.thread_ts}
-        await self.notify(
-            Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
-        )
+        await self.notify(word(key, place, text, blocks))
+
+
+def word(
+    key: str, place: Place, text: str, blocks: list[dict[str, Any]] | None = None, *, wanted: str = "word"
+) -> Fresh:
+    """Returns a message with a text of the bot's own, posted once per `key`. Stored again with another `wanted`, it
+    changes.
+    """
+    body = {
+        "text": inert.utc_dates(text),
+        "blocks": blocks or live_blocks(text),
+        "thread_ts": place.thread_ts,
+    }
+    return Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted=wanted)
 
 
 def _card_key(record: Clarification) -> str:

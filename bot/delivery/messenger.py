@@ -3,25 +3,18 @@
 `bot.delivery.steps` decides the next step. A post is stored as an intent before it is sent. If its outcome is unknown
 (a timeout, a crash), the message is looked up by its metadata for 5 seconds, and only then posted again. Text that
 does not fit continues in the thread (overflow). If a channel refuses a message, it goes to the fallback channel.
-
-Also sends pictures, which are files for one person, not stored messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import InitVar, dataclass
-from io import BytesIO
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-import aiohttp
 import structlog
-from slack_sdk.errors import SlackApiError
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.desired import Desired, DesiredState, Skip
 from bot.delivery.lanes import CARD, Again, Done, Lanes, NotYet
@@ -29,7 +22,7 @@ from bot.delivery.messages import TAKEN_UP, Fresh, MessageRow, Messages
 from bot.delivery.steps import CALLS, Step, Tried, next_step
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
-from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown, failure
+from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
 from bot.views import inert
 from core.clarification import parse_id
 from core.clock import Clock, ConcurrencyLimit
@@ -44,7 +37,6 @@ _SECTION = 2900
 _CLOCKS = 300.0  # seconds by which Slack's clock may be behind ours
 _ADOPTED = "adopted"  # `shown` of a message found by a click: its overflow is still to be posted
 _NOT_BUILT = "could_not_be_built"
-_UPLOAD_TIMEOUT = 30.0  # seconds, for the bytes of a picture
 
 MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
 """The outcome of a message: it is in Slack; refused for good; not posted, because it is no longer needed; or it will
@@ -426,84 +418,3 @@ def live_blocks(text: str) -> list[dict[str, object]]:
         for piece in inert.split_live(text, _SECTION)
         if piece.strip()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A PNG. `alt` describes it in plain text, in at most 1000 characters; `comment` is our own mrkdwn."""
-
-    name: str
-    title: str
-    alt: str
-    comment: str
-    content: bytes
-
-
-class _NotTakenError(Exception):
-    """Slack's upload address did not accept the file."""
-
-
-@dataclass(eq=False)
-class Pictures:
-    """Sends pictures to a person's direct messages with the bot, in Slack's three steps.
-
-    `client` has no retry handlers, so that nothing is shared twice. Source: docs.slack.dev, "Working with files",
-    `files.getUploadURLExternal`, `files.completeUploadExternal`. The SDK's own `files_upload_v2` would put the
-    description into the request's address, where Chinese text makes it too long.
-    """
-
-    client: AsyncWebClient
-
-    async def send(self, user: str, picture: Picture) -> str | None:
-        """Shares a picture with one person, once. Returns None, or the reason it failed, in words for that person."""
-        try:
-            opened = await self.client.conversations_open(users=user)
-            await self._share(str(opened["channel"]["id"]), picture)
-        except _NotTakenError as error:
-            trouble = str(error)
-        except Exception as error:  # noqa: BLE001 - failure() raises unknown ones
-            trouble = _words(error, failure(error))
-        else:
-            return None
-        _log.warning("picture not sent", reason=trouble)
-        return trouble
-
-    async def _share(self, channel: str, picture: Picture) -> None:
-        about = {"filename": picture.name, "length": len(picture.content), "alt_txt": picture.alt}
-        ticket = await self.client.api_call("files.getUploadURLExternal", data=about)
-        await self._upload(str(ticket["upload_url"]), picture.content)
-        files = json.dumps([{"id": ticket["file_id"], "title": picture.title}])
-        share = {"files": files, "channel_id": channel, "initial_comment": picture.comment}
-        await self.client.api_call("files.completeUploadExternal", data=share)
-
-    async def _upload(self, url: str, content: bytes) -> None:
-        """Uploads the file. It is shared only afterwards, so after any failure there is no picture."""
-        timeout = aiohttp.ClientTimeout(total=_UPLOAD_TIMEOUT)
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
-                session.post(
-                    url, data=BytesIO(content), proxy=self.client.proxy, ssl=self.client.ssl or True
-                ) as response,
-            ):
-                if response.status != 200:
-                    raise _NotTakenError(f"Slack did not take the file (status {response.status})")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _NotTakenError(f"Slack did not take the file ({type(error).__name__})") from error
-
-
-def _words(error: Exception, outcome: Failure) -> str:
-    match outcome:
-        case Later():
-            return "Slack is busy or out of reach, please try again in a minute"
-        case Unknown():
-            return "Slack did not confirm it; it may have arrived anyway"
-        case Never(code="missing_scope"):
-            return f"the app lacks the scope {_needed(error)}; see manifest.yml"
-        case Never(code=code):
-            return f"Slack says {code}"
-
-
-def _needed(error: Exception) -> str:
-    data = error.response.data if isinstance(error, SlackApiError) and hasattr(error.response, "data") else {}
-    return str(data.get("needed") or "files:write") if isinstance(data, dict) else "files:write"

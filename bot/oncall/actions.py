@@ -126,7 +126,7 @@ class Announcer:
         threads: dict[Place, list[Incident]] = {}
         try:
             for each in incidents:
-                if (place := await self._thread(each)) is not None:
+                if (place := await self.thread_of(each)) is not None:
                     threads.setdefault(place, []).append(each)
             for place, mine in threads.items():
                 key = f"{verb}:{mine[0].id}:{int(at.timestamp() * 1000)}"
@@ -134,7 +134,7 @@ class Announcer:
         except StorageUnavailable as error:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
-    async def _thread(self, incident: Incident) -> Place | None:
+    async def thread_of(self, incident: Incident) -> Place | None:
         """The session's thread: a question names its session, a handoff's card is in the thread."""
         if incident.clarification is None:
             card = await self.messages.get(incident.notice_key)

@@ -19,8 +19,10 @@ from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
+from bot.oncall.swaps import SwapRequests
+from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
-from bot.slackapi import Place, permalink
+from bot.slackapi import Place, permalink, replies_since
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -47,6 +49,8 @@ class OnCallParts:
     pager: Pager
     page_actions: PageActions
     feeds: Feeds
+    turns: Turns
+    swaps: SwapRequests
 
 
 def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
@@ -94,6 +98,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
         outside_pagers(settings), settings.secrets.by_variable, base.telemetry, acting=base.store.acting
     )
     escalations = Escalations(incidents, ledger, base.index, clock)
+    announcer = Announcer(base.audiences, base.index, board.messages, delivery)
     fallback = settings.slack.fallback_channel or settings.route_for("").channel
     return OnCallParts(
         outside=outside,
@@ -117,7 +122,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             ledger=ledger,
             renderer=base.renderer,
             admission=Admission(settings, base.audiences, incidents, board.roster, base.index, board.access),
-            announcer=Announcer(base.audiences, base.index, board.messages, delivery),
+            announcer=announcer,
             clock=clock,
         ),
         feeds=Feeds(
@@ -126,6 +131,22 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             base.store,
             clock,
             tell=lambda key, said: delivery.say(Place(fallback), key, said),
-            on_change=on_change,
+            send=delivery.send_stored,
+            on_change=board.roster.wake,
+        ),
+        turns=Turns(
+            settings=settings,
+            roster=board.roster,
+            incidents=incidents,
+            page_view=board.page_view,
+            announcer=announcer,
+            delivery=delivery,
+            renderer=base.renderer,
+            read=partial(replies_since, base.web),
+            store=base.store,
+            clock=clock,
+        ),
+        swaps=SwapRequests(
+            roster=board.roster, delivery=delivery, renderer=base.renderer, store=base.store, clock=clock
         ),
     )

@@ -13,15 +13,16 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
 _DAY = timedelta(days=1)
+_SOON, _SAME_SHIFT, _MOVED = 2 * _DAY, 3 * _DAY, timedelta(minutes=5)
 _LONGEST = timedelta(days=400)  # no shift is longer: older events and changes to them don't matter
 _MOST = 2000
 _LOOKED_AT = 200
@@ -123,6 +124,52 @@ def next_change(shifts: Sequence[Shift], moment: datetime) -> datetime | None:
     users, left = users_at(shifts, moment), [each for each in shifts if each.ends > moment]
     moments = sorted({at for each in left for at in (each.begins, each.ends) if at > moment})
     return next((at for at in moments[:_LOOKED_AT] if users_at(left, at) != users), None)
+
+
+class Move(NamedTuple):
+    """A person's shift that moved: its begin and end before and after."""
+
+    user: str
+    before: tuple[datetime, datetime]
+    after: tuple[datetime, datetime]
+
+
+def moves(before: Iterable[Shift], after: Iterable[Shift], now: datetime) -> list[Move]:
+    """The shifts that begin or end at another time than before, by minutes, if the old or the new time is within the next
+    two days.
+
+    Shifts of one person that follow each other at once count as one. A shift that another person has now, or that is new,
+    did not move.
+    """
+    old, new = _spans(before), _spans(after)
+    found = []
+    for user in sorted(old.keys() & new.keys()):
+        left = [each for each in old[user] if each not in new[user]]
+        for span in (each for each in new[user] if each not in old[user]):
+            near = min(left, key=lambda each: abs(each[0] - span[0]), default=None)
+            if near is None or abs(near[0] - span[0]) > _SAME_SHIFT:
+                continue
+            left.remove(near)
+            changed = [
+                each for a, b in zip(near, span, strict=True) if abs(a - b) >= _MOVED for each in (a, b)
+            ]
+            if any(now < each <= now + _SOON for each in changed):
+                found.append(Move(user, near, span))
+    return found
+
+
+def _spans(shifts: Iterable[Shift]) -> dict[str, list[tuple[datetime, datetime]]]:
+    """The times on call of each user, in order."""
+    found: dict[str, list[tuple[datetime, datetime]]] = {}
+    for each in sorted(shifts, key=lambda shift: shift.begins):
+        if each.user is None:
+            continue
+        spans = found.setdefault(each.user, [])
+        if spans and each.begins <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], each.ends)
+        else:
+            spans.append((each.begins, each.ends))
+    return found
 
 
 def main() -> None:

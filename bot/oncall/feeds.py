@@ -23,15 +23,19 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from bot.checks import LISTED, CheckResult, right, wrong
+from bot.delivery.delivery import word
+from bot.delivery.messages import Fresh, put
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
 from bot.http import NETWORK, HttpClient, HttpStream, clean, words
 from bot.oncall import calendars
 from bot.oncall.calendars import (
     TOO_MUCH,
+    Move,
     NoFeed,
     Shift,
     at,
     in_pagerduty,
+    moves,
     next_change,
     users_at,
 )
@@ -39,6 +43,7 @@ from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, 
 from bot.settings.environment import read_environment
 from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
 from bot.settings.problems import Place, dotted, located
+from bot.slackapi import Place as Destination
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views import inert
@@ -128,10 +133,18 @@ class Copies:
 
     async def of(self, policy: str) -> Copy | None:
         try:
-            row = await self.store.read_one("select * from feeds where policy = :policy", policy=policy)
+            return await self.read(policy)
         except StorageError as error:
             _log.error("cannot read who is on call from the storage", policy=policy, reason=str(error))
             return self._known.get(policy)
+
+    async def read(self, policy: str) -> Copy | None:
+        """As `of`.
+
+        Raises:
+            StorageError: the storage is away.
+        """
+        row = await self.store.read_one("select * from feeds where policy = :policy", policy=policy)
         copy = None
         if row is not None and row["origin"] == self._origins[policy]:
             copy = Copy(
@@ -408,7 +421,7 @@ class Feeds:
     """Keeps asking the sources of all policies that have one: `run` on the leader.
 
     `tell` reports in the fallback channel that a source broke, and that it works again, once each; `on_change` is called
-    when the shifts changed.
+    when the shifts changed. `send` posts a stored message: people hear of their own shifts that moved.
     """
 
     settings: Settings
@@ -416,6 +429,7 @@ class Feeds:
     store: Store
     clock: Clock
     tell: Tell = field(kw_only=True)
+    send: Callable[[str], Awaitable[None]] = field(kw_only=True)
     on_change: Callable[[], None] = field(kw_only=True, default=lambda: None)
     _copies: Copies = field(init=False)
     _failed: Counter[str] = field(default_factory=Counter, init=False)
@@ -474,7 +488,16 @@ class Feeds:
         if trouble != copy.trouble:
             said = said or _works_again(policy, copy, now)
             await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
-        await self.store.write(lambda tx: _put(tx, policy.name, replace(copy, trouble=trouble)))
+        moved = moves(kept.shifts, copy.shifts, now) if policy.announce and kept is not None else []
+        words = [_moved_words(policy, move, now) for move in moved]
+
+        def work(tx: Tx) -> None:
+            _put(tx, policy.name, replace(copy, trouble=trouble))
+            put(tx, words)  # together: each move is told once
+
+        await self.store.write(work)
+        for each in words:
+            await self.send(each.key)
         if kept is None or kept.shifts != copy.shifts:
             self.on_change()
         return told
@@ -514,6 +537,16 @@ def _put(tx: Tx, policy: str, copy: Copy) -> None:
         read_at=copy.read_at.timestamp(),
         trouble=copy.trouble,
     )
+
+
+def _moved_words(policy: OnCallSettings, move: Move, now: datetime) -> Fresh:
+    before, after = (f"from {inert.date(a)} until {inert.date(b)}" for a, b in (move.before, move.after))
+    words = (
+        f"Your on-call shift for {inert.escaped_line(policy.name, 60)} moved in {the_feed(policy)}. "
+        f"It was {before}; it is now {after}."
+    )
+    key = f"oncall:moved:{policy.name}:{move.user}:{move.after[0].timestamp():.0f}:{now.isoformat()}"
+    return word(key, Destination(move.user), words)
 
 
 def the_feed(policy: OnCallSettings) -> str:

@@ -157,6 +157,10 @@ class PageView:
             _log.exception("cannot lay out a page", page=content.page)
             return self.renderer.message(page_card(content.bare()))
 
+    async def item(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
+        """An open incident as a page lists it."""
+        return await self._item(incident, self._standing(incident, history), None)
+
     def _standing(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
         """The state of an incident, without its question and links."""
         want = self.policies.wants(incident, history)

@@ -75,9 +75,9 @@ class Shortfall(NamedTuple):
 
 @dataclass(eq=False)
 class Roster:
-    """Finds who is on call, and stores overrides. Only `hand`, `swaps` and `cancel` raise.
+    """Finds who is on call, and stores overrides. Only `hand`, `swaps`, `cancel` and a strict `who` raise.
 
-    `on_change` is called when an override changes. `patience`: seconds that Slack has to answer.
+    `on_change` is called, and `changed` is set, when an override changes. `patience`: seconds that Slack has to answer.
     """
 
     settings: Settings
@@ -86,6 +86,7 @@ class Roster:
     clock: Clock
     on_change: Callable[[], None] = lambda: None
     patience: float = field(kw_only=True, default=_PATIENCE)
+    changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _copies: Copies = field(init=False)
     _barred: dict[str, OutsiderReason | None] = field(default_factory=dict, init=False)  # as last known
     _groups: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
@@ -93,6 +94,11 @@ class Roster:
 
     def __post_init__(self) -> None:
         self._copies = Copies(self.settings, self.store)
+
+    def wake(self) -> None:
+        """Say that somebody else may be on call."""
+        self.changed.set()
+        self.on_change()
 
     async def hand(
         self, policy: str, user: str, until: datetime, by: str, *, since: datetime | None = None
@@ -102,23 +108,10 @@ class Roster:
         Raises:
             StorageUnavailable: nothing was changed.
         """
-        now = self.clock.now().timestamp()
-
-        def work(tx: Tx) -> None:
-            tx.run("delete from overrides where until <= :now", now=now)
-            tx.run(
-                """insert into overrides (policy, user_id, since, until, made_by)
-                   values (:policy, :user, :since, :until, :by)""",
-                policy=policy,
-                user=user,
-                since=now if since is None else since.timestamp(),
-                until=until.timestamp(),
-                by=by,
-            )
-            tx.tell("home", leader_only=True)
-
-        await self.store.write(work)
-        self.on_change()
+        now = self.clock.now()
+        swap = Override(user, now if since is None else since, until, by, policy)
+        await self.store.write(lambda tx: insert_override(tx, swap, now))
+        self.wake()
 
     async def swaps(self) -> list[Override]:
         """The current and planned overrides of all policies, in the order in which they begin.
@@ -145,7 +138,7 @@ class Roster:
             return found
 
         found = await self.store.write(work)
-        self.on_change()
+        self.wake()
         return found
 
     async def crew(self, policy_name: str) -> frozenset[str]:
@@ -163,11 +156,16 @@ class Roster:
         """The user ids of the people on call."""
         return (await self.who(policy_name)).users
 
-    async def who(self, policy_name: str) -> OnDuty:
+    async def who(self, policy_name: str, *, strict: bool = False) -> OnDuty:
+        """Who is on call.
+
+        Raises:
+            StorageUnavailable: with `strict`, if the storage cannot tell; otherwise the last known facts count.
+        """
         policy = self.settings.policy(policy_name)
         if policy is None:
             return OnDuty((), "no such policy")
-        overrides, now = await self._overrides(policy.name), self.clock.now()
+        overrides, now = await self._overrides(policy.name, strict=strict), self.clock.now()
         override, changes = in_force(overrides, now), changes_at(overrides, now)
         if override is not None and await self.pageable((override.user,), policy.listed):
             words = "took over" if override.by == override.user else "handed over"
@@ -182,6 +180,14 @@ class Roster:
             return OnDuty(others, "backup")
         source = f"backup: {planned.note}" if others else planned.note
         return OnDuty(others, source, planned.until, note=planned.note)
+
+    async def is_read(self, policy: OnCallSettings) -> bool:
+        """Whether a policy's calendar or PagerDuty was ever asked; True without one.
+
+        Raises:
+            StorageUnavailable: the storage cannot tell.
+        """
+        return policy.feed is None or await self._copies.read(policy.name) is not None
 
     async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
         """The members of a user group who may be paged, sorted; as last known if Slack does not answer."""
@@ -238,13 +244,15 @@ class Roster:
             self._silent_since = self.clock.now()
         return str(error) or type(error).__name__
 
-    async def _overrides(self, policy: str) -> Sequence[Override]:
+    async def _overrides(self, policy: str, *, strict: bool = False) -> Sequence[Override]:
         """A policy's overrides in the order in which they were made; may include past ones."""
         try:
             rows = await self.store.read(
                 "select * from overrides where policy = :policy order by id", policy=policy
             )
         except StorageError as error:
+            if strict:
+                raise
             _log.error("cannot read on-call overrides", policy=policy, reason=str(error))
             return ()
         return [_override(row) for row in rows]
@@ -414,6 +422,23 @@ class Policies:
 
     def _about(self, incident: Incident) -> Clarification | None:
         return None if incident.clarification is None else self.known(incident.clarification)
+
+
+def insert_override(tx: Tx, swap: Override, now: datetime) -> int:
+    """Stores an override and returns its number. Drops past ones."""
+    tx.run("delete from overrides where until <= :now", now=now.timestamp())
+    row = tx.one(
+        """insert into overrides (policy, user_id, since, until, made_by)
+           values (:policy, :user, :since, :until, :by) returning id""",
+        policy=swap.policy,
+        user=swap.user,
+        since=swap.since.timestamp(),
+        until=swap.until.timestamp(),
+        by=swap.by,
+    )
+    assert row is not None  # noqa: S101 - `returning` returns it
+    tx.tell("home", leader_only=True)
+    return int(row["id"])
 
 
 def _policy(settings: OnCallSettings) -> Policy:

@@ -39,7 +39,6 @@ NEEDED_SCOPES = frozenset(
     }
 )
 EMAIL_SCOPE = "users:read.email"
-PICTURE_SCOPE = "files:write"  # the bot works without it
 _TRIES = 3
 _LONGEST_WAIT = 30.0
 _SIGNING_SECRET = re.compile(r"[0-9a-f]{32}")
@@ -331,9 +330,6 @@ def _scopes(header: str | None, *, email: bool) -> CheckResult:
     if missing:
         fix = "add them (OAuth & Permissions, or paste what `clarify manifest` prints) and reinstall the app"
         return wrong(_SCOPES, f"missing: {', '.join(missing)}", fix)
-    if PICTURE_SCOPE not in given:
-        text = f"all {len(needed)} required, but not {PICTURE_SCOPE}: “digest png” cannot send a picture"
-        return right(_SCOPES, text, f"for pictures add {PICTURE_SCOPE} and reinstall the app")
     return right(_SCOPES, f"all {len(needed)} required")
 
 

@@ -39,7 +39,7 @@ _log = logging.getLogger("clarify.slack")
 class Profile:
     """A person as users.info describes them. `team` is their home workspace, `enterprise` its organization (Enterprise
     Grid), and `global_id` their id across the organization; each is empty if Slack does not say. Slack shows `name`; `names`
-    are the display name and the real names.
+    are the display name and the real names. `zone`: the name of their time zone, empty if Slack does not say.
     """
 
     id: str
@@ -53,6 +53,7 @@ class Profile:
     is_deleted: bool = False
     is_guest: bool = False
     is_stranger: bool = False
+    zone: str = ""
 
     def goes_by(self, named: str) -> bool:
         """Returns whether this Slack user id or e-mail address is this person's."""
@@ -415,4 +416,5 @@ def profile_of(user: dict[str, Any]) -> Profile:
         is_deleted=bool(user.get("deleted")),
         is_guest=bool(user.get("is_restricted") or user.get("is_ultra_restricted")),
         is_stranger=bool(user.get("is_stranger")),
+        zone=str(user.get("tz") or ""),
     )

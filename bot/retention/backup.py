@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from bot.decisions import log
 from bot.errors import BackupError
-from bot.oncall import incidents, pages
+from bot.oncall import incidents, pages, swaps, turns
 from bot.producers import inbox, push
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
@@ -251,5 +251,7 @@ def leave_out(tx: Tx, now: datetime) -> None:
     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT, now)
+    turns.begin_anew(tx)
+    swaps.leave_out(tx, _PAGES_LEFT_OUT)
     push.begin_anew(tx, now.isoformat())
     log.compare_again(tx)

@@ -13,7 +13,7 @@ import structlog
 
 from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
-from bot.oncall import incidents, pages, roster
+from bot.oncall import incidents, pages, roster, swaps
 from bot.producers import inbox, push, questions
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
@@ -40,6 +40,7 @@ _SWEEPS = (
     incidents.SWEEP,
     pages.SWEEP,
     roster.SWEEP,
+    swaps.SWEEP,
     inbox.SWEEP_SESSIONS,
     inbox.SWEEP_ISSUES,
     erasing.SWEEP,

@@ -778,6 +778,8 @@ class OnCallSettings(SettingsTable):
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
     """Who is told when: `after` counts from the escalation, `every` repeats until someone claims it."""
+    announce: bool = False
+    """Changes of shift are told in direct messages, to who comes on call and who leaves."""
 
     @field_validator("people")
     @classmethod
@@ -800,6 +802,8 @@ class OnCallSettings(SettingsTable):
             raise ValueError("people: only used with ical_env or pagerduty; leave it out")
         if self.group is None and self.pick != "all":
             raise ValueError(f'pick: only used with group; "{self.pick}" picks among its members')
+        if self.announce and self.pick != "all":
+            raise ValueError(f'announce: not with pick = "{self.pick}": who is present changes all the time')
         for index, (earlier, later) in enumerate(zip(self.steps, self.steps[1:], strict=False), start=1):
             if later.after <= earlier.after:
                 raise ValueError(f"steps[{index}].after: expected later than the step before it")

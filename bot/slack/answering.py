@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slack_sdk.web.async_client import AsyncWebClient
-from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.commands.commands import Commands
 from bot.delivery.memory import SlackMemory
@@ -33,9 +32,10 @@ from bot.slack.payloads import Click, ControlOrigin, Invocation, Submission, ope
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
-from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
+from bot.slackapi import Gateway, Place, ask
 from bot.views import phrases
 from bot.views.card import shows_whole
+from bot.views.classic import newer
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_accept, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
@@ -63,7 +63,6 @@ COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, o
 _EXPECTED = (ClarifyError, SlackError, StorageUnavailable)
 _TELLING = 0.7  # seconds that remain of Slack's three after waiting for a ledger's lock
 _SOON = 0.2  # seconds: a response that is ready by then goes with the acknowledgement, a later one follows it
-_RESPONDING = 10  # seconds that an answer through a response_url may take
 
 
 class NotShownWhole(Exception):
@@ -465,7 +464,8 @@ class Interactions:
         self.later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
     async def run_command(self, request: Invocation) -> Told | None:
-        """Run a command. Returns the response to send with the acknowledgement; None: it follows later.
+        """Run a command. Returns the response to send with the acknowledgement; None: it follows later, as what Slack may
+        refuse does: an acknowledgement cannot be sent again.
 
         Commands that change something are done when this returns.
         """
@@ -475,7 +475,7 @@ class Interactions:
         work = self.commands.run(text, replace(person, deadline=None), place)
         task = asyncio.create_task(work, name="read for a command")
         done, _ = await asyncio.wait({task}, timeout=_SOON)
-        if done:
+        if done and not newer(task.result().blocks or ()):
             return task.result()
         self.later.run(self._follow(request, task), "answer a command")
         return None
@@ -513,13 +513,10 @@ class Interactions:
         """Respond to the person through the `response_url`; returns whether Slack took it. `replace`: replace the message
         that they acted on. Without `thread_ts` Slack shows the response in the channel, even for a click in a thread.
 
-        A response_url takes five responses within thirty minutes, also where the bot is no member (docs.slack.dev,
-        "Handling user interaction", message responses). Failures are logged without the address.
+        Source: docs.slack.dev, "Handling user interaction", message responses.
         """
         if urlsplit(act.response_url).scheme not in {"http", "https"}:
             return False
-        client = AsyncWebhookClient(act.response_url, timeout=_RESPONDING, retry_handlers=[])
-        client.proxy = self.web.proxy
         body: dict[str, Any] = {
             "text": reaction.text,
             "response_type": "ephemeral",
@@ -529,14 +526,7 @@ class Interactions:
             body["thread_ts"] = thread_ts
         if reaction.blocks:
             body["blocks"] = reaction.blocks
-        try:
-            response = await client.send_dict(body)
-        except NETWORK_ERRORS as error:
-            _log.warning("response not delivered: %s", type(error).__name__)
-            return False
-        if response.status_code != 200:
-            _log.warning("Slack rejected a response: status %d", response.status_code)
-        return response.status_code == 200
+        return await self.gateway.respond(act.response_url, body)
 
     async def _follow(
         self, act: Click | Invocation, task: asyncio.Task[Told], *, replace: bool = False

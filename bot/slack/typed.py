@@ -9,7 +9,6 @@ direct message that is no command, while its author has exactly one open page.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,11 +30,11 @@ from bot.views import phrases
 from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
 from bot.views.wording import Round, round_of
 from core import answers
+from core.answers import is_talk, without_mark
 from core.clarification import Aaep, Clarification
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError
 
-_TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 JUST_NOW = timedelta(minutes=5)
 AGAIN = timedelta(minutes=1)  # between two equal hints to one person
 NO_THREAD = (
@@ -124,7 +123,7 @@ class TypedMessages:
         """Record a message's text, without its mark as talk, as the answer of the person who chose “Use as answer”, not of
         its author. Expected errors come back as a reaction.
         """
-        text, place = _without_mark(self.plain(request.text)), request.place
+        text, place = without_mark(self.plain(request.text)), request.place
         if not request.by_person or not text.strip():
             return Tell(BLANK if request.by_person else NOT_A_PERSON)
         try:
@@ -410,35 +409,6 @@ class TypedMessages:
     async def _remember(self, record: Clarification, message: MessageEvent) -> None:
         """Remember that a message was an answer, for its later edits."""
         await self.memory.keep_text(_answer_key(message), {"clarification": record.id})
-
-
-def is_talk(text: str) -> bool:
-    """Returns whether a text is a comment, not an answer: `note: …` in any case, all in parentheses, or `// …`.
-
-    Slack takes a leading slash for a command, but may let `//` through.
-    """
-    said = text.strip()
-    return _TALK.match(said) is not None or _is_in_parentheses(said)
-
-
-def _without_mark(text: str) -> str:
-    """Returns a comment without its mark; any other text as it is."""
-    said = text.strip()
-    if marked := _TALK.match(said):
-        return said[marked.end() :].strip()
-    return said[1:-1].strip() if _is_in_parentheses(said) else text
-
-
-def _is_in_parentheses(text: str) -> bool:
-    """Returns whether one pair of parentheses encloses the whole text; false for `(a) or (b)`."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return False
-    depth = 0
-    for at, character in enumerate(text, 1):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return at == len(text)
-    return False
 
 
 def is_by(record: Clarification, user: str, said_at: datetime) -> bool:

@@ -20,6 +20,7 @@ from jinja2.nativetypes import NativeEnvironment
 from bot.errors import BadPress, RenderError
 from bot.views import blockkit, card, forms
 from bot.views.blockkit import Block, Draft, Part, View
+from bot.views.classic import classic, newer
 from bot.views.codec import seal, seal_controls
 from bot.views.wording import Verbosity
 from core.clarification import Clarification
@@ -139,6 +140,8 @@ class Renderer:
             digest = hashlib.sha256(_encoded(block).encode()).hexdigest()[:8]
             block["block_id"] = f"{draft.stem}.{digest}.{index}"
         blockkit.check_message(draft.text, blocks)
+        if kinds := newer(blocks):
+            blockkit.check_message(draft.text, classic(blocks, kinds))
         return Message(draft.text, blocks, draft.more)
 
     def view(self, view: View) -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""One Web API call from its request to its answer: arguments, faults, token, scope, rate limit, method.
-
-Beside `GET` and `POST /api/{method}` the bytes of files: `POST /upload/{ticket}` takes them as Slack's upload address
-does, `GET /file/{id}` shows them. In memory only; what is uploaded is in no traffic panel, only the calls around it are.
-"""
+"""One Web API call from its request to its answer: arguments, faults, token, scope, rate limit, method."""
 
 from __future__ import annotations
 
@@ -15,15 +11,8 @@ from aiohttp import web
 from .board import Board
 from .context import Call, Context
 from .delivery import Link
-from .methods import METHODS, MOST_BYTES, ApiCall, ApiError, Method
+from .methods import METHODS, ApiCall, ApiError, Method
 from .state import Json
-
-_PNG = b"\x89PNG\r\n\x1a\n"
-_FILE_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'",
-    "Cache-Control": "no-store",
-}
 
 
 class WebApi:
@@ -38,8 +27,6 @@ class WebApi:
     def add_routes(self, app: web.Application) -> None:
         for verb in ("GET", "POST"):
             app.router.add_route(verb, "/api/{method}", self._handle)
-        app.router.add_post("/upload/{ticket}", self._take)
-        app.router.add_get("/file/{id}", self._show)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         """Carry a call out, with the fault that it meets, and record it."""
@@ -110,33 +97,6 @@ class WebApi:
             return 0.0
         key = f"{name}:{call.text('channel', '')}" if method.tier == "post" else name
         return self._context.limiter.wait(method.tier, key, self._context.now())
-
-    # The bytes of files
-
-    async def _take(self, request: web.Request) -> web.Response:
-        ticket = request.match_info["ticket"]
-        file = next((each for each in self._state.files.values() if each.ticket == ticket), None)
-        if file is None:
-            raise web.HTTPNotFound(text="no such upload")
-        content = bytearray()
-        async for chunk in request.content.iter_chunked(65_536):
-            content += chunk
-            if len(content) > min(file.size, MOST_BYTES):
-                raise web.HTTPRequestEntityTooLarge(max_size=file.size, actual_size=len(content))
-        if len(content) != file.size:
-            raise web.HTTPBadRequest(text=f"{file.size} bytes were announced, {len(content)} came")
-        file.content = bytes(content)
-        return web.Response(text=f"OK - {len(content)}")
-
-    async def _show(self, request: web.Request) -> web.Response:
-        """A PNG as it is; everything else only as something to keep, since it could be a page."""
-        file = self._state.files.get(request.match_info["id"])
-        if file is None or file.content is None or file.ticket is not None:
-            raise web.HTTPNotFound(text="no such file, or no longer kept")
-        if file.content.startswith(_PNG):
-            return web.Response(body=file.content, content_type="image/png", headers=_FILE_HEADERS)
-        kept = _FILE_HEADERS | {"Content-Disposition": "attachment"}
-        return web.Response(body=file.content, content_type="application/octet-stream", headers=kept)
 
 
 async def _arguments(request: web.Request) -> Json:

@@ -56,6 +56,7 @@ class Options:
     request_url: where events, interactions and commands go over HTTP, signed with `signing_secret`, instead of to
     Socket Mode.
     connect: what the page offers to copy for who has an agent to connect: titles and texts.
+    without_blocks: types of blocks that are refused, as in a workspace to which Slack has not rolled them out.
     """
 
     ack_timeout: float = 3.0
@@ -70,6 +71,7 @@ class Options:
     request_url: str | None = None
     signing_secret: str = SIGNING_SECRET
     connect: tuple[tuple[str, str], ...] = ()
+    without_blocks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

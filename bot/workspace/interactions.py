@@ -274,7 +274,7 @@ class Interactions:
     def _answered_command(self, user: str, channel: Channel, response: Any) -> None:
         """Show the text or message that came with it, to the person alone by default."""
         body: Json = {"text": response} if isinstance(response, str) else response
-        problems = rules.check_message(body)
+        problems = rules.message_problems(body, without=self._context.options.without_blocks)
         if problems:
             said = f"The command's response was invalid: {problems[0]}"
             self._context.show_error(user, said, "invalid response")
@@ -346,7 +346,8 @@ class Interactions:
             return "expired_url"
         if url.uses >= self._context.options.response_uses:
             return "used_url"
-        problems = [] if body.get("delete_original") else rules.message_problems(body)
+        without = self._context.options.without_blocks
+        problems = [] if body.get("delete_original") else rules.message_problems(body, without=without)
         if problems:
             return problems[0].code
         url.uses += 1

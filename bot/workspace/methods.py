@@ -1,6 +1,6 @@
 """The methods of the Web API, strict as Slack: what each takes, refuses and answers.
 
-Sources: docs.slack.dev, the methods' pages and "Working with files". Each method is a function from an `ApiCall` to
+Sources: docs.slack.dev, the methods' pages. Each method is a function from an `ApiCall` to
 the answer without its `ok`; what is refused raises `ApiError`.
 """
 
@@ -17,13 +17,11 @@ from . import rules
 from .board import Board
 from .context import Context
 from .delivery import Link
-from .payloads import channel_json, file_json, message_json, user_json, view_json
-from .state import Channel, Ephemeral, File, Json, Message, Trigger, User, View
+from .payloads import channel_json, message_json, user_json, view_json
+from .state import Channel, Ephemeral, Json, Message, Trigger, User, View
 
 POST_CUT = 40_000
 METADATA_BYTES = 16_000
-MOST_BYTES = 5 * 1024 * 1024  # of a file; ours, Slack takes a gigabyte
-ALT_MOST = 1000
 MOST_VIEWS = 3
 
 
@@ -293,7 +291,8 @@ def _content(call: ApiCall, text: str, *, update: bool = False) -> tuple[str, li
     if not text.strip() and not blocks and not (update and "metadata" in call and "text" not in call):
         raise ApiError("no_text")
     payload = {"text": text} if blocks is None else {"text": text, "blocks": blocks}
-    problems = rules.message_problems(payload, update=update)
+    without = call.context.options.without_blocks
+    problems = rules.message_problems(payload, update=update, without=without)
     if problems:
         code = problems[0].code
         texts = [str(problem) for problem in problems if problem.code == code]
@@ -415,56 +414,6 @@ def _messages(call: ApiCall, found: list[Message]) -> Json:
     rows = [message_json(call.state, m, metadata=metadata) for m in found[:limit]]
     body: Json = {"messages": rows, "has_more": bool(rest)}
     return body | ({"response_metadata": {"next_cursor": _next(rest[0].ts)}} if rest else {})
-
-
-# files; the bytes go to `/upload/{ticket}` in between
-
-
-@method("files.getUploadURLExternal", "files:write", "tier4")
-def get_upload_url(call: ApiCall) -> Json:
-    """A ticket for one file. Nobody sees the file before it is completed."""
-    name, length, alt = call.text("filename"), call.text("length"), call.text("alt_txt", "")
-    if not length.isdecimal() or not int(length):
-        _invalid("must be a number above 0 [json-pointer:/length]")
-    if int(length) > MOST_BYTES:
-        raise ApiError("file_upload_size_restricted")
-    if len(alt) > ALT_MOST:
-        raise ApiError("alt_txt_too_large")
-    state = call.state
-    created = int(state.clock())
-    file_id, ticket = state.next_id("F"), state.next_id("up")
-    state.add_file(File(file_id, name, name, alt, int(length), call.me, created, ticket))
-    return {"upload_url": f"{state.team['url']}upload/{ticket}", "file_id": file_id}
-
-
-@method("files.completeUploadExternal", "files:write", "tier4")
-def complete_upload(call: ApiCall) -> Json:
-    """Give uploaded files their titles, and share them in one message where a channel is named."""
-    chosen = _uploaded(call)
-    channel = call.entered_channel("channel_id") if call.text("channel_id", "") else None
-    root = call.root(channel) if channel else None
-    for file, title in chosen:
-        file.title, file.ticket = title, None
-    if channel is not None:
-        shared = Message(channel.id, "", call.me, call.text("initial_comment", ""), thread_ts=root)
-        shared.subtype, shared.bot_id = "file_share", call.app.bot_id
-        shared.files = [file.id for file, _ in chosen]
-        call.board.post(channel, shared)
-    return {"files": [file_json(call.state, file) for file, _ in chosen]}
-
-
-def _uploaded(call: ApiCall) -> list[tuple[File, str]]:
-    """Each file with its new title: all were uploaded, and none was completed before."""
-    named = call.structure("files")
-    if not isinstance(named, list) or not named:
-        _invalid("missing required field: files")
-    chosen: list[tuple[File, str]] = []
-    for each in named:
-        file = call.state.files.get(str(each.get("id"))) if isinstance(each, dict) else None
-        if file is None or file.user != call.me or file.content is None or file.ticket is None:
-            raise ApiError("file_not_found")
-        chosen.append((file, str(each.get("title") or file.name)))
-    return chosen
 
 
 # The app, people, groups

@@ -22,11 +22,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import controls
+from .charts import Chart, chart_of
 from .context import COMPLAINTS, TAB, Context
 from .controls import ControlError
 from .mrkdwn import Names, plain_to_html, to_html, to_words, unescape
 from .seed import AGENTS, FOLAKE
-from .state import Channel, Ephemeral, File, Json, Message, State, User, UserGroup, View
+from .state import Channel, Ephemeral, Json, Message, State, User, UserGroup, View
 from .traffic import Line
 
 if TYPE_CHECKING:
@@ -219,10 +220,9 @@ class Scene:
             return plain_to_html(text["text"])
         return to_html(text["text"], self._names, verbatim=bool(text.get("verbatim")))
 
-    def files(self, message: Message | Ephemeral) -> list[File]:
-        """What was shared with a message, as far as it is still kept."""
-        named = message.files if isinstance(message, Message) else []
-        return [self.state.files[name] for name in named if name in self.state.files]
+    def chart(self, block: Json) -> Chart:
+        """Where the bars of a chart stand."""
+        return chart_of(block)
 
     def words(self, text: str) -> str:
         return to_words(text, self._names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .state import Channel, Ephemeral, File, Json, Message, State, User, UserGroup, View
+from .state import Channel, Ephemeral, Json, Message, State, User, UserGroup, View
 
 
 def message_json(state: State, message: Message, *, metadata: bool = False) -> Json:
@@ -19,8 +19,6 @@ def message_json(state: State, message: Message, *, metadata: bool = False) -> J
     body |= _author_fields(state, message)
     if message.blocks:
         body["blocks"] = message.blocks
-    if message.files:
-        body |= {"files": _files(state, message), "upload": False, "display_as_bot": False}
     if message.edited:
         body["edited"] = message.edited
     if metadata and message.metadata:
@@ -47,42 +45,6 @@ def _author_fields(state: State, message: Message) -> Json:
         return {}
     theirs = state.users[message.user].team_id
     return {"team": theirs} | ({"user_team": theirs, "source_team": theirs} if theirs != team else {})
-
-
-def _files(state: State, message: Message) -> list[Json]:
-    kept = [(name, state.files.get(name)) for name in message.files]
-    return [file_json(state, file) if file else {"id": name, "mode": "tombstone"} for name, file in kept]
-
-
-def file_json(state: State, file: File) -> Json:
-    """A file as messages carry it."""
-    kind = file.name.rpartition(".")[2].lower()
-    return {
-        "id": file.id,
-        "created": file.created,
-        "timestamp": file.created,
-        "name": file.name,
-        "title": file.title,
-        "alt_txt": file.alt,
-        "mimetype": "image/png" if kind == "png" else "application/octet-stream",
-        "filetype": kind,
-        "pretty_type": kind.upper(),
-        "user": file.user,
-        "user_team": state.team["id"],
-        "editable": False,
-        "size": file.size,
-        "mode": "hosted",
-        "is_external": False,
-        "external_type": "",
-        "is_public": False,
-        "public_url_shared": False,
-        "display_as_bot": False,
-        "username": "",
-        "url_private": f"{state.team['url']}file/{file.id}",
-        "permalink": f"{state.team['url']}file/{file.id}",
-        "has_rich_preview": False,
-        "file_access": "visible",
-    }
 
 
 def _thread_fields(state: State, message: Message) -> Json:

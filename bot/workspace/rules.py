@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 Json = Mapping[str, Any]
@@ -26,6 +27,7 @@ MESSAGE_BLOCKS, VIEW_BLOCKS = 50, 100
 TEXT_BUDGET = 11_000
 VIEW_BYTES = 250_000
 MOST_OPTIONS = 100
+MOST_CHARTS = 2  # of a message; undocumented, seen refused (vercel/chat pull request 696)
 MESSAGE, MODAL, HOME = "message", "modal", "home"
 
 
@@ -40,9 +42,11 @@ def check_message(payload: Json, *, update: bool = False) -> list[str]:
     return [f"{p.code}: {p}" for p in message_problems(payload, update=update)]
 
 
-def message_problems(payload: Json, *, update: bool = False) -> list[Problem]:
-    """As `check_message`, each problem with the error code that Slack names."""
-    report = Report(MESSAGE)
+def message_problems(payload: Json, *, update: bool = False, without: Collection[str] = ()) -> list[Problem]:
+    """As `check_message`, each problem with the error code that Slack names. `without`: types of blocks that the workspace
+    does not have.
+    """
+    report = Report(MESSAGE, without=without)
     text = payload.get("text")
     if text is not None and not isinstance(text, str):
         return [Problem("invalid_arguments", "/text", "must be a string")]
@@ -113,6 +117,7 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     block_ids: set[str] = field(default_factory=set)
     focused: int = 0
+    without: Collection[str] = ()
 
     def add(self, pointer: str, said: str) -> None:
         self.problems.append(Problem(self.code, pointer, said))
@@ -492,6 +497,79 @@ def _rows(report: Report, value: Any, pointer: str) -> None:
             report.add(f"{pointer}/{index}", "must be an array of 1 to 20 cells")
 
 
+def number(report: Report, value: Any, pointer: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        report.add(pointer, "must be a number")
+
+
+_LABEL = Needed(string(20))
+_SEGMENT: Fields = {"label": _LABEL, "value": Needed(number)}
+
+
+def _chart(report: Report, value: Any, pointer: str) -> None:
+    """What a data_visualization block draws: a pie has segments, all others have series over the same categories."""
+    if not isinstance(value, Mapping):
+        report.add(pointer, "must be an object")
+        return
+    kind = value.get("type")
+    if kind not in {"pie", "bar", "area", "line"}:
+        report.add(f"{pointer}/type", f"unsupported type: {kind}")
+    elif kind == "pie":
+        report.fields(value, pointer, {"type": anything, "segments": Needed(_segments)})
+    else:
+        plotted: Fields = {"type": anything, "series": Needed(_series), "axis_config": Needed(_axis)}
+        report.fields(value, pointer, plotted)
+        _same_labels(report, value, pointer)
+
+
+def _segments(report: Report, value: Any, pointer: str) -> None:
+    for segment, where in report.items(value, pointer, 1, 12):
+        report.fields(segment, where, _SEGMENT)
+        if isinstance(segment.get("value"), int | float) and segment["value"] <= 0:
+            report.add(f"{where}/value", "must be greater than 0")
+
+
+def _series(report: Report, value: Any, pointer: str) -> None:
+    found = report.items(value, pointer, 1, 12)
+    for series, where in found:
+        report.fields(series, where, {"name": _LABEL, "data": Needed(_points)})
+    names = [str(series.get("name")) for series, _ in found]
+    if len(set(names)) != len(names):
+        report.add(pointer, "names must be unique")
+
+
+def _points(report: Report, value: Any, pointer: str) -> None:
+    for point, where in report.items(value, pointer, 1, 20):
+        report.fields(point, where, _SEGMENT)
+
+
+def _axis(report: Report, value: Any, pointer: str) -> None:
+    if not isinstance(value, Mapping):
+        report.add(pointer, "must be an object")
+        return
+    labels = dict.fromkeys(("x_label", "y_label"), string(50))
+    report.fields(value, pointer, {"categories": Needed(_categories), **labels})
+
+
+def _categories(report: Report, value: Any, pointer: str) -> None:
+    if not 1 <= len(_list(value)) <= 20:
+        report.add(pointer, "must be an array of 1 to 20 items")
+    for index, label in enumerate(_list(value)):
+        string(20)(report, label, f"{pointer}/{index}")
+    if len(set(map(str, _list(value)))) != len(_list(value)):
+        report.add(pointer, "must be unique")
+
+
+def _same_labels(report: Report, chart: Json, pointer: str) -> None:
+    """Every series has a value for each category."""
+    axis = chart.get("axis_config")
+    categories = sorted(map(str, _list(axis.get("categories")))) if isinstance(axis, Mapping) else []
+    for index, series in enumerate(_list(chart.get("series"))):
+        points = _list(series.get("data")) if isinstance(series, Mapping) else []
+        if sorted(str(point.get("label")) for point in points if isinstance(point, Mapping)) != categories:
+            report.add(f"{pointer}/series/{index}/data", "labels must match axis_config.categories")
+
+
 def _some_text(report: Report, block: Any, pointer: str) -> None:
     if "text" not in block and "fields" not in block:
         report.missing(pointer, "text")
@@ -543,17 +621,21 @@ BLOCKS: dict[str, Kind] = {
     ),
     "markdown": Kind({"text": Needed(string(12_000))}),
     "table": Kind({"rows": Needed(_rows), "column_settings": anything}),
+    "data_visualization": Kind({"title": Needed(string(50)), "chart": Needed(_chart)}),
     "file": Kind(unlooked("external_id", "source")),
     "context_actions": Kind(unlooked("elements")),
 }
-_ONLY_MESSAGE = {"markdown", "table", "file", "context_actions"}
+_ONLY_MESSAGE = {"markdown", "table", "data_visualization", "file", "context_actions"}
 
 
 def _blocks(report: Report, value: Any, pointer: str, most: int) -> None:
     """All blocks of one payload: their number, their types, each one's own rules, unique ids."""
+    if _kinds(value).count("data_visualization") > MOST_CHARTS:
+        report.add(pointer, f"no more than {MOST_CHARTS} data_visualization blocks allowed")
     for block, where in report.items(value, pointer, 0, most):
         kind = str(block.get("type"))
-        if kind not in BLOCKS or (kind in _ONLY_MESSAGE and report.surface != MESSAGE):
+        only = kind in _ONLY_MESSAGE and report.surface != MESSAGE
+        if kind not in BLOCKS or kind in report.without or only:
             report.add(f"{where}/type", f"unsupported type: {block.get('type')}")
             continue
         report.fields(block, where, {"type": anything, "block_id": _block_id, **BLOCKS[kind].fields})

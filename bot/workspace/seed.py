@@ -53,7 +53,6 @@ BOT_SCOPES = frozenset(
         "users:read",
         "users:read.email",
         "usergroups:read",
-        "files:write",
     }
 )
 APP_SCOPES = frozenset({"connections:write"})

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
-KEPT_FILES = 20
 
 
 @dataclass
@@ -62,22 +61,6 @@ class Message:
     broadcast: bool = False
     mrkdwn: bool = True
     client_msg_id: str | None = None
-    files: list[str] = field(default_factory=list)  # their ids
-
-
-@dataclass
-class File:
-    """A file of `size` bytes that `user` shares. With a `ticket` it is not completed; `content` None: not uploaded."""
-
-    id: str
-    name: str
-    title: str
-    alt: str
-    size: int
-    user: str
-    created: int
-    ticket: str | None
-    content: bytes | None = None
 
 
 @dataclass
@@ -187,7 +170,6 @@ class State:
     users: dict[str, User] = field(default_factory=dict)
     channels: dict[str, Channel] = field(default_factory=dict)
     groups: dict[str, UserGroup] = field(default_factory=dict)
-    files: dict[str, File] = field(default_factory=dict)
     tokens: dict[str, frozenset[str]] = field(default_factory=dict)
     ephemerals: list[Ephemeral] = field(default_factory=list)
     modals: dict[str, list[View]] = field(default_factory=dict)
@@ -210,12 +192,6 @@ class State:
         """A fresh id. It carries the time, so that a restarted workspace never repeats one."""
         self._count += 1
         return f"{prefix}{int(self.clock() * 1000):X}{self._count:X}"
-
-    def add_file(self, file: File) -> None:
-        """Keep a file, and of the others the last few: all are in memory."""
-        self.files[file.id] = file
-        while len(self.files) > KEPT_FILES:
-            del self.files[next(iter(self.files))]
 
     def permalink(self, message: Message) -> str:
         """Where the message is found under the team's own address; a reply's link names its thread."""

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs/agents/frameworks.md"
 Turn = str | list[tuple[str, dict[str, Any]]]  # what a model says at last, or the tools that it calls
+ELSEWHERE = {"url": "http://127.0.0.1:1"}  # a model must not say where the bot is
 SENDS: list[Turn] = [[("send_newsletter", {"subject": "June", "recipients": 1204})], "Done."]
 
 

@@ -22,6 +22,7 @@ from agent_framework import (
 )
 
 from tests.examples.mailing import (
+    ELSEWHERE,
     SENDS,
     Mailing,
     Turn,
@@ -107,7 +108,7 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World, tmp
 
     mailing = Mailing()
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
-    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE})
     agent, model = mailer([[*turn, asks], "Done."], mailing.send_newsletter)
     running = asyncio.create_task(run(agent, "Send all.", tmp_path / "mailer.json"))
     await press(stage, await stage.card("May"), "Accept")
@@ -161,7 +162,7 @@ PROGRAM = python("""
 import asyncio, os, sys
 from pathlib import Path
 from agent_framework_in_slack import run
-from tests.examples.mailing import SENDS, Mailing
+from tests.examples.mailing import ELSEWHERE, SENDS, Mailing
 from tests.examples.test_agent_framework import mailer
 
 mailing = Mailing()

@@ -20,6 +20,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from tests.examples.mailing import (
+    ELSEWHERE,
     SENDS,
     Mailing,
     Turn,
@@ -89,7 +90,7 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> 
     mailing = Mailing()
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
     asks: list[tuple[str, dict[str, Any]]] = [
-        ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]}),
+        ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE}),
         ("adk_request_input", {"message": "Which footer?"}),
     ]
     app = mailer(
@@ -170,7 +171,7 @@ import asyncio, os, sys
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import FunctionTool
 from google_adk_in_slack import run
-from tests.examples.mailing import SENDS, Mailing
+from tests.examples.mailing import ELSEWHERE, SENDS, Mailing
 from tests.examples.test_google_adk import mailer
 
 mailing = Mailing()

@@ -14,7 +14,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
 from bot.workspace.seed import AGENTS
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
+from tests.examples.mailing import ELSEWHERE, SENDS, Mailing, Turn, accepted, answer, of_the_page, press
 from tests.kit.world import World
 
 pytestmark = pytest.mark.examples
@@ -92,7 +92,7 @@ async def test_calls_of_tools_are_accepted_edited_rejected_and_answered(stage: W
     mailing = Mailing()
     subjects = ["May", "June", "July"]
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in subjects]
-    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE})
     gate = HumanInTheLoopMiddleware(
         {"send_newsletter": True, "ask_person": {"allowed_decisions": ["respond"]}}
     )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.examples.mailing import (
+    ELSEWHERE,
     SENDS,
     Program,
     answer,
@@ -56,7 +57,7 @@ async def test_calls_are_accepted_edited_rejected_and_answered(
     stage: World, node_program: Path, project: Path, name: str
 ) -> None:
     turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
-    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"], **ELSEWHERE})
     program = agent(node_program, project, name, [[*turn, asks], "Done."])
     running = asyncio.create_task(shown(program, project / "run.json"))
     await press(stage, await stage.card("May"), "Accept")
@@ -95,6 +96,13 @@ async def test_mastra_calls_that_need_approval_run_as_they_are(
     found = await running
     assert found["sent"] == [["May", 1204]]
     assert found["results"] == {"0-0": "sent to 1204", "0-1": "not in summer"}
+
+
+async def test_mastra_without_storage_fails(stage: World, node_program: Path, project: Path) -> None:
+    process = await agent(node_program, project, "mastra").start(str(project / "run.json"), "forget")
+    assert await output(process) == []
+    assert process.returncode == 1
+    assert not stage.cards()
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -47,7 +47,7 @@ FORMS = (
     "oncall",
     "agents",
     "ready",
-    "digest [7d] [png]",
+    "digest [7d]",
     "help [topic]",
 )
 

@@ -140,6 +140,8 @@ COLUMNS = {
     "page_sendings": "page via target mentions message state note",
     "feeds": "policy origin etag digest shifts worked_out_at read_at trouble",
     "overrides": "id policy since until made_by",
+    "turns": "policy users",
+    "swap_requests": "id policy user_id since until asked_by team state",
     "homes": "team channel opened_at pages digest",
     "github_repositories": "repo since author searched",
     "github_issues": "repo issue labels",

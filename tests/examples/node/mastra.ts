@@ -4,7 +4,7 @@ import { createTool } from "@mastra/core/tools";
 import { LibSQLStore } from "@mastra/libsql";
 import { z } from "zod";
 import { type Decided, run } from "./mastra_in_slack.ts";
-import { model, saved, send, show } from "./scripted.ts";
+import { model, saved, send, show, what } from "./scripted.ts";
 
 const mail = z.object({ subject: z.string(), recipients: z.number() });
 const send_newsletter = createTool({
@@ -27,7 +27,7 @@ const send_now = createTool({
 const ask_person = createTool({
   id: "ask_person",
   description: "Asks a person.",
-  inputSchema: z.object({ question: z.string(), choices: z.array(z.string()) }),
+  inputSchema: z.looseObject({ question: z.string(), choices: z.array(z.string()) }),
   execute: async (input, { agent }) => (agent?.resumeData as { answer: string } | undefined)?.answer ?? agent?.suspend(input),
 });
 const agent = new Agent({
@@ -38,5 +38,5 @@ const agent = new Agent({
   tools: { send_newsletter, send_now, ask_person },
 });
 const storage = new LibSQLStore({ id: "mailer", url: `file:${saved}.db` });
-new Mastra({ agents: { agent }, storage, logger: false });
+if (what !== "forget") new Mastra({ agents: { agent }, storage, logger: false });
 show(await run(agent, "Send all.", saved));

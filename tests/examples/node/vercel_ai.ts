@@ -8,7 +8,7 @@ const send_newsletter = tool({
   execute: send,
 });
 const ask_person = tool({
-  inputSchema: z.object({ question: z.string(), choices: z.array(z.string()) }),
+  inputSchema: z.looseObject({ question: z.string(), choices: z.array(z.string()) }),
   outputSchema: z.string(),
 });
 const tools = { send_newsletter, ask_person };

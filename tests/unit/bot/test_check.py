@@ -23,7 +23,7 @@ from bot.checks import CheckResult
 from bot.cli.app import app
 from bot.demo.producer import DemoProducer
 from bot.oncall.feeds import check_feeds
-from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, PICTURE_SCOPE, check_slack, slack_client
+from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, check_slack, slack_client
 from bot.people.directory import People
 from bot.producers.check import check_producers
 from bot.settings.load import parse_settings, prepare_folders
@@ -310,21 +310,6 @@ async def test_check_names_missing_scopes(configure: Configure, workspace: Works
     assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: channels:read, commands, im:write"]
 
 
-async def test_check_only_notes_that_pictures_cannot_be_sent(
-    configure: Configure, workspace: Workspace
-) -> None:
-    tokens = workspace.context.state.tokens
-    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
-    assert await wrong(configure()) == []
-    (found,) = [each async for each in check_slack(configure()) if each.subject == "SLACK_BOT_TOKEN scopes"]
-    assert list(found.lines) == [
-        "✓ ok     SLACK_BOT_TOKEN scopes: all 11 required, but not files:write: “digest png” cannot send a picture",
-        "           → for pictures add files:write and reinstall the app",
-    ]
-    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] | {"files:write"}
-    assert not any("files:write" in each.text for each in [each async for each in check_slack(configure())])
-
-
 async def test_check_notes_an_app_that_may_read_history_once_a_minute(
     configure: Configure, workspace: Workspace
 ) -> None:
@@ -444,7 +429,7 @@ def test_manifest_gives_the_scopes_that_check_wants() -> None:
     manifest = (Path(__file__).parents[3] / "manifest.yml").read_text(encoding="utf-8")
     scopes = manifest.partition("    bot:\n")[2].partition("settings:")[0]
     given = {line.split("#")[0].strip(" -\n") for line in scopes.splitlines()}
-    assert given == NEEDED_SCOPES | {EMAIL_SCOPE, PICTURE_SCOPE}
+    assert given == NEEDED_SCOPES | {EMAIL_SCOPE}
 
 
 def test_manifest_has_what_people_use() -> None:

@@ -82,7 +82,7 @@ class OneShift(Roster):
     def __init__(self) -> None:
         self.duty = OnDuty((), "")
 
-    async def who(self, policy_name: str) -> OnDuty:
+    async def who(self, policy_name: str, *, strict: bool = False) -> OnDuty:
         return self.duty
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,6 +34,7 @@ from bot.slackapi import (
     failure,
 )
 from bot.telemetry import Telemetry
+from bot.views import classic as classic_blocks
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN
 from tests.kit.clocks import ManualClock
@@ -308,3 +311,102 @@ async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same
     await client.auth_test()
     await client.close()
     assert [call.method for call in ws.calls] == ["auth.test"]
+
+
+CHART = {
+    "type": "data_visualization",
+    "title": "Questions",
+    "block_id": "b1",
+    "chart": {
+        "type": "bar",
+        "series": [{"name": "s", "data": [{"label": "a", "value": 1}]}],
+        "axis_config": {"categories": ["a"]},
+    },
+}
+TEXT = {"type": "section", "text": {"type": "plain_text", "text": "a: 1"}, "block_id": "b2"}
+TITLE = {"type": "mrkdwn", "text": "*Questions*", "verbatim": True}
+CLASSIC = [{"type": "section", "text": TITLE, "block_id": "b1"}, TEXT]
+
+
+def tried(ws: Workspace) -> list[tuple[str, list[str]]]:
+    """What became of each post or change, and the types of its blocks."""
+    return [
+        (call.outcome, [block["type"] for block in call.args["blocks"]])
+        for call in ws.calls
+        if call.method in {"chat.postMessage", "chat.update"}
+    ]
+
+
+def older(ws: Workspace) -> None:
+    ws.context.options = replace(ws.context.options, without_blocks=frozenset({"data_visualization"}))
+
+
+async def test_blocks_that_slack_has_are_sent_once(web: AsyncWebClient, ws: Workspace) -> None:
+    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
+    assert isinstance(await gateway.post(AGENTS, Post("x", [CHART, TEXT], NUDGE)), Sent)
+    assert tried(ws) == [("ok", ["data_visualization", "section"])]
+
+
+async def test_refused_blocks_are_sent_once_more_as_classic_ones_and_then_at_once(
+    web: AsyncWebClient, ws: Workspace
+) -> None:
+    older(ws)
+    clock = ManualClock()
+    gateway, post = Gateway(web, "inst", Telemetry(clock)), Post("x", [CHART, TEXT], NUDGE)
+    sent = await gateway.post(AGENTS, post)
+    assert isinstance(sent, Sent)
+    (message,) = ws.messages(AGENTS)
+    assert message.blocks == CLASSIC
+    assert await gateway.update(AGENTS, sent.ts, post) == sent
+    refused, classic = ("invalid_blocks", ["data_visualization", "section"]), ("ok", ["section", "section"])
+    assert tried(ws) == [refused, classic, classic]
+    assert gateway.telemetry.deliveries == {("nudge", "sent"): 2}
+    await clock.advance(timedelta(days=1).total_seconds())
+    assert await gateway.update(AGENTS, sent.ts, post) == sent
+    assert tried(ws)[3:] == [refused, classic], "a day later Slack may have them"
+
+
+@pytest.mark.parametrize(
+    "fault", ["refuse:channel_not_found", "429:1", "accept_then_drop", "refuse:msg_too_long"]
+)
+async def test_other_refusals_are_no_reason_for_classic_blocks(
+    web: AsyncWebClient, ws: Workspace, fault: str
+) -> None:
+    ws.faults.add("chat.postMessage", fault)
+    gateway, post = Gateway(web, "inst", Telemetry(ManualClock())), Post("x", [CHART, TEXT], NUDGE)
+    assert not isinstance(await gateway.post(AGENTS, post), Sent)
+    assert len(tried(ws)) == 1
+    assert isinstance(await gateway.post(AGENTS, post), Sent)
+    assert tried(ws)[1] == ("ok", ["data_visualization", "section"])
+
+
+async def test_blocks_are_not_remembered_as_refused_where_the_classic_ones_are_too(
+    web: AsyncWebClient, ws: Workspace
+) -> None:
+    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
+    wrong = Post("x", [CHART, {"type": "nonsense"}], NUDGE)
+    assert await gateway.post(AGENTS, wrong) == Never("invalid_blocks", "content")
+    assert [outcome for outcome, _ in tried(ws)] == ["invalid_blocks"] * 2
+    await gateway.post(AGENTS, Post("x", [CHART, TEXT], NUDGE))
+    assert tried(ws)[2] == ("ok", ["data_visualization", "section"])
+
+
+async def test_message_without_newer_blocks_is_sent_once(web: AsyncWebClient, ws: Workspace) -> None:
+    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
+    refused = await gateway.post(AGENTS, Post("x", [{"type": "nonsense"}], NUDGE))
+    assert refused == Never("invalid_blocks", "content")
+    assert len(tried(ws)) == 1
+    assert "nonsense" not in repr(refused), "the log repeats no content"
+
+
+async def test_only_what_slack_names_is_replaced(
+    web: AsyncWebClient, ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(classic_blocks._CLASSIC, "table", lambda _: [TEXT])
+    older(ws)
+    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
+    table = {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}]]}
+    for _ in range(2):
+        assert isinstance(await gateway.post(AGENTS, Post("x", [CHART, table], NUDGE)), Sent)
+    refused, classic = ("invalid_blocks", ["data_visualization", "table"]), ("ok", ["section", "table"])
+    assert tried(ws) == [refused, classic, classic]

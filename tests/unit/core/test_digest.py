@@ -1,12 +1,23 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from core.clarification import Aaep, Approval, Clarification, Edit, Entry
-from core.digest import Approvals, Count, Digest, DigestBuilder, Share, TimeToDecide, nearest_rank
+from core.digest import (
+    Approvals,
+    Count,
+    Digest,
+    DigestBuilder,
+    Share,
+    Stretch,
+    TimeToDecide,
+    in_one_unit,
+    nearest_rank,
+)
 from tests.kit.builders import NOW, record
 
 
@@ -234,3 +245,78 @@ def test_digest_lists_people_who_only_approved_with_others() -> None:
         ("user:cem", 1, 0),
     ]
     assert dict(found.shares()[0][1])["user:bea"] == "3 approved"
+
+
+def stretches(
+    *created: datetime, since: datetime | None, until: datetime, zone: str = "UTC"
+) -> list[Stretch]:
+    builder = DigestBuilder(since, zone=ZoneInfo(zone))
+    for seq, moment in enumerate(created, start=1):
+        builder.add(made(seq, "pending", created=moment))
+    return list(builder.result(until).stretches)
+
+
+def test_stretches_are_days_with_what_became_of_their_questions() -> None:
+    statuses = ("pending", "stale", "escalated", "answered", "resolved", "abandoned")
+    found = digest_of(*(made(seq, status) for seq, status in enumerate(statuses, start=1)))
+    assert found.stretches == (Stretch(NOW.date(), 1, answered=2, open=3, closed=1),)
+    assert found.stretches[0].words == "2 answered, 3 open, 1 closed without an answer"
+
+
+def test_stretches_have_every_day_also_one_without_questions() -> None:
+    until = datetime(2026, 11, 26, 12, tzinfo=UTC)
+    asked = (until - timedelta(days=7), until - timedelta(days=1))
+    found = stretches(*asked, since=until - timedelta(days=7), until=until)
+    assert [each.first.day for each in found] == list(range(19, 27))
+    assert [each.open for each in found] == [1, 0, 0, 0, 0, 0, 1, 0]
+    assert found[1].words == "none"
+
+
+def test_stretches_of_no_questions_are_none() -> None:
+    assert stretches(since=NOW - timedelta(days=7), until=NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("days", "length", "number"), [(19, 1, 20), (20, 2, 11), (30, 2, 16), (365, 19, 20), (5000, 251, 20)]
+)
+def test_stretches_are_twenty_at_most(days: int, length: int, number: int) -> None:
+    found = stretches(NOW - timedelta(days=days), NOW, since=NOW - timedelta(days=days), until=NOW)
+    assert ([each.days for each in found], len(found)) == ([length] * number, number)
+    assert (found[0].open, found[-1].open) == (1, 1)
+    assert len({each.first for each in found}) == number
+
+
+def test_stretches_are_days_of_their_zone_also_where_clocks_change() -> None:
+    """In Berlin the 25th of October 2026 has 25 hours, and its last one is the 25th in UTC, too."""
+    asked = datetime(2026, 10, 25, 22, 30, tzinfo=UTC)
+    for moment, day in (
+        (asked, 25),
+        (asked + timedelta(hours=1), 26),
+        (asked - timedelta(hours=24.75), 24),
+        (asked - timedelta(hours=24), 25),
+    ):
+        (found,) = stretches(moment, since=None, until=moment, zone="Europe/Berlin")
+        assert found.first == date(2026, 10, day), moment
+
+
+@pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_stretches_bear_another_programs_clock(moment: datetime, zone: str) -> None:
+    found = stretches(moment, NOW, since=None, until=NOW, zone=zone)
+    assert sum(each.open for each in found) == 2
+    assert len(found) <= 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((0.26, 59.94), ("seconds", [0.3, 59.9])),
+        ((6, 60), ("minutes", [0.1, 1.0])),
+        ((5400,), ("hours", [1.5])),
+        ((129_600, 60), ("days", [1.5, 0.0])),
+    ],
+)
+def test_in_one_unit_takes_that_of_the_longest(
+    seconds: tuple[float, ...], expected: tuple[str, list[float]]
+) -> None:
+    assert in_one_unit([timedelta(seconds=each) for each in seconds]) == expected

@@ -10,10 +10,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.oncall.calendars import (
+    Move,
     NoFeed,
     Shift,
     in_calendar,
     in_pagerduty,
+    moves,
     names_in,
     next_change,
     users_at,
@@ -546,3 +548,47 @@ def test_answers_of_pagerduty_tell_each_shift_once() -> None:
 def test_other_answers_are_refused(page: Any) -> None:
     with pytest.raises(NoFeed):
         in_pagerduty([page], SINCE, UNTIL)
+
+
+def shifts_of(*spans: tuple[str | None, float, float]) -> list[Shift]:
+    """Shifts of users, in hours from SINCE."""
+    return [
+        Shift(SINCE + timedelta(hours=begins), SINCE + timedelta(hours=ends), user=user)
+        for user, begins, ends in spans
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        pytest.param([("U1", 5, 9)], [("U1", 6, 9)], [("U1", 5, 9, 6, 9)], id="begins later"),
+        pytest.param([("U1", -5, 9)], [("U1", -5, 11)], [("U1", -5, 9, -5, 11)], id="ends later"),
+        pytest.param([("U1", 60, 70)], [("U1", 40, 50)], [("U1", 60, 70, 40, 50)], id="from beyond two days"),
+        pytest.param([("U1", 40, 50)], [("U1", 60, 70)], [("U1", 40, 50, 60, 70)], id="to beyond two days"),
+        pytest.param([("U1", 60, 70)], [("U1", 61, 71)], [], id="beyond two days"),
+        pytest.param([("U1", 5, 9)], [("U1", 5.05, 9)], [], id="by three minutes"),
+        pytest.param([("U1", -9, -5)], [("U1", -9, -4)], [], id="is over"),
+        pytest.param([("U1", -9, 5)], [("U1", -8, 5)], [], id="began earlier"),
+        pytest.param([("U1", 5, 9)], [("U2", 5, 9)], [], id="another person has it"),
+        pytest.param([("U1", 5, 9)], [], [], id="gone"),
+        pytest.param([("U1", 5, 9)], [("U1", 5, 9), ("U1", 20, 25)], [], id="one more"),
+        pytest.param([("U1", 5, 9)], [("U1", 200, 204)], [], id="another one, days later"),
+        pytest.param([("U1", 5, 7), ("U1", 7, 9)], [("U1", 5, 9)], [], id="in one piece"),
+        pytest.param([(None, 5, 9)], [(None, 6, 9)], [], id="somebody unknown"),
+        pytest.param(
+            [("U1", 5, 9), ("U1", 29, 33), ("U2", 9, 29)],
+            [("U1", 5, 9), ("U1", 30, 33), ("U2", 9, 30)],
+            [("U1", 29, 33, 30, 33), ("U2", 9, 29, 9, 30)],
+            id="both sides of a handover",
+        ),
+    ],
+)
+def test_shifts_that_moved_within_two_days_are_found(
+    before: list[Any], after: list[Any], moved: list[Any]
+) -> None:
+    def at(hours: float) -> datetime:
+        return SINCE + timedelta(hours=hours)
+
+    assert moves(shifts_of(*before), shifts_of(*after), SINCE) == [
+        Move(user, (at(a), at(b)), (at(c), at(d))) for user, a, b, c, d in moved
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -408,7 +409,12 @@ async def keeping(
 
     policy, configuration = configured(folder, CALENDAR + more, FEED=f"{source.url}/secret.ics")
     clock = ManualClock(NOW)
-    kept = Feeds(configuration, people, store, clock, tell=tell)
+
+    async def send(key: str) -> None:
+        (row,) = await store.read("select * from messages where key = :key", key=key)
+        said.append(f"{row['target']}: {json.loads(row['body'])['text']}")
+
+    kept = Feeds(configuration, people, store, clock, tell=tell, send=send)
     async with HttpClient(None) as client:
         matching = Matching(policy, people)
         yield (lambda: kept.look(policy, matching, client)), Copies(configuration, store), clock, said

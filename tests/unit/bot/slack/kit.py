@@ -127,6 +127,7 @@ class Bot:
             whole.shown,
             sessions=whole.told.sessions,
             page_actions=page_actions or whole.oncall.page_actions,
+            swaps=whole.oncall.swaps,
             home=whole.home,
             unread=self.unread,
             catch_up=self.catch_up,

@@ -12,10 +12,10 @@ import pytest
 
 from bot.oncall.pages import PagePlace
 from bot.slack.payloads import MessageEvent, moment
-from bot.slack.typed import is_talk
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, TEAM
 from bot.workspace.state import Message
+from core.answers import is_talk
 from core.clarification import Clarification
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import BadPress, ClarifyBotError
-from bot.views.codec import LIMIT, AnyPress, HomePress, ListPress, PagePress, Press, Verb, action_id
+from bot.views.codec import (
+    LIMIT,
+    AnyPress,
+    HomePress,
+    ListPress,
+    PagePress,
+    Press,
+    SwapPress,
+    Verb,
+    action_id,
+)
 
 
 @given(
@@ -34,6 +44,7 @@ def test_press_round_trip(verb: Verb, seq: int, number: int, arg: str) -> None:
         (PagePress("notmine", 10**15 - 1, 7), "1|notmine|999999999999999|7", "oncall.notmine"),
         (ListPress("page", "#42", 3), "1|page|3|#42", "list.page"),
         (ListPress("take", "CLR-42-001"), "1|take|0|CLR-42-001", "list.take"),
+        (SwapPress("accept", 17), "1|accept|17", "swap.accept"),
         (HomePress("answer", "CLR-42-001", 1), "1|answer|CLR-42-001|1", "home.answer"),
         (HomePress("page", "inbox", 2), "1|page|inbox|2", "home.page"),
     ],
@@ -55,6 +66,8 @@ def test_press_is_packed_as_ever_and_read_back(press: AnyPress, packed: str, act
         (PagePress, "1|take|1|2|3", "expected two numbers"),
         (PagePress, "1|steal|1|0", "unknown verb"),
         (PagePress, "1|take|1|-1", "expected two numbers"),
+        (SwapPress, "1|accept|x", "has no number"),
+        (SwapPress, "1|take|1", "unknown verb"),
         (ListPress, "2|page|1|stale", "not of version 1"),
         (ListPress, "1|drop|1|x", "unknown verb"),
         (ListPress, "1|page|x|stale", "no number"),

@@ -495,9 +495,9 @@ def test_descriptor_limit_is_raised_where_that_is_allowed(
     assert asked == ([(4096, hard)] if raised else [])
 
 
-def test_http_server_and_pictures_are_loaded_when_they_are_needed_and_not_before() -> None:
+def test_http_server_is_loaded_when_it_is_needed_and_not_before() -> None:
     """Commands that need none start sooner."""
-    late = {"fastapi", "uvicorn", "prometheus_client", "matplotlib"}
+    late = {"fastapi", "uvicorn", "prometheus_client"}
     loaded = f"import sys, bot.app, bot.cli; print(*{late} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""

@@ -1,9 +1,8 @@
-"""The Web API: what each method answers and refuses, history and its pages, files, rate limits, faults on demand."""
+"""The Web API: what each method answers and refuses, history and its pages, rate limits, faults on demand."""
 
 from __future__ import annotations
 
 import json
-from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -60,16 +59,7 @@ def publish(user: str, view: Json) -> tuple[str, Json]:
     return "views.publish", {"user_id": user, "view": view}
 
 
-def ticket(**fields: Any) -> tuple[str, Json]:
-    return "files.getUploadURLExternal", {"filename": "a.png", "length": 5} | fields
-
-
-def complete(**fields: Any) -> tuple[str, Json]:
-    return "files.completeUploadExternal", {"files": [{"id": "$file"}]} | fields
-
-
-# Before each: a message of the bot ($mine) and of Ade ($theirs), a file that was uploaded ($file) and one that was only
-# announced ($announced), and a Home tab of Folake with external_id "taken".
+# Before each: a message of the bot ($mine) and of Ade ($theirs), and a Home tab of Folake with external_id "taken".
 REFUSED: list[tuple[str, Json, str]] = [
     ("chat.dance", {}, "unknown_method"),
     ("chat.postMessage", message(channel="C0NOWHERE"), "channel_not_found"),
@@ -99,11 +89,6 @@ REFUSED: list[tuple[str, Json, str]] = [
     (*publish(ADE, home(*[section("é" * 3000)] * 50)), "view_too_large"),
     (*publish(ADE, home(external_id="taken")), "duplicate_external_id"),
     ("views.publish", {"user_id": ADE, "view": home(), "hash": "h.made-up"}, "hash_conflict"),
-    (*ticket(length=5 * 1024 * 1024 + 1), "file_upload_size_restricted"),
-    (*complete(files=[{"id": "F0NONE"}]), "file_not_found"),
-    (*complete(files=[{"id": "$announced"}]), "file_not_found"),
-    (*complete(channel_id=RANDOM), "not_in_channel"),
-    (*complete(channel_id=AGENTS, thread_ts="1.000000"), "thread_not_found"),
 ]  # fmt: skip
 
 
@@ -111,8 +96,6 @@ async def test_refusals(ws: Workspace, client: AsyncWebClient) -> None:
     known = {
         "$mine": await posted(client),
         "$theirs": (await ws.post(ADE, AGENTS, "mine")).ts,
-        "$file": await uploaded(client),
-        "$announced": (await client.files_getUploadURLExternal(filename="a.png", length=5))["file_id"],
     }
     await client.views_publish(user_id=FOLAKE, view=home(external_id="taken"))
     before = (len(ws.messages(AGENTS)), len(ws.ephemerals(GIO)), ws.home(ADE))
@@ -123,7 +106,6 @@ async def test_refusals(ws: Workspace, client: AsyncWebClient) -> None:
         answer = await ask(client, method, **sent)
         assert (answer["ok"], answer["error"]) == (False, error), (method, arguments)
     assert (len(ws.messages(AGENTS)), len(ws.ephemerals(GIO)), ws.home(ADE)) == before
-    await completed(client, known["$file"], channel_id=AGENTS)  # what was refused left it to be shared
 
 
 @pytest.mark.parametrize(
@@ -357,66 +339,6 @@ async def test_trigger_is_good_once_and_briefly(ws: Workspace, app: App) -> None
     ws.state.triggers[later].expires -= ws.context.options.trigger_lifetime + 0.1
     with pytest.raises(SlackApiError, match="expired_trigger_id"):
         await app.client.views_open(trigger_id=later, view=modal(text_input()))
-
-
-# Files
-
-PNG = b"\x89PNG\r\n\x1a\nnot much of one"
-ALT = 'Two "bars"'
-
-
-async def put(url: str, content: bytes) -> int:
-    async with aiohttp.ClientSession() as session, session.post(url, data=BytesIO(content)) as answer:
-        return answer.status
-
-
-async def fetched(url: str) -> tuple[int, str, bytes]:
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return answer.status, answer.content_type, await answer.read()
-
-
-async def uploaded(client: AsyncWebClient, content: bytes = PNG, name: str = "bars.png") -> str:
-    """A file that is there, and not completed."""
-    made = await client.files_getUploadURLExternal(filename=name, length=len(content), alt_txt=ALT)
-    assert await put(made["upload_url"], content) == 200
-    return str(made["file_id"])
-
-
-async def completed(client: AsyncWebClient, file: str, **more: Any) -> None:
-    await client.files_completeUploadExternal(files=[{"id": file, "title": "Bars"}], **more)
-
-
-async def test_shared_file_is_in_one_message_and_one_event(ws: Workspace, client: AsyncWebClient) -> None:
-    file = await uploaded(client)
-    await completed(client, await uploaded(client))  # without a channel nothing is posted
-    assert not ws.messages(AGENTS)
-    await completed(client, file, channel_id=AGENTS, initial_comment="Two bars.")
-    (sent,) = (await client.conversations_history(channel=AGENTS))["messages"]
-    assert (sent["text"], sent["user"], sent["bot_id"]) == ("Two bars.", BOT_USER, BOT_ID)
-    (shown,) = sent["files"]
-    assert shown | {"id": file, "title": "Bars", "alt_txt": ALT, "mimetype": "image/png"} == shown
-    assert await fetched(shown["url_private"]) == (200, "image/png", PNG)
-    again = await ask(client, "files.completeUploadExternal", files=[{"id": file}], channel_id=AGENTS)
-    assert again["error"] == "file_not_found"
-    line = await ws.wait_for(lambda: next((e for e in ws.traffic.lines if e.title == "file_share"), None))
-    assert line is not None
-    event: Json = json.loads(line.text())["event"]
-    assert (event["type"], event["channel"], event["files"]) == ("message", AGENTS, [shown])
-    assert not [line for line in ws.traffic.lines if "not much" in line.text()]  # calls, and no bytes
-
-
-async def test_upload_takes_what_was_announced_up_to_five_mebibytes(
-    ws: Workspace, client: AsyncWebClient
-) -> None:
-    made = await client.files_getUploadURLExternal(filename="bars.png", length=5)
-    url, page = made["upload_url"], f"{ws.url}file/{made['file_id']}"
-    assert [await put(url, content) for content in (b"1234", b"123456", b"12345")] == [400, 413, 200]
-    assert await put(f"{ws.url}upload/nothing", b"12345") == 404
-    assert (await fetched(page))[0] == 404  # not completed
-    await completed(client, made["file_id"])
-    assert (await fetched(page))[1] == "application/octet-stream"
-    assert await put(url, b"54321") == 404
-    await completed(client, await uploaded(client, b"x" * 5 * 1024 * 1024, "big.bin"))
 
 
 # Rate limits and faults

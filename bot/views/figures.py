@@ -1,0 +1,205 @@
+"""The digest as a message: its figures in words, and two charts, each with its figures in a table. Pure.
+
+The message's text has all of it, for screen readers and for workspaces without charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from bot.views import inert
+from bot.views.blockkit import (
+    CHART_CATEGORIES,
+    CHART_LABEL,
+    MESSAGE_BUDGET,
+    Chart,
+    Code,
+    Context,
+    Draft,
+    Header,
+    Part,
+    Section,
+    Words,
+    plain_words,
+)
+from core.digest import Count, Digest, Share, in_one_unit
+from core.lists import several
+
+_READ_ALOUD, _RESERVE = 4000, 400
+_NAME, _ROUTE = 80, 40
+_OUTCOMES = ("answered", "open", "closed")
+_SERIES, _COLUMNS = ("Answered", "Open", "Closed, no answer"), ("Answered", "Open", "Closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A chart and a table with the same figures. `lines`: what the table says, read aloud, plain text."""
+
+    chart: Chart | None
+    table: str
+    lines: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        shown: tuple[Part, ...] = (self.chart,) if self.chart else ()
+        return (*shown, Code(self.table), Context(plain_words(self.note)))
+
+
+def digest(
+    figures: Digest,
+    heading: str,
+    zone: str,
+    *,
+    counted: Sequence[tuple[str, Sequence[Count]]],
+    shown: Callable[[str], str],
+    notes: Sequence[str] = (),
+) -> Draft:
+    """Returns the message.
+
+    Args:
+        figures: what was counted.
+        heading: of what time.
+        zone: the time zone of the days.
+        counted: topics and agents by name, each list with its title.
+        shown: formats a person's name, as the bot's own mrkdwn.
+        notes: at the end, as the bot's own mrkdwn.
+    """
+    above = figures.words()
+    charts = [each for each in (by_day(figures, zone), by_route(figures)) if each is not None]
+    below = [
+        (title, ", ".join(f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts))
+        for title, counts in counted
+        if counts
+    ]
+    people = [f"• {shown(each.name)}: {each.words}" for each in figures.people]
+    people = ["*By person*", *people] if people else []
+    last = [*(f"*{title}*: {words}" for title, words in below), *people, *(f"_{note}_" for note in notes)]
+    parts = (
+        Header(heading),
+        *_sections([f"*{name}*: {value}" for name, value in above]),
+        *(part for each in charts for part in each.parts),
+        *_sections(last),
+    )
+    aloud = [
+        heading,
+        *(f"{name}: {value}" for name, value in above),
+        *(inert.fallback(line) for each in charts for line in each.lines),
+        *(f"{title}: {words}" for title, words in below),
+        *(line.strip("*") for line in people),
+        *notes,
+    ]
+    taken = sum(inert.size(part.words.text) for part in parts if isinstance(part, Section))
+    taken += sum(inert.size(each.table) + inert.size(each.note) for each in charts)
+    room = min(_READ_ALOUD, MESSAGE_BUDGET - _RESERVE - taken)
+    return Draft("digest", inert.clip_escaped("\n".join(aloud), room), parts)
+
+
+def by_day(figures: Digest, zone: str) -> Figures | None:
+    """Returns the questions of each day or stretch by outcome, or None if nothing was asked."""
+    found = figures.stretches
+    if not found:
+        return None
+    days = found[0].days
+    title = "Questions a day by outcome" if days == 1 else f"Questions every {days} days by outcome"
+    labels = [_day(each.first, weekday=days == 1) for each in found]
+    counts = [[getattr(each, name) for each in found] for name in _OUTCOMES]
+    series = tuple((name, tuple(row)) for name, row in zip(_SERIES, counts, strict=True))
+    begins = "Day" if days == 1 else "From"
+    rows = [
+        [label, *(str(getattr(each, name)) for name in _OUTCOMES)]
+        for label, each in zip(labels, found, strict=True)
+    ]
+    lines = [f"{label}: {each.words}" for label, each in zip(labels, found, strict=True)]
+    return Figures(
+        Chart(title, tuple(labels), series, y_label="Questions"),
+        _table([begins, *_COLUMNS], rows),
+        (f"{title}, days in the time zone {zone}:", *lines),
+        f"Days in the time zone {zone}.",
+    )
+
+
+def by_route(figures: Digest) -> Figures | None:
+    """Returns the time to answer by route, or None with fewer than two routes. Of many, those with the most questions."""
+    if len(figures.routes) < 2:
+        return None
+    shares, rest = figures.routes[:CHART_CATEGORIES], figures.routes[CHART_CATEGORIES:]
+    timed = [each for each in shares if each.median is not None]
+    unit, medians = (
+        in_one_unit([each.median for each in timed if each.median is not None]) if timed else ("minutes", [])
+    )
+    known = dict(zip((each.name for each in timed), medians, strict=True))
+    title, names = "Median time to answer by route", _labels([_route(each) for each in timed])
+    rows = [
+        [_number(known.get(each.name)), str(each.answers), str(each.asked), _with_approvals(each)]
+        for each in shares
+    ]
+    lines = [f"{_with_approvals(each)}: {_aloud(each, known.get(each.name), unit)}" for each in shares]
+    more = (
+        f"And {several([_route(each) for each in rest], 3)}: {sum(each.asked for each in rest)} asked."
+        if rest
+        else ""
+    )
+    chart = Chart(title, names, (("Median", tuple(medians)),), y_label=unit.capitalize()) if timed else None
+    return Figures(
+        chart,
+        _table([unit.capitalize(), "Answers", "Asked", "Route"], rows, last_is_words=True),
+        (f"{title}, in {unit}:", *lines, *([more] if more else [])),
+        more,
+    )
+
+
+def _sections(lines: Sequence[str]) -> tuple[Section, ...]:
+    return tuple(Section(Words(each, live=True)) for each in inert.split_live("\n".join(lines), 2900) if each)
+
+
+def _day(day: date, *, weekday: bool) -> str:
+    return f"{day:%a} {day.day} {day:%b}" if weekday else f"{day.day} {day:%b}"
+
+
+def _route(share: Share) -> str:
+    return "all others" if share.name == "*" else inert.named(share.name, _ROUTE)
+
+
+def _with_approvals(share: Share) -> str:
+    return f"{_route(share)} ({words})" if (words := share.approvals.words) else _route(share)
+
+
+def _aloud(share: Share, value: float | None, unit: str) -> str:
+    told = f"{share.asked} asked, {share.answers} answer{'s' * (share.answers != 1)}"
+    return told if value is None else f"{_number(value)} {unit}, {told}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _labels(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names as labels of a chart: clipped, and numbered where that makes two alike."""
+    made: list[str] = []
+    for name in names:
+        label, number = inert.clip(name, CHART_LABEL), 1
+        while label in made:
+            number += 1
+            label = f"{inert.clip(name, CHART_LABEL - 4)} {number}"
+        made.append(label)
+    return tuple(made)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, last_is_words: bool = False) -> str:
+    """Returns aligned columns: numbers to the right; the first column to the left unless the last one holds the words,
+    which then need no clipping.
+    """
+    table = [head, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    lines = []
+    for row in table:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        if last_is_words:
+            cells[-1] = row[-1]
+        else:
+            cells[0] = row[0].ljust(widths[0])
+        lines.append("  ".join(cells))
+    return "\n".join(lines)

@@ -1,0 +1,187 @@
+"""Direct messages about turns on call. At a change of shift, who comes on call hears for how long, what is open and what the
+others noted; who leaves hears who took over. A request to be on call asks a person, and its asker hears the answer. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from bot.views import inert
+from bot.views.blockkit import Context, Draft, Header, Part, Section, Words, button, link_button
+from bot.views.codec import SwapPress
+from bot.views.lists import said
+from bot.views.page import OPEN, OPEN_OTHER, PageItem, item_line, item_words, standing_words
+
+ACCEPT, DECLINE = "Accept", "Decline"
+LISTED = 10  # open items in one message
+_HEADING = "On call"
+_POLICY, _NOTE, _READ_ALOUD = 60, 500, 4000
+SwapState = Literal["open", "accepted", "declined", "withdrawn", "lapsed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A comment that someone left in the thread of an open question or handoff; `about`: what people call that."""
+
+    user: str
+    about: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBegins:
+    """Someone comes on call by a policy, until `until` if that is known. `after`: who leaves; `beside`: who else is on call;
+    `by`: who arranged it, if another person did. `items`: the first open ones of `count`.
+    """
+
+    policy: str
+    until: datetime | None
+    after: Sequence[str]
+    beside: Sequence[str]
+    by: str | None
+    items: Sequence[PageItem]
+    count: int
+    notes: Sequence[Note]
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftEnds:
+    """Someone leaves a policy, and `by` are on call now. `held`: what they claimed and still hold, by name."""
+
+    policy: str
+    by: Sequence[str]
+    held: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRequest:
+    """`by` (of `team`) asks `user` to be on call from `since` until `until`. `number` 0: not stored yet."""
+
+    policy: str
+    user: str
+    since: datetime
+    until: datetime
+    by: str
+    team: str
+    number: int = 0
+    state: SwapState = "open"
+
+
+def shift_card(begins: Sequence[ShiftBegins], ends: Sequence[ShiftEnds], now: datetime) -> Draft:
+    """Returns the one message about all policies that change for a person."""
+    aloud: list[str] = []
+    parts: list[Part] = [Header(_HEADING)]
+    for end in ends:
+        words = Words(_end_words(end), live=True)
+        parts.append(Section(words))
+        aloud.append(words.escaped())
+    for begin in begins:
+        words = Words(_begin_words(begin), live=True)
+        parts.append(Section(words))
+        aloud.append(words.escaped())
+        for item in begin.items:
+            opens = link_button(OPEN if item.record is not None else OPEN_OTHER, item.link)
+            parts.append(Section(item_words(item, now), next(iter(opens), None)))
+            aloud.append(_item_aloud(item, now))
+        if (more := begin.count - len(begin.items)) > 0:
+            rest = Words(f"And {more} more. “/clarify stale” lists them.")
+            parts.append(Context((rest,)))
+            aloud.append(rest.escaped())
+        for note in begin.notes:
+            words = Words(_note_words(note), live=True)
+            parts.append(Section(words))
+            aloud.append(words.escaped())
+    text = inert.clip_escaped("\n".join((f"{_HEADING}.", *aloud)), _READ_ALOUD)
+    return Draft("shift", text, tuple(parts))
+
+
+def _begin_words(begin: ShiftBegins) -> str:
+    until = f" until {inert.date(begin.until)}" if begin.until is not None else ""
+    after = f", after {_people(begin.after)}" if begin.after else ""
+    words = [f"You are on call for {_policy(begin.policy)}{until}{after}."]
+    if begin.by is not None:
+        words.append(f"{inert.mention(begin.by)} handed it over.")
+    if begin.beside:
+        words.append(f"On call with you: {_people(begin.beside)}.")
+    words.append(f"Open now: {begin.count}." if begin.count else "Nothing is open.")
+    return " ".join(words)
+
+
+def _end_words(end: ShiftEnds) -> str:
+    policy = _policy(end.policy)
+    words = f"You are no longer on call for {policy}: {_people(end.by)} took over."
+    if not end.by:
+        words = f"Your shift for {policy} is over. No one is on call now; pages go to the fallback channel."
+    if end.held:
+        words += f" You still hold {inert.escape(', '.join(end.held))}."
+    return words
+
+
+def _item_aloud(item: PageItem, now: datetime) -> str:
+    standing = "; ".join(each.escaped() for each in standing_words(item)) or "Unclaimed"
+    link = f" {inert.fallback(item.link)}" if item.link else ""
+    return f"{inert.fallback(item_line(item, now))}. {standing}.{link}"
+
+
+def _note_words(note: Note) -> str:
+    about, text = inert.escape(inert.line(note.about, _POLICY)), inert.escape(inert.clip(note.text, _NOTE))
+    return f"Note by {inert.mention(note.user)} on {about}: {text}"
+
+
+def _policy(name: str) -> str:
+    return inert.escaped_line(name, _POLICY)
+
+
+def _people(users: Iterable[str]) -> str:
+    return ", ".join(map(inert.mention, users))
+
+
+def swap_card(request: SwapRequest) -> Draft:
+    """Returns the message that asks a person to be on call; once that is over, what came of it."""
+    if request.state != "open":
+        return said(swap_words(request))
+    words = (
+        f"{swap_words(request)} Click {ACCEPT} to be on call then, or {DECLINE}. "
+        "Without an answer, the request lapses when that time begins."
+    )
+    buttons = (
+        button(SwapPress("accept", request.number), ACCEPT, f"{ACCEPT} to be on call", style="primary"),
+        button(SwapPress("decline", request.number), DECLINE, f"{DECLINE} to be on call"),
+    )
+    return said(words, buttons=buttons)
+
+
+def swap_words(request: SwapRequest) -> str:
+    """Returns what the person who was asked reads about a request."""
+    who, what = inert.mention(request.by), _span(request)
+    match request.state:
+        case "open":
+            return f"{who} asks you to be on call for {what}."
+        case "accepted":
+            return f"You accepted: you are on call for {what}, as {who} asked."
+        case "declined":
+            return f"You declined to be on call for {what}, as {who} asked."
+        case "withdrawn":
+            return f"{who} withdrew the request that you be on call for {what}. There is nothing to do."
+        case "lapsed":
+            return f"{who} asked you to be on call for {what}. The request has lapsed. Nothing was changed."
+
+
+def asker_words(request: SwapRequest, override: int | None) -> Draft:
+    """Returns what the asker reads at the end of a request; `override`: the number of the override that it became."""
+    who, what = inert.mention(request.user), _span(request)
+    if request.state == "accepted":
+        cancel = f" “/clarify oncall cancel {override}” cancels that." if override is not None else ""
+        return said(f"{who} accepted: they are on call for {what}.{cancel}")
+    if request.state == "declined":
+        return said(f"{who} declined to be on call for {what}. Nothing was changed.")
+    return said(
+        f"{who} did not answer your request to be on call for {what}. It has lapsed. Nothing was changed."
+    )
+
+
+def _span(request: SwapRequest) -> str:
+    return f"{_policy(request.policy)} from {inert.date(request.since)} until {inert.date(request.until)}"

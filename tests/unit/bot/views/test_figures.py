@@ -1,0 +1,137 @@
+"""The digest as a message: what its charts and tables hold, and that Slack takes it, with charts and without."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from bot.views.classic import classic, newer
+from bot.views.figures import by_day, by_route, digest
+from bot.views.render import Message, Renderer
+from core.digest import Approvals, Count, Digest, DigestBuilder, Share, Stretch
+from tests.unit.bot.judges import judge_message
+
+MINUTE = timedelta(minutes=1)
+FIRST = date(2026, 11, 20)
+
+
+def figures(**more: Any) -> Digest:
+    return replace(DigestBuilder().result(), **more)
+
+
+def shares(number: int, name: str = "agent-{}-*") -> tuple[Share, ...]:
+    return tuple(Share(name.format(n), 100 - n, 1, n * MINUTE + MINUTE) for n in range(number))
+
+
+def message(found: Digest, *names: str) -> Message:
+    """The message, which Slack takes with charts and without."""
+    counted = [(title, [Count(name, 3) for name in names]) for title in ("Top topics", "Top askers") if names]
+    made = Renderer().message(
+        digest(found, "Last 7 days", "UTC", counted=counted, shown=lambda name: name, notes=["A note."])
+    )
+    judge_message(made)
+    judge_message(replace(made, blocks=classic(made.blocks, newer(made.blocks))))
+    return made
+
+
+def test_30_routes_are_drawn_as_far_as_slack_can_and_the_rest_is_told() -> None:
+    found = by_route(figures(routes=shares(30)))
+    assert found is not None
+    assert found.chart is not None
+    assert found.chart.categories == tuple(f"agent-{n}-*" for n in range(20))
+    assert found.chart.series == (("Median", tuple(float(n + 1) for n in range(20))),)
+    assert len(found.table.splitlines()) == 21
+    rest = "And agent-20-*, agent-21-*, agent-22-* and 7 more: 755 asked."
+    assert (found.note, found.lines[-1]) == (rest, rest)
+    assert rest in message(figures(routes=shares(30))).text
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_route_is_not_compared(number: int) -> None:
+    assert by_route(figures(routes=shares(number))) is None
+
+
+def test_routes_without_an_answer_are_in_the_table_alone() -> None:
+    asked = Share("slow-*", 5, 0, None, Approvals(expired=2))
+    found = by_route(figures(routes=(*shares(1), asked)))
+    assert found is not None
+    assert found.chart is not None
+    assert found.chart.categories == ("agent-0-*",)
+    assert found.table.splitlines()[1:] == [
+        "    1.0        1    100  agent-0-*",
+        "      -        0      5  slow-* (2 expired)",
+    ]
+    unanswered = by_route(figures(routes=(asked, replace(asked, name="*"))))
+    assert unanswered is not None
+    assert unanswered.chart is None
+    assert "all others" in unanswered.table
+    message(figures(routes=(asked, replace(asked, name="*"))))
+
+
+def test_labels_that_are_cut_stay_apart() -> None:
+    found = by_route(figures(routes=shares(20, "a-very-long-name-of-an-agent-{}-*")))
+    assert found is not None
+    assert found.chart is not None
+    assert len(set(found.chart.categories)) == 20
+    assert max(map(len, found.chart.categories)) <= 20
+    assert "a-very-long-name-of-an-agent-19-*" in found.table
+
+
+def test_nothing_asked_is_not_drawn() -> None:
+    assert by_day(figures(), "UTC") is None
+    assert [block["type"] for block in message(figures()).blocks] == ["header", "section", "section"]
+
+
+def test_days_and_longer_stretches_are_named() -> None:
+    days = by_day(
+        figures(stretches=(Stretch(FIRST, 1, 2, 1), Stretch(FIRST + timedelta(1), 1))), "Asia/Tokyo"
+    )
+    assert days is not None
+    assert days.table.splitlines() == [
+        "Day         Answered  Open  Closed",
+        "Fri 20 Nov         2     1       0",
+        "Sat 21 Nov         0     0       0",
+    ]
+    assert days.lines[1:] == ("Fri 20 Nov: 2 answered, 1 open", "Sat 21 Nov: none")
+    weeks = by_day(figures(stretches=(Stretch(FIRST, 7, closed=1), Stretch(FIRST + timedelta(7), 7))), "UTC")
+    assert weeks is not None
+    assert weeks.chart is not None
+    assert weeks.chart.title == "Questions every 7 days by outcome"
+    assert weeks.chart.categories == ("20 Nov", "27 Nov")
+
+
+@pytest.mark.parametrize(
+    "name", ["<!channel> *b* & <https://x.example|y>", "日本語" * 60, "\x1b[2J\u202e\x00", "&" * 300]
+)
+def test_p8_names_are_inert_and_all_fits(name: str) -> None:
+    many = {
+        "routes": tuple(
+            replace(each, name=f"{n}{name}", approvals=Approvals(9999, 9999, 9999, 9999))
+            for n, each in enumerate(shares(30))
+        ),
+        "people": tuple(
+            replace(each, name="x" * 80, approvals=Approvals(9999, 9999, 9999, 9999)) for each in shares(10)
+        ),
+        "stretches": tuple(Stretch(FIRST + timedelta(n), 1, 1000, 1000, 1000) for n in range(20)),
+    }
+    made = message(figures(**many), *[name] * 5)
+    assert sum(block["type"] == "data_visualization" for block in made.blocks) == 2
+    live = json.dumps([block for block in made.blocks if block["type"] == "section"])
+    assert "<!channel>" not in live + made.text
+
+
+def test_text_reads_all_of_it_aloud() -> None:
+    text = message(figures(routes=shares(2), stretches=(Stretch(FIRST, 1, 1),)), "Deploy").text
+    assert text.splitlines()[-7:] == [
+        "Fri 20 Nov: 1 answered",
+        "Median time to answer by route, in minutes:",
+        "agent-0-*: 1.0 minutes, 100 asked, 1 answer",
+        "agent-1-*: 2.0 minutes, 99 asked, 1 answer",
+        "Top topics: Deploy (3)",
+        "Top askers: Deploy (3)",
+        "A note.",
+    ]
