@@ -191,7 +191,8 @@ async def test_nobody_is_asked_about_arguments_that_are_not_json(value: Any, wha
     sink = Sink()
     async with served(sink.handle) as url:
         more: dict[str, Any] = {"arguments": {"a": {"b": [1, value]}}, "url": url}
-        asks: Any = clarify.aio.approve if how == "asyncio" else partial(asyncio.to_thread, clarify.approve)
+        approve: Any = clarify.approve
+        asks = clarify.aio.approve if how == "asyncio" else partial(asyncio.to_thread, approve)
         with pytest.raises(ValueError, match="is no JSON value") as wrong:
             await asks("Send it", **more)
         with pytest.raises(ValueError, match="`default` is no JSON value"):
