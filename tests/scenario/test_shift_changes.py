@@ -133,6 +133,19 @@ async def test_override_that_begins_and_ends_is_told_by_one_message_each(stage: 
         assert (len(told(stage, ADE)), len(told(stage, ONCALL))) == (2, 2)
 
 
+async def test_change_that_is_found_several_times_at_once_is_told_once(stage: Night) -> None:
+    async with stage.bot(stage.config(people=FIXED)) as bot:
+        await looked(bot, ONCALL)
+        await bot.board.roster.hand("platform", ADE, stage.clock.now() + HOUR, ONCALL)
+        await asyncio.gather(*(bot.oncall.turns.look() for _ in range(3)))
+        await hears(stage, ADE, BEGINS)
+        await hears(stage, ONCALL, ENDS)
+        await bot.board.messages.in_flight.settled()
+        assert (len(told(stage, ADE)), len(told(stage, ONCALL))) == (1, 1)
+        rows = await bot.base.store.read("select key from messages where key like 'word:oncall:shift:%'")
+        assert len(rows) == 2
+
+
 async def test_override_that_is_cancelled_is_told_by_one_message_each(stage: Night) -> None:
     async with stage.bot(stage.config(people=FIXED, answerers=(FOLAKE,))) as bot:
         await looked(bot, ONCALL)
