@@ -20,6 +20,7 @@ restarts of the bot. Ctrl-C, or cancelling the task, withdraws the question.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
@@ -163,9 +164,9 @@ class Approval(_Decision):
     """The decision on an action. Truthy if it was approved; otherwise see `status`, `decision` and `comment`."""
 
     def __init__(self, state: Mapping[str, Any], sent: Mapping[str, Any] | None = None) -> None:
-        """`sent`: the arguments as you sent them."""
+        """`sent`: the arguments as you sent them, which no one changes any more."""
         self.state = state
-        self._sent = dict(sent or {})
+        self._sent = sent or {}
 
     def __bool__(self) -> bool:
         return self.decision == "accept"
@@ -187,8 +188,10 @@ class Approval(_Decision):
         """
         given = self.state.get("answer") if self.status == "answered" else None
         found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
-        asked = self.state.get("asked") or {"arguments": self._sent}  # bots of earlier releases do not say
-        return dict(unredacted(found, asked.get("arguments") or {}, self._sent))
+        asked = self.state.get("asked")
+        shown = asked.get("arguments") if isinstance(asked, dict) else None
+        # Bots of earlier releases do not say what they showed.
+        return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
 
     @property
     def approved_by(self) -> list[str]:
@@ -399,8 +402,6 @@ def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
     """Returns `answered` with every unchanged part restored from `sent`, because the bot's `redact` may have hidden it in
     `asked`. Parts that people changed stay as they are, even if they contain `[redacted]`.
     """
-    if is_same(answered, asked):
-        return sent
     if isinstance(answered, Mapping) and isinstance(asked, Mapping) and isinstance(sent, Mapping):
         # A name may be redacted, too. The others are as they were, and all are in their order.
         names = {name: name for name in asked if name in sent}
@@ -412,18 +413,38 @@ def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
             else value
             for name, value in answered.items()
         }
-    if isinstance(answered, list) and isinstance(asked, list) and isinstance(sent, Sequence):
+    if isinstance(answered, list) and isinstance(asked, list) and isinstance(sent, list):
         known = min(len(asked), len(sent))
         return [
             unredacted(value, asked[place], sent[place]) if place < known else value
             for place, value in enumerate(answered)
         ]
-    return answered
+    is_shown = not isinstance(asked, (Mapping, list)) and is_same(answered, asked)
+    return sent if is_shown else answered
 
 
 def is_same(one: Any, other: Any) -> bool:
     """Returns whether two values are the same JSON: 1, 1.0 and true all differ."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def exact(value: Any, path: str) -> Any:
+    """Returns a copy of a JSON value.
+
+    Raises:
+        ValueError: JSON would change it, so that people would approve something else.
+    """
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [exact(each, f"{path}[{place}]") for place, each in enumerate(value)]
+    what = str(value) if isinstance(value, float) else type(value).__name__
+    if isinstance(value, Mapping):
+        odd = [type(name).__name__ for name in value if not isinstance(name, str)]
+        if not odd:
+            return {name: exact(each, f"{path}.{name}") for name, each in value.items()}
+        what = f"{odd[0]} as a name"
+    raise ValueError(f"`{path}` is no JSON value ({what}). Convert it first.")
 
 
 class Model(Protocol[M_co]):
@@ -518,7 +539,8 @@ def approve(action: str, **options: Unpack[_Approve]) -> Approval:
     Raises:
         Refused: the bot rejected the question: a field or the token is wrong.
     """
-    return Approval(_talk(_action(action, options)), options.get("arguments"))
+    asking = _action(action, options)
+    return Approval(_talk(asking), asking.fields.get("arguments"))
 
 
 class aio:  # noqa: N801 - reads like a module
@@ -540,13 +562,12 @@ class aio:  # noqa: N801 - reads like a module
     @staticmethod
     async def approve(action: str, **options: Unpack[_Approve]) -> Approval:
         """Asks for approval of an action and waits for the decision: see `clarify.approve`."""
-        return Approval(await _atalk(_action(action, options)), options.get("arguments"))
+        asking = _action(action, options)
+        return Approval(await _atalk(asking), asking.fields.get("arguments"))
 
 
 def _question(question: str, options: Mapping[str, Any]) -> Asking:
     fields = {"question": question, **options}
-    if (choices := fields.get("choices")) is not None:
-        fields["choices"] = [each if isinstance(each, str) else dict(each) for each in choices]
     if hasattr(fields.get("schema"), "model_json_schema"):
         fields["schema"] = fields["schema"].model_json_schema()
     if hasattr(fields.get("default"), "model_dump"):
@@ -555,10 +576,7 @@ def _question(question: str, options: Mapping[str, Any]) -> Asking:
 
 
 def _action(action: str, options: Mapping[str, Any]) -> Asking:
-    fields = {"kind": "approval", "action": action, **options}
-    if (arguments := fields.get("arguments")) is not None:
-        fields["arguments"] = dict(arguments)
-    return Asking(fields, {})
+    return Asking({"kind": "approval", "action": action, **options}, {})
 
 
 def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
@@ -655,15 +673,20 @@ class Asking:
         known: str | None = None,
         told: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        """`known`: the id of a question that was already asked. `told`: called with each state that the bot returns."""
+        """`known`: the id of a question that was already asked. `told`: called with each state that the bot returns.
+
+        Raises:
+            ValueError: a field, or the timeout, is no JSON value.
+        """
         said: dict[str, Any] = {**fields, **more}
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
-        timeout = said.pop("timeout", None)
-        self._timeout = _TIMEOUT if timeout is None else float(timeout)
-        self._fields = {name: value for name, value in said.items() if value is not None}
-        self._fields.setdefault("key", f"py-{os.urandom(12).hex()}")
-        self._ends = time.monotonic() + self._timeout
-        self._given_timeout = timeout
+        self._timeout = said.pop("timeout", None)
+        if self._timeout is not None and not math.isfinite(self._timeout):
+            raise ValueError("`timeout` must be a number of seconds.")
+        # A copy, whatever becomes of the values while people decide.
+        self.fields = {name: exact(value, name) for name, value in said.items() if value is not None}
+        self.fields.setdefault("key", f"py-{os.urandom(12).hex()}")
+        self._ends = time.monotonic() + (_TIMEOUT if self._timeout is None else self._timeout)
         self._id = known
         self._may_be_asked = known is not None
         self._on_told = told
@@ -731,12 +754,8 @@ class Asking:
         return self._ends - time.monotonic()
 
     def _ask(self) -> Call:
-        fields = dict(self._fields)
-        if self._given_timeout is not None:
-            fields["timeout"] = (
-                min(self._timeout, max(1.0, self._left)) if self._may_be_asked else self._timeout
-            )
-        return Call("POST", "/questions", fields)
+        left = {} if self._timeout is None else {"timeout": min(self._timeout, max(1, math.ceil(self._left)))}
+        return Call("POST", "/questions", self.fields | left)
 
     def _look(self) -> Call:
         wait = min(self.longest_wait, max(1, int(self._left) + 2))
@@ -849,22 +868,26 @@ class Client:
         """
         from urllib.parse import urlsplit  # not where only the types are needed
 
-        self.url = (url or _setting("URL") or DEFAULT_URL).rstrip("/")
+        given = url or _setting("URL") or DEFAULT_URL
         self._token = _setting("TOKEN") if token is None else token
         self._producer = os.environ.get("CLARIFY_PRODUCER") if producer is None else producer
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(given)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(
-                f"CLARIFY_URL: {self.url!r} is not an HTTP address. Use one such as {DEFAULT_URL}."
-            )
+            shown = given.rpartition("@")[2]  # no password
+            raise ValueError(f"CLARIFY_URL: {shown!r} is not an HTTP address. Use one such as {DEFAULT_URL}.")
         if self._token and not (self._token.isascii() and self._token.isprintable()):
             raise ValueError("CLARIFY_TOKEN: the token must contain only printable ASCII characters.")
         self.tick: Callable[[], object] = lambda: None
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
-        self._port = parts.port or (443 if self._tls else 80)
+        self._port = port or (443 if self._tls else 80)
         self._authority = parts.netloc.rpartition("@")[2]
-        self._path = parts.path
+        self._path = parts.path.rstrip("/")
+        self.url = f"{parts.scheme}://{self._authority}{self._path}"
 
     def call(self, call: Call) -> Reply:
         """Sends a request and returns the response.

@@ -557,7 +557,8 @@ async function jsonIn(response: Response): Promise<unknown> {
 function address(url: string): string {
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !/^https?:$/.test(parsed.protocol) || parsed.search || parsed.hash) {
-    throw new TypeError(`CLARIFY_URL: '${url}' is not an HTTP address. Use one such as ${DEFAULT_URL}.`);
+    const shown = url.slice(url.lastIndexOf("@") + 1); // no password
+    throw new TypeError(`CLARIFY_URL: '${shown}' is not an HTTP address. Use one such as ${DEFAULT_URL}.`);
   }
   return parsed.origin + parsed.pathname.replace(/\/+$/, "");
 }
@@ -665,7 +666,6 @@ function exact(value: unknown, path: string): unknown {
  * `asked`. Parts that people changed stay as they are, even if they contain `[redacted]`.
  */
 function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
-  if (isSame(answered, asked)) return sent;
   if (isObject(answered) && isObject(asked) && isObject(sent)) {
     // A name may be redacted, too. The others are as they were, and all are in their order.
     const hidden = Object.keys(sent).filter((name) => !Object.hasOwn(asked, name));
@@ -681,15 +681,5 @@ function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
     const known = Math.min(asked.length, sent.length);
     return answered.map((value, place) => (place < known ? unredacted(value, asked[place], sent[place]) : value));
   }
-  return answered;
-}
-
-function isSame(one: unknown, other: unknown): boolean {
-  if (Array.isArray(one) && Array.isArray(other)) {
-    return one.length === other.length && one.every((each, place) => isSame(each, other[place]));
-  }
-  if (!isObject(one) || !isObject(other)) return one === other;
-  const names = Object.keys(one);
-  const isAlike = (name: string): boolean => Object.hasOwn(other, name) && isSame(one[name], other[name]);
-  return names.length === Object.keys(other).length && names.every(isAlike);
+  return answered === asked ? sent : answered;
 }

@@ -112,9 +112,14 @@ class Confirmation:
         return self.irreversible is True or self.reversibility == _IRREVERSIBLE
 
     @property
+    def is_high_risk(self) -> bool:
+        """Whether its risk is high, or one that the schema does not know."""
+        return self.risk_level not in {None, "low", "medium"}
+
+    @property
     def asks_twice(self) -> bool:
-        """Whether Accept needs a second click: high risk, a risk that the schema does not know, or irreversible."""
-        return self.is_irreversible or self.risk_level not in {None, "low", "medium"}
+        """Whether Accept needs a second click."""
+        return self.is_irreversible or self.is_high_risk
 
     @property
     def breaks_default_rule(self) -> bool:

@@ -205,15 +205,16 @@ def _days(digest: Digest) -> list[Part]:
 
 
 def _shares(digest: Digest, title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Returns the figures of routes or people, with a bar for the median time to answer."""
-    shares = digest.routes if title == "By route" else digest.people
-    medians = [each.median.total_seconds() if each.median is not None else 0.0 for each in shares]
-    bars = [_bar(seconds, max(medians), "█") for seconds in medians]
+    """Returns the figures of routes, with bars for their times to answer, or of people."""
+    bars = [""] * len(rows)
+    if title == "By route":
+        medians = [each.median.total_seconds() if each.median is not None else 0.0 for each in digest.routes]
+        bars = [_bar(seconds, max(medians), "█") for seconds in medians]
     shown: list[list[str | Cell]] = [
         [Cell(name, f"{title}: {name}"), Cell(f"{bar} {words}".strip(), words)]
         for (name, words), bar in zip(rows, bars, strict=True)
     ]
-    return Table((Column(title), Column("Median time to answer")), shown)
+    return Table((Column(title), Column("Median time to answer" if any(bars) else "Figures")), shown)
 
 
 def _bar(value: float, most: float, mark: str) -> str:

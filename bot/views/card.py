@@ -41,6 +41,7 @@ from bot.views.blockkit import (
     Part,
     Section,
     Select,
+    Style,
     Words,
     answer_button,
     button,
@@ -507,9 +508,13 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
 
 def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
     """Yields a button for each decision that the agent accepts. With high stakes, Accept asks for confirmation. On a
-    `cut` card, or where a reason is wanted, it opens the whole action instead, which also asks.
+    `cut` card, or where a reason is wanted, it opens the whole action instead, which also asks. The colour that warns is on
+    the button that does harm: Accept where the risk is high, else Reject.
     """
     opens = cut or bool(shown.asked.reason_wanted)
+    styles: dict[bool, Style] = (
+        {True: "danger", False: ""} if wanted.is_high_risk else {True: "primary", False: "danger"}
+    )
     for decision in wanted.allowed:
         accepts = decision == "accept"
         version = version_of(shown.asked) if accepts and shown.asked.direct is not None else ""
@@ -518,7 +523,7 @@ def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[But
             replace(press, verb="review", arg=f"1.{version}") if accepts and opens else press,
             LABELS[decision],
             f"{LABELS[decision]}: {inert.visible_line(wanted.action, prose=True)}",
-            style="primary" if accepts else "danger",
+            style=styles[accepts],
             dialog=_dialog(wanted) if accepts and wanted.asks_twice and not opens else None,
         )
 

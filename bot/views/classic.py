@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from bot.views import inert
+
 Block = dict[str, Any]
 
 
 def _chart(block: Block) -> list[Block]:
     """Returns a chart's title: the table below it says the same in text."""
-    return [{"type": "section", "text": {"type": "plain_text", "text": block["title"], "emoji": False}}]
+    title = f"*{inert.escape(block['title'])}*"
+    return [{"type": "section", "text": {"type": "mrkdwn", "text": title, "verbatim": True}}]
 
 
 _CLASSIC: dict[str, Callable[[Block], list[Block]]] = {"data_visualization": _chart}

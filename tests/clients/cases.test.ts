@@ -8,7 +8,8 @@ import { type Case, type Json, Script, table } from "./script.ts";
 
 /** Returns what a case ends with, in the words of the table. */
 async function outcome(each: Case, url: string, cancel: AbortSignal): Promise<Json> {
-  const given = { url: url + (each.path ?? ""), ...each.with, signal: cancel };
+  const address = url.replace("://", `://${each.userinfo ?? ""}`) + (each.path ?? "");
+  const given = { url: address, ...each.with, signal: cancel };
   const options = Object.fromEntries(Object.entries(given).map(([name, value]) => [camel(name), value]));
   try {
     const result = await (each.call === "ask" ? clarify.ask(each.says, options) : clarify.approve(each.says, options));

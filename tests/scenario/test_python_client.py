@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from aiohttp import web
 from pydantic import BaseModel, Field
 
 import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
+from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
 
@@ -131,13 +133,74 @@ async def test_what_is_redacted_is_as_it_was_sent_and_edits_are_literal(stage: W
         ),
         ({"c": 1, "new": 2}, {"[redacted]": 1, "c": 1}, {"s": 1, "c": 1}, {"c": 1, "new": 2}),
         ({"a": ["x"]}, {"a": {"x": 1}}, {"a": {"x": 1}}, {"a": ["x"]}),
-        ({"a": [2]}, {"a": [1]}, {"a": (1,)}, {"a": [2]}),
+        ({"a": [2, 3]}, {"a": [1, 3]}, {"a": [1, 3]}, {"a": [2, 3]}),
+        ({}, {}, {"a": 1}, {}),
+        ({"a": 1}, {"a": 1}, {}, {"a": 1}),
+        ([1], [1], [1, 2], [1]),
     ],
 )
 def test_places_that_were_not_changed_are_as_they_were_sent(
     answered: Any, asked: Any, sent: Any, expected: Any
 ) -> None:
     assert json.dumps(clarify.unredacted(answered, asked, sent)) == json.dumps(expected)
+
+
+class Sink:
+    """A bot that loses its first response, and then has an Accept of what it was asked first."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Any] = []
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        if len(self.bodies) == 1:
+            return web.Response(status=503)
+        sent = self.bodies[0]["arguments"]
+        answer = {"decision": "accept", "arguments": sent}
+        return web.json_response(
+            {"id": "CLR-100001-001", "status": "answered", "answer": answer, "asked": {"arguments": sent}}
+        )
+
+
+async def test_what_is_approved_is_what_was_passed_whatever_becomes_of_it_meanwhile() -> None:
+    sink, arguments = Sink(), {"to": ["ann"], "deep": {"count": 1}}
+    async with served(sink.handle) as url:
+        asking = asyncio.create_task(clarify.aio.approve("Send it", arguments=arguments, url=url))
+        await until(lambda: sink.bodies)
+        arguments["to"].append("everyone")  # type: ignore[attr-defined]
+        arguments["deep"]["count"] = 1204  # type: ignore[index]
+        approval = await asking
+    assert approval.arguments == {"to": ["ann"], "deep": {"count": 1}}
+    assert sink.bodies[0] == sink.bodies[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (date(2026, 12, 1), "date"),
+        (b"x", "bytes"),
+        ({"a"}, "set"),
+        ({1: "a"}, "int as a name"),
+    ],
+)
+@pytest.mark.parametrize("how", ["sync", "asyncio"])
+async def test_nobody_is_asked_about_arguments_that_are_not_json(value: Any, what: str, how: str) -> None:
+    sink = Sink()
+    async with served(sink.handle) as url:
+        more: dict[str, Any] = {"arguments": {"a": {"b": [1, value]}}, "url": url}
+        asks: Any = clarify.aio.approve
+        if how == "sync":
+            asks = lambda *a, **k: asyncio.to_thread(lambda: clarify.approve(*a, **k))  # noqa: E731
+        with pytest.raises(ValueError, match="is no JSON value") as wrong:
+            await asks("Send it", **more)
+        with pytest.raises(ValueError, match="`default` is no JSON value"):
+            await clarify.aio.ask("How many?", default=float("nan"), url=url)
+        with pytest.raises(ValueError, match="`timeout` must be a number of seconds"):
+            await clarify.aio.ask("How many?", timeout=float("nan"), url=url)
+    assert str(wrong.value) == f"`arguments.a.b[1]` is no JSON value ({what}). Convert it first."
+    assert sink.bodies == []
 
 
 class Plan(BaseModel):

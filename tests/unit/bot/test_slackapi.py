@@ -324,7 +324,7 @@ CHART = {
     },
 }
 TEXT = {"type": "section", "text": {"type": "plain_text", "text": "a: 1"}, "block_id": "b2"}
-TITLE = {"type": "plain_text", "text": "Questions", "emoji": False}
+TITLE = {"type": "mrkdwn", "text": "*Questions*", "verbatim": True}
 CLASSIC = [{"type": "section", "text": TITLE, "block_id": "b1"}, TEXT]
 
 

@@ -263,6 +263,22 @@ def test_dialog_names_the_action_or_its_beginning_and_the_stakes() -> None:
     assert len(again["text"]["text"]) <= 300
 
 
+@pytest.mark.parametrize(
+    ("risk", "colours"),
+    [
+        ("high", {"Accept": "danger", "Reject": ""}),
+        ("critical", {"Accept": "danger", "Reject": ""}),
+        ("medium", {"Accept": "primary", "Reject": "danger"}),
+        (None, {"Accept": "primary", "Reject": "danger"}),
+    ],
+)
+def test_warning_colour_is_on_the_button_that_does_harm(risk: str | None, colours: dict[str, str]) -> None:
+    record = consent_of(risk_level=risk, irreversible=False, reversibility="reversible")
+    buttons = [each for each in walk(RENDERER.card(record).blocks) if each.get("type") == "button"]
+    shown_ = {each["text"]["text"]: each.get("style", "") for each in buttons}
+    assert {label: shown_[label] for label in colours} == colours
+
+
 def test_nudge_says_what_waits_and_how_to_decide() -> None:
     message = RENDERER.message(nudge(nudged(consent_of(), NOW, SLA), []))
     parts = ("Confirm: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")

@@ -29,7 +29,7 @@ def shares(number: int, name: str = "agent-{}-*") -> tuple[Share, ...]:
 
 def message(found: Digest, *names: str) -> Message:
     """The message, which Slack takes with charts and without."""
-    counted = [("Top topics", [Count(name, 3) for name in names])]
+    counted = [(title, [Count(name, 3) for name in names]) for title in ("Top topics", "Top askers") if names]
     made = Renderer().message(
         digest(found, "Last 7 days", "UTC", counted=counted, shown=lambda name: name, notes=["A note."])
     )
@@ -110,10 +110,12 @@ def test_days_and_longer_stretches_are_named() -> None:
 def test_p8_names_are_inert_and_all_fits(name: str) -> None:
     many = {
         "routes": tuple(
-            replace(each, name=f"{n}{name}", approvals=Approvals(9, 9, 9, 9))
+            replace(each, name=f"{n}{name}", approvals=Approvals(9999, 9999, 9999, 9999))
             for n, each in enumerate(shares(30))
         ),
-        "people": shares(10),
+        "people": tuple(
+            replace(each, name="x" * 80, approvals=Approvals(9999, 9999, 9999, 9999)) for each in shares(10)
+        ),
         "stretches": tuple(Stretch(FIRST + timedelta(n), 1, 1000, 1000, 1000) for n in range(20)),
     }
     made = message(figures(**many), *[name] * 5)
@@ -124,11 +126,12 @@ def test_p8_names_are_inert_and_all_fits(name: str) -> None:
 
 def test_text_reads_all_of_it_aloud() -> None:
     text = message(figures(routes=shares(2), stretches=(Stretch(FIRST, 1, 1),)), "Deploy").text
-    assert text.splitlines()[-6:] == [
+    assert text.splitlines()[-7:] == [
         "Fri 20 Nov: 1 answered",
         "Median time to answer by route, in minutes:",
         "agent-0-*: 1.0 minutes, 100 asked, 1 answer",
         "agent-1-*: 2.0 minutes, 99 asked, 1 answer",
         "Top topics: Deploy (3)",
+        "Top askers: Deploy (3)",
         "A note.",
     ]

@@ -1,4 +1,4 @@
-"""The Web API: what each method answers and refuses, history and its pages, files, rate limits, faults on demand."""
+"""The Web API: what each method answers and refuses, history and its pages, rate limits, faults on demand."""
 
 from __future__ import annotations
 
