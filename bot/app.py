@@ -283,7 +283,7 @@ class Bot:
             forgotten=self._forget,
             settled=self._tell_outside,
             callbacks=self.callbacks,
-            turned=board.roster.wake,
+            turned=self._turned,
             clock=clock,
         )
         self.slack = build_slack(
@@ -877,6 +877,11 @@ class Bot:
         """Updates the messages of a clarification after someone saw outdated controls."""
         self.shown.delivery.refresh(clarification)
         self.board.incidents.show_again(clarification)
+
+    def _turned(self) -> None:
+        """Looks at who is on call, and who was asked to be: another bot changed it."""
+        self.board.roster.wake()
+        self.oncall.swaps.wake()
 
     def _touch_home(self, _item: Incoming | None = None) -> None:
         """Updates the Home tabs: an event came in, a page was sent or taken, or someone's turn on call began."""

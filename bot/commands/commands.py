@@ -288,21 +288,28 @@ class OnCallTurns:
         if refused := await self._refused(person, swap.policy):
             return refused
         what = f"{_clean(swap.policy, 60)} {_span(swap)}"
-        is_announced = swap.since <= self.clock.now() and await self._is_announced(swap)
+        held = await self._is_in_force(swap)
         if not await self.roster.cancel(number):
             return f"Override {number} was already cancelled."
         if swap.user == person.user:
             return f"Override cancelled: you are not on call for {what}."
-        if is_announced:
+        if (
+            held
+            and self._announces(swap.policy)
+            and not await self._is_on_call(swap.user, swap.policy, person)
+        ):
             return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} cancelled your override: you are not on call for {what}."
         told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
         return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{told}"
 
-    async def _is_announced(self, swap: Override) -> bool:
-        """Returns whether its end is told as a change of shift: it is what puts its user on call now."""
+    async def _is_in_force(self, swap: Override) -> bool:
+        """Returns whether it is what puts its user on call now."""
         turn = await self.roster.who(swap.policy)
-        return turn.users == (swap.user,) and turn.by is not None and self._announces(swap.policy)
+        return turn.users == (swap.user,) and turn.by is not None and swap.since <= self.clock.now()
+
+    async def _is_on_call(self, user: str, policy: str, person: Person) -> bool:
+        return user in await in_time(person.deadline, self.roster.on_call(policy))
 
     def _announces(self, policy: str) -> bool:
         return self.settings.on_call_named(policy).announce
@@ -380,9 +387,7 @@ class OnCallTurns:
             return wrong
         until = await self._until(command, policy, since or now, person.deadline)
         is_announced = since is None and self._announces(policy)
-        is_announced = is_announced and user not in await in_time(
-            person.deadline, self.roster.on_call(policy)
-        )
+        is_announced = is_announced and not await self._is_on_call(user, policy, person)
         await self.roster.hand(policy, user, until, person.user, since=since)
         begins = "" if since is None else f" from {inert.date(since)}"
         told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"

@@ -28,7 +28,7 @@ from core.clock import Clock, event_or_time
 from core.escalation import Override
 
 _log = structlog.get_logger("clarify.oncall")
-_LOOK_AGAIN = 60.0  # seconds: another bot may have stored a request
+_LOOK_AGAIN = 60.0  # seconds: the clock may be set meanwhile
 _STORAGE_RETRY = 1.0
 
 
@@ -58,7 +58,11 @@ class SwapRequests:
             except StorageUnavailable as error:
                 _log.warning("a swap request lapses later", reason=str(error))
                 seconds = _STORAGE_RETRY
-            await event_or_time(self.clock, self._asked, min(seconds, _LOOK_AGAIN))
+            await event_or_time(self.clock, self._asked, seconds)
+
+    def wake(self) -> None:
+        """Say that there may be a new request."""
+        self._asked.set()
 
     async def get(self, number: int) -> SwapRequest | None:
         row = await self.store.read_one("select * from swap_requests where id = :number", number=number)
@@ -97,10 +101,11 @@ class SwapRequests:
             assert row is not None  # noqa: S101 - `returning` returns it
             messages = [self._card(each) for each in (*withdrawn, _request(row))]
             put(tx, messages)
+            tx.tell("home", leader_only=True)
             return withdrawn, messages
 
         withdrawn, messages = await self.store.write(work)
-        self._asked.set()
+        self.wake()
         await self._send(messages)
         return withdrawn
 
@@ -128,13 +133,14 @@ class SwapRequests:
         return ended
 
     async def _lapse(self) -> float:
-        """Ends the requests whose time has begun; returns the seconds until the next one does."""
+        """Ends the requests whose time has begun; returns the seconds until the next look."""
         rows = await self.store.read("select * from swap_requests where state = 'open' order by since, id")
         now, requests = self.clock.now(), [_request(row) for row in rows]
         over = [each for each in requests if each.since <= now]
         if over:
             await self._send(await self.store.write(lambda tx: self._end_all(tx, over)))
-        return min(((each.since - now).total_seconds() for each in requests if each not in over), default=inf)
+        ahead = ((each.since - now).total_seconds() for each in requests[len(over) :])
+        return min((*ahead, _LOOK_AGAIN)) if len(requests) > len(over) else inf
 
     def _end_all(self, tx: Tx, requests: Sequence[SwapRequest]) -> list[Fresh]:
         ended = [each for one in requests if (each := _end(tx, one, "lapsed")) is not None]

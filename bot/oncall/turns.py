@@ -15,6 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 import structlog
@@ -118,6 +119,8 @@ class Turns:
         Raises:
             StorageUnavailable: nothing was told.
         """
+        if not self._policies:
+            return inf
         now = self.clock.now()
         rows = await self.store.read("select * from turns")
         told = {row["policy"]: tuple(json.loads(row["users"])) for row in rows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, ONCALL
 from bot.workspace.state import Message
+from tests.kit.databases import Server
 from tests.kit.world import said
 from tests.scenario.pagers import FIRST, Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import HOUR, Calendar, asked_again, calendar, mail, read
@@ -131,6 +133,19 @@ async def test_override_that_begins_and_ends_is_told_by_one_message_each(stage: 
         assert (len(told(stage, ADE)), len(told(stage, ONCALL))) == (2, 2)
 
 
+async def test_change_that_is_found_several_times_at_once_is_told_once(stage: Night) -> None:
+    async with stage.bot(stage.config(people=FIXED)) as bot:
+        await looked(bot, ONCALL)
+        await bot.board.roster.hand("platform", ADE, stage.clock.now() + HOUR, ONCALL)
+        await asyncio.gather(*(bot.oncall.turns.look() for _ in range(3)))
+        await hears(stage, ADE, BEGINS)
+        await hears(stage, ONCALL, ENDS)
+        await bot.board.messages.in_flight.settled()
+        assert (len(told(stage, ADE)), len(told(stage, ONCALL))) == (1, 1)
+        rows = await bot.base.store.read("select key from messages where key like 'word:oncall:shift:%'")
+        assert len(rows) == 2
+
+
 async def test_override_that_is_cancelled_is_told_by_one_message_each(stage: Night) -> None:
     async with stage.bot(stage.config(people=FIXED, answerers=(FOLAKE,))) as bot:
         await looked(bot, ONCALL)
@@ -238,3 +253,63 @@ async def test_what_is_forgotten_is_erased_from_the_announcement(stage: Night) -
         outcome = await run(stage, "forget", FIRST, "--yes", "--abandon")
         assert outcome.code == 0, outcome
         await stage.gone(begins)
+
+
+async def test_change_is_told_once_by_the_replica_that_takes_over(
+    stage: Night, feed: Calendar, postgres_server: Server
+) -> None:
+    stage.keep_in(postgres_server.new())
+    stage.environ["PLATFORM_ICAL"] = feed.url
+    text = stage.config(people=FEED)
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        leader = await first.enter_async_context(stage.bot(text))
+        await read(leader)
+        await looked(leader, ONCALL)
+        other = await second.enter_async_context(stage.bot(text))
+        assert (leader.store.leads, other.store.leads) == (True, False)
+        await stage.later(leader, minutes=61)
+        await looked(leader, ADE)
+        await first.aclose()
+        await stage.until(lambda: other.store.leads)
+        await hears(stage, ADE, BEGINS)
+        await hears(stage, ONCALL, ENDS)
+        later = stage.clock.now() + 4 * HOUR
+        feed.shifts((mail(stage, ADE), later - 5 * HOUR, 5), (mail(stage, FOLAKE), later, 9))
+        await asked_again(stage, other, feed, 2)
+        await stage.later(other, hours=4)
+        await hears(stage, FOLAKE, BEGINS)
+        await hears(stage, ADE, ENDS)
+        assert sum(BEGINS in each for each in told(stage, ADE)) == 1
+        assert len(told(stage, ONCALL)) == 1
+
+
+async def test_override_that_is_handed_to_who_is_on_call_already_is_told_by_the_command(stage: Night) -> None:
+    async with stage.bot(stage.config(people=FIXED, answerers=(FOLAKE,))) as bot:
+        await looked(bot, ONCALL)
+        await command(stage, f"oncall hand <@{ONCALL}> 2h")
+        await hears(stage, ONCALL, f"<@{FOLAKE}> handed you on-call")
+        await command(stage, "oncall cancel 1")
+        await hears(stage, ONCALL, f"<@{FOLAKE}> cancelled your override")
+
+
+async def test_person_who_leaves_and_comes_again_at_once_hears_nothing(stage: Night, feed: Calendar) -> None:
+    async with stage.bot(stage.config(people=FEED)) as bot:
+        await read(bot)
+        await looked(bot, ONCALL)
+        now = stage.clock.now()
+        feed.shifts(
+            (mail(stage, ONCALL), now - HOUR, 2),
+            (mail(stage, ONCALL), now + HOUR + timedelta(minutes=6), 2),
+            (mail(stage, ADE), now + 3.1 * HOUR, 4),
+        )
+        await asked_again(stage, bot, feed)
+        await read(bot, f"shifts like '%{(now + 3.1 * HOUR).replace(microsecond=0).timestamp()}%'")
+        for minutes in (61, 3, 8, 60):
+            await stage.later(bot, minutes=minutes)
+            await asked_again(stage, bot, feed)
+        assert not told(stage, EVA)
+        assert not told(stage, ONCALL)
+        await stage.later(bot, minutes=61)
+        await hears(stage, ADE, BEGINS)
+        await hears(stage, ONCALL, ENDS)
+        assert len(told(stage, ONCALL)) == 1

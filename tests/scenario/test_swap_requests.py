@@ -152,6 +152,31 @@ async def test_clicks_that_come_twice_or_late_are_told_what_came_of_it(stage: Ni
         await stage.whisper(ADE, "The request has lapsed. Nothing was changed.")
 
 
+async def test_click_after_the_time_began_accepts_nothing_though_the_request_has_not_lapsed_yet(
+    stage: Night,
+) -> None:
+    async with stage.bot(text(stage)):
+        await ask(stage, begins(stage))
+        card = await asked(stage)
+        stage.clock.ahead = timedelta(minutes=62)  # the bot's timer does not notice
+        await stage.press(card, "Accept", ADE)
+        await stage.whisper(ADE, "The request has lapsed. Nothing was changed.")
+        await hears(stage, ONCALL, f"<@{ADE}> did not answer your request")
+        assert "No overrides" in await says(stage, "oncall swaps")
+
+
+async def test_p6_request_of_somebody_who_may_not_hand_over_any_more_is_not_accepted(stage: Night) -> None:
+    async with stage.bot(text(stage)):
+        await ask(stage, begins(stage), ADE, FOLAKE)
+        card = await asked(stage)
+    async with stage.bot(stage.config(step("0s", "dm"), answerers=(ONCALL,))):
+        await stage.press(card, "Accept", ADE)
+        await stage.whisper(ADE, f"<@{FOLAKE}> may not change who is on call for platform any more.")
+        assert "No overrides" in await says(stage, "oncall swaps")
+        await stage.press(card, "Decline", ADE)
+        await hears(stage, FOLAKE, f"<@{ADE}> declined")
+
+
 async def test_click_of_somebody_else_answers_nothing(stage: Night) -> None:
     async with stage.bot(text(stage)) as bot:
         await ask(stage, begins(stage))

@@ -69,6 +69,7 @@ from tests.unit.bot.settings.parsing import problems
         ('[[on_call]]\nname = "p"\npagerduty = {schedule = "P1", token_env = "NOPE"}', "clarify.toml:3: on_call[0].pagerduty.token_env: NOPE is not set"),
         ('[[on_call]]\nname = "p"\npagerduty = {schedule = "P1", token_env = "PLANNER_TOKEN", api_url = "http://pagerduty.example.com"}', "on_call[0].pagerduty.api_url: would send the token of PLANNER_TOKEN unencrypted"),
         ('[[on_call]]\nname = "p"\nusers = ["U1"]\npick = "first_present"', "clarify.toml:4: on_call[0].pick: only used with group"),
+        ('[[on_call]]\nname = "p"\ngroup = "S1"\npick = "first_present"\nannounce = true', "on_call[0].announce"),
         ('[[on_call]]\nname = "p"\nusers = ["ann"]', 'on_call[0].users[0]: "ann" is not a user ID'),
         (
             '[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"]}, {after = "1m", notify = ["dm"]}]',
