@@ -94,6 +94,12 @@ class Offer:
     link: str | None = None
 
 
+def linked(name: str, link: str | None) -> str:
+    """Returns a name as mrkdwn that leads to `link`, if that is a web address."""
+    words = inert.escape(name)
+    return f"<{link}|{words}>" if link and _LINK.fullmatch(link) else words
+
+
 def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
     """Returns a message with only text. `live`: our own words, with mentions and dates; otherwise plain text."""
     words = words if live else inert.plain(words)
@@ -158,10 +164,7 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     words = _asked(shown, _QUESTION)
     name = inert.line(record.id)
     state = inert.escape(TAMPERED) if is_tampered else _state(shown)
-    linked = inert.escape(name)
-    if offer.link and _LINK.fullmatch(offer.link):
-        linked = f"<{offer.link}|{linked}>"
-    facts = (Words(linked, live=True), Words(shown.agent), Words(state, live=True))
+    facts = (Words(linked(name, offer.link), live=True), Words(shown.agent), Words(state, live=True))
     spoken = inert.utc_dates(state)
     if shown.decided is not None and not is_tampered:
         spoken = decided_aloud(shown.decided, _LABEL)
