@@ -177,8 +177,7 @@ class Approval(_Decision):
     @property
     def decision(self) -> Literal["accept", "reject"] | None:
         """The decision; None if no one decided."""
-        given = self.state.get("answer") if self.status == "answered" else None
-        found: Literal["accept", "reject"] | None = given["decision"] if isinstance(given, dict) else None
+        found: Literal["accept", "reject"] | None = self._given.get("decision")
         return found
 
     @property
@@ -186,12 +185,16 @@ class Approval(_Decision):
         """The approved arguments, with the approver's edits; empty if no one decided. Parts that the bot's `redact` hid
         are as you sent them.
         """
-        given = self.state.get("answer") if self.status == "answered" else None
-        found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
         asked = self.state.get("asked")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
         # Bots of earlier releases do not say what they showed.
+        found = self._given.get("arguments") or {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
+
+    @property
+    def _given(self) -> Mapping[str, Any]:
+        given = self.state.get("answer") if self.status == "answered" else None
+        return given if isinstance(given, dict) else {}
 
     @property
     def approved_by(self) -> list[str]:
@@ -1293,6 +1296,8 @@ def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
             by = " and ".join(approval.approved_by or [str(state["decided_by"])])
             if approval.decision == "accept":
                 return 0, comment if options.reason else "", f"Approved by {by}."
+            if approval.decision != "reject":
+                raise ValueError("The answer is neither accept nor reject.")
             return 1, comment, f"Rejected by {state['decided_by']}."
         case "expired" if state.get("id") is None:
             raise Unreachable(comment, state)
