@@ -208,7 +208,9 @@ class Turns:
                 beside = [each for each in duty.users if each != user]
                 by = duty.by if duty.by not in {None, user} else None
                 begins.setdefault(user, []).append(
-                    ShiftBegins(name, duty.until, change.left, beside, by, items, len(about), notes)
+                    ShiftBegins(
+                        name, duty.until, change.left, beside, by, items, len(about), notes, duty.note
+                    )
                 )
             for user in await self.roster.active(change.left):
                 held = [each.name for each in items if each.state == "taken" and each.who == user]

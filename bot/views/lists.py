@@ -181,14 +181,15 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
     name, question = inert.line(decision.clarification), inert.named(decision.question, _QUESTION)
-    linked = inert.escape(name)
-    if link and _LINK.fullmatch(link):
-        linked = f"<{link}|{linked}>"
     by = decision.decided
     how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
     state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
     agent = name_of(decision.agent)
-    facts = Words(linked, live=True), Words(agent), Words(f"{state}, {inert.date(decision.at)}", live=True)
+    facts = (
+        Words(linked(name, link), live=True),
+        Words(agent),
+        Words(f"{state}, {inert.date(decision.at)}", live=True),
+    )
     aloud = f"{inert.fallback(f'{name}, {agent}')}, {spoken}, {inert.utc(decision.at)}: {inert.fallback(question)}"
     return ListRow((Section(Words(question)), Context(facts)), aloud)
 

@@ -23,6 +23,7 @@ from bot.views.blockkit import (
 from bot.views.codec import SwapPress
 from bot.views.lists import linked, said
 from bot.views.page import OPEN, OPEN_OTHER, PageItem, item_line, item_words, standing_words
+from bot.views.wording import capital
 
 ACCEPT, DECLINE = "Accept", "Decline"
 LISTED = 10  # open items in one message
@@ -44,7 +45,8 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class ShiftBegins:
     """Someone comes on call by a policy, until `until` if that is known. `after`: who leaves; `beside`: who else is on call;
-    `by`: who arranged it, if another person did. `items`: the first open ones of `count`.
+    `by`: who arranged it, if another person did. `items`: the first open ones of `count`. `why`: why it is not who the
+    calendar or PagerDuty names, in plain words.
     """
 
     policy: str
@@ -55,6 +57,7 @@ class ShiftBegins:
     items: Sequence[PageItem]
     count: int
     notes: Sequence[Note]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ def _begin_words(begin: ShiftBegins) -> str:
     words = [f"You are on call for {_policy(begin.policy)}{until}{after}."]
     if begin.by is not None:
         words.append(f"{inert.mention(begin.by)} handed it over.")
+    if begin.why:
+        words.append(f"{inert.escape(inert.line(capital(begin.why), _NOTE))}.")
     if begin.beside:
         words.append(f"On call with you: {_people(begin.beside)}.")
     words.append(f"Open now: {begin.count}." if begin.count else "Nothing is open.")
