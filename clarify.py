@@ -177,8 +177,7 @@ class Approval(_Decision):
     @property
     def decision(self) -> Literal["accept", "reject"] | None:
         """The decision; None if no one decided."""
-        given = self.state.get("answer") if self.status == "answered" else None
-        found: Literal["accept", "reject"] | None = given["decision"] if isinstance(given, dict) else None
+        found: Literal["accept", "reject"] | None = self._given.get("decision")
         return found
 
     @property
@@ -186,12 +185,16 @@ class Approval(_Decision):
         """The approved arguments, with the approver's edits; empty if no one decided. Parts that the bot's `redact` hid
         are as you sent them.
         """
-        given = self.state.get("answer") if self.status == "answered" else None
-        found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
         asked = self.state.get("asked")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
         # Bots of earlier releases do not say what they showed.
+        found = self._given.get("arguments") or {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
+
+    @property
+    def _given(self) -> Mapping[str, Any]:
+        given = self.state.get("answer") if self.status == "answered" else None
+        return given if isinstance(given, dict) else {}
 
     @property
     def approved_by(self) -> list[str]:
@@ -205,20 +208,13 @@ _CLOCKS = 60.0  # seconds that the bot's clock may be ahead of ours
 _SAFE = 2**53 - 1
 
 
-class Verified:
-    """What `verify` found out about a receipt. Truthy only if it is genuine and approves an action.
+class Verified(NamedTuple):
+    """What `verify` found out about a receipt. Truthy only if it is genuine and approves an action."""
 
-    `problem`: what is wrong with it, or None if it is genuine; `not_approved`: why it approves nothing, or None; `claims`:
-    what it says, empty unless it is genuine; `kid`: the key that signed it.
-    """
-
-    def __init__(
-        self, problem: str | None, claims: Mapping[str, Any], kid: str, not_approved: str | None = None
-    ) -> None:
-        self.problem = problem
-        self.claims = claims
-        self.kid = kid
-        self.not_approved = not_approved
+    problem: str | None  # what is wrong with it; None if it is genuine
+    claims: Mapping[str, Any]  # what it says; empty unless it is genuine
+    kid: str  # the key that signed it
+    not_approved: str | None = None  # why it approves nothing
 
     def __bool__(self) -> bool:
         return self.problem is None and self.not_approved is None
@@ -455,65 +451,46 @@ class Model(Protocol[M_co]):
 
 
 class _More(TypedDict, total=False):
-    """Options of every question.
+    """Options of every question."""
 
-    `agent`: your name (default: the producer's name). `session`: questions with the same session share a Slack thread.
-    `context`: background the person needs. `to`: the only person who may answer, by email address or Slack ID.
-    `requested_by`: the person you work for, likewise; someone else may have to approve. `timeout`: seconds (default: 3600).
-    `escalate`: page the person on call if no one answers (default: true). `key`: repeating a request with the same key
-    returns the same question, even from another process. `callback_url`: where the bot posts the outcome, too. `issue`,
-    `topic`: the issue and topic it belongs to. `url`, `token`, `producer`: used instead of the environment variables.
-    """
-
-    agent: str | None
-    session: str | None
-    context: str | None
-    to: str | None
-    requested_by: str | None
-    timeout: float | None
-    escalate: bool
-    key: str | None
-    callback_url: str | None
-    issue: int | None
+    agent: str | None  # your name (default: the producer's name)
+    session: str | None  # questions with the same session share a Slack thread
+    context: str | None  # background the person needs
+    to: str | None  # the only person who may answer, by email address or Slack ID
+    requested_by: str | None  # the person you work for, likewise; someone else may have to approve
+    timeout: float | None  # seconds (default: 3600)
+    escalate: bool  # page the person on call if no one answers (default: true)
+    key: str | None  # with the same key it is the same question, even from another process
+    callback_url: str | None  # where the bot posts the outcome, too
+    issue: int | None  # that it belongs to; likewise `topic`
     topic: str | None
-    url: str | None
+    url: str | None  # used instead of the environment variables; likewise `token` and `producer`
     token: str | None
     producer: str | None
 
 
 class _Ask(_More, total=False):
-    """Options of `ask`.
+    """Options of `ask`."""
 
-    `choices`: strings, or objects with `value`, `label` and `description`. `multiple`: people can pick several choices.
-    `other`: people can also write their own answer. `kind`: the kind of answer; by default `choice` with choices, `form`
-    with a schema, otherwise `text`. `schema`: a form: a flat JSON Schema object, or a pydantic model class. `default`: the
-    answer to assume if no one answers; without it, `Expired` is raised.
-    """
-
-    choices: Sequence[str | Mapping[str, str]] | None
-    multiple: bool
-    other: bool
+    choices: Sequence[str | Mapping[str, str]] | None  # or objects with `value`, `label` and `description`
+    multiple: bool  # people can pick several choices
+    other: bool  # people can also write their own answer
+    # By default: choice with choices, form with a schema, otherwise text.
     kind: Literal["yes_no", "choice", "number", "text", "form"] | None
-    schema: dict[str, Any] | None
-    default: Any
+    schema: dict[str, Any] | None  # a form: a flat JSON Schema object, or a pydantic model class
+    default: Any  # the answer to assume if no one answers; without it, `Expired` is raised
 
 
 class _Approve(_More, total=False):
-    """Options of `approve`.
+    """Options of `approve`."""
 
-    `consequence`: what happens as a result. `risk`: low, medium (default) or high. `irreversible`: the action cannot be
-    undone. `arguments`: the exact arguments of the action. `editable`: people can edit the arguments before they approve;
-    use the approval's `arguments`. `approvals`: how many different people must approve (1 to 5). `question`: anything else
-    the approver should know.
-    """
-
-    consequence: str | None
-    risk: Risk | None
-    irreversible: bool
-    arguments: Mapping[str, Any] | None
-    editable: bool
-    approvals: int | None
-    question: str | None
+    consequence: str | None  # what happens as a result
+    risk: Risk | None  # default: medium
+    irreversible: bool  # the action cannot be undone
+    arguments: Mapping[str, Any] | None  # the exact arguments of the action: JSON values
+    editable: bool  # people can edit them before they approve; use the approval's `arguments`
+    approvals: int | None  # how many different people must approve (1 to 5)
+    question: str | None  # anything else the approver should know
 
 
 @overload
@@ -572,11 +549,11 @@ def _question(question: str, options: Mapping[str, Any]) -> Asking:
         fields["schema"] = fields["schema"].model_json_schema()
     if hasattr(fields.get("default"), "model_dump"):
         fields["default"] = fields["default"].model_dump(mode="json")
-    return Asking(fields, {})
+    return Asking(fields)
 
 
 def _action(action: str, options: Mapping[str, Any]) -> Asking:
-    return Asking({"kind": "approval", "action": action, **options}, {})
+    return Asking({"kind": "approval", "action": action, **options})
 
 
 def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
@@ -668,17 +645,16 @@ class Asking:
     def __init__(
         self,
         fields: Mapping[str, Any],
-        more: _More,
         *,
         known: str | None = None,
         told: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        """`known`: the id of a question that was already asked. `told`: called with each state that the bot returns.
+        """`fields`: of the question and of its connection. `known`: its id if it was already asked. `told`: called with each state that the bot returns.
 
         Raises:
             ValueError: a field, or the timeout, is no JSON value.
         """
-        said: dict[str, Any] = {**fields, **more}
+        said = dict(fields)
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         self._timeout = said.pop("timeout", None)
         if self._timeout is not None and not math.isfinite(self._timeout):
@@ -1255,7 +1231,7 @@ def _shell(command: str, words: Sequence[str]) -> int:
         return 2 if end.code or command == "approve" else 0  # an action may come from others, and be --help
     progress = _Progress()
     try:
-        state = _asked(_shell_fields(command, options), options, progress)
+        state = _asked(_shell_fields(command, options), progress)
         code, text, about = _outcome(command, state, options)
         if options.json:
             text = json.dumps(state, ensure_ascii=False)
@@ -1271,8 +1247,7 @@ def _shell(command: str, words: Sequence[str]) -> int:
 
 def _shell_fields(command: str, options: Any) -> _Json:
     """Returns the question's fields."""
-    others = {"json", "url", "timeout", "reason"}
-    given = {name: each for name, each in vars(options).items() if name not in others}
+    given = {name: each for name, each in vars(options).items() if name not in {"json", "reason"}}
     fields = {name: each for name, each in given.items() if each is not None and each is not False}
     if command == "approve":
         return {**fields, "kind": "approval", "arguments": dict(options.arguments or ()) or None}
@@ -1285,7 +1260,7 @@ def _shell_fields(command: str, options: Any) -> _Json:
     return fields
 
 
-def _asked(fields: _Json, options: Any, progress: _Progress) -> _Json:
+def _asked(fields: _Json, progress: _Progress) -> _Json:
     """Asks and returns the question's final state. A signal that ends the process withdraws the question."""
     import sys
 
@@ -1298,7 +1273,7 @@ def _asked(fields: _Json, options: Any, progress: _Progress) -> _Json:
         progress.show(state)
         asking.longest_wait = 5 if state.get("link") else 1  # what changes meanwhile is shown, too
 
-    asking = Asking(fields, {"timeout": options.timeout, "url": options.url}, told=told)
+    asking = Asking(fields, told=told)
     asking.client.tick = progress.draw
     try:
         return asking.carry()
@@ -1321,6 +1296,8 @@ def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
             by = " and ".join(approval.approved_by or [str(state["decided_by"])])
             if approval.decision == "accept":
                 return 0, comment if options.reason else "", f"Approved by {by}."
+            if approval.decision != "reject":
+                raise ValueError("The answer is neither accept nor reject.")
             return 1, comment, f"Rejected by {state['decided_by']}."
         case "expired" if state.get("id") is None:
             raise Unreachable(comment, state)
@@ -1486,9 +1463,7 @@ def hook_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="clarify hook",
         description="Lets people in Slack answer a coding agent's permission requests.",
-        formatter_class=lambda prog: argparse.HelpFormatter(
-            prog, width=100
-        ),  # to look for it takes milliseconds
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),  # finding it out takes time
     )
     add = parser.add_argument
     add("agent", choices=sorted(HOOK_TIMEOUTS))
@@ -1824,9 +1799,9 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         known = _joined(client, call, fields["session"], locks)
         key = known["key"] if known else call.new_key()
         lasts = _DEFERRED if options.defer else options.timeout
-        more: _More = {"timeout": lasts + _MARGIN, "url": options.url}
+        more = {"key": key, "timeout": lasts + _MARGIN, "url": options.url}
         named = known["id"] if known else None
-        asking = Asking(fields | {"key": key}, more, known=named, told=lambda _: locks.drop(turn))
+        asking = Asking(fields | more, known=named, told=lambda _: locks.drop(turn))
         if known:
             locks.drop(turn)
         else:
@@ -1852,8 +1827,7 @@ def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Js
     """Returns the open question about this call, which we join; a decision made before that does not count."""
     for each in call.found_in(_questions(client, session, "waiting")):
         locks.take(each["key"], shared=True)
-        reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
-        if reply.status == 200 and reply.json["status"] == "waiting":
+        if (_now(client, each) or {}).get("status") == "waiting":
             return each
         locks.drop(each["key"])
     return None
@@ -1899,8 +1873,7 @@ def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json 
         return None
     for each in _questions(client, _session(event["session_id"]), "answered"):
         if _ToolCall.in_key(each.get("key")) == call:
-            reply = _patiently(client, Call("GET", f"/questions/{each['id']}", patience=_AWAY))
-            return reply.json if reply.status == 200 else None
+            return _now(client, each)
     return None
 
 
@@ -1988,6 +1961,12 @@ def _questions(client: Client, session: str, status: str) -> list[_Json]:
         if (following := reply.json.get("next")) is None:
             return found
         asked["after"] = following
+
+
+def _now(client: Client, listed: _Json) -> _Json | None:
+    """Returns a question's present state; None if it is gone."""
+    reply = _patiently(client, Call("GET", f"/questions/{listed['id']}", patience=_AWAY))
+    return reply.json if reply.status == 200 else None
 
 
 def _patiently(client: Client, call: Call) -> Reply:

@@ -13,7 +13,7 @@ import asyncio
 import html
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
@@ -208,7 +208,9 @@ class Turns:
                 beside = [each for each in duty.users if each != user]
                 by = duty.by if duty.by not in {None, user} else None
                 begins.setdefault(user, []).append(
-                    ShiftBegins(name, duty.until, change.left, beside, by, items, len(about), notes)
+                    ShiftBegins(
+                        name, duty.until, change.left, beside, by, items, len(about), notes, duty.note
+                    )
                 )
             for user in await self.roster.active(change.left):
                 held = [each.name for each in items if each.state == "taken" and each.who == user]
@@ -221,7 +223,12 @@ class Turns:
     def _message(
         self, user: str, begins: Sequence[ShiftBegins], ends: Sequence[ShiftEnds], now: datetime
     ) -> Fresh:
-        message = self.renderer.message(shift_card(begins, ends, now))
+        try:
+            message = self.renderer.message(shift_card(begins, ends, now))
+        except Exception:  # noqa: BLE001 - a bare message is better than none
+            _log.exception("cannot lay out a change of shift", user=user)
+            bare = [replace(each, items=(), notes=()) for each in begins]
+            message = self.renderer.message(shift_card(bare, ends, now))
         body = {"text": message.text, "blocks": message.blocks, "thread_ts": None}
         key = f"word:oncall:shift:{user}:{now.isoformat()}"
         return Fresh(key=key, kind="word", target=user, body=body, wanted="word")

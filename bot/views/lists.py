@@ -94,6 +94,12 @@ class Offer:
     link: str | None = None
 
 
+def linked(name: str, link: str | None) -> str:
+    """Returns a name as mrkdwn that leads to `link`, if that is a web address."""
+    words = inert.escape(name)
+    return f"<{link}|{words}>" if link and _LINK.fullmatch(link) else words
+
+
 def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
     """Returns a message with only text. `live`: our own words, with mentions and dates; otherwise plain text."""
     words = words if live else inert.plain(words)
@@ -158,10 +164,7 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     words = _asked(shown, _QUESTION)
     name = inert.line(record.id)
     state = inert.escape(TAMPERED) if is_tampered else _state(shown)
-    linked = inert.escape(name)
-    if offer.link and _LINK.fullmatch(offer.link):
-        linked = f"<{offer.link}|{linked}>"
-    facts = (Words(linked, live=True), Words(shown.agent), Words(state, live=True))
+    facts = (Words(linked(name, offer.link), live=True), Words(shown.agent), Words(state, live=True))
     spoken = inert.utc_dates(state)
     if shown.decided is not None and not is_tampered:
         spoken = decided_aloud(shown.decided, _LABEL)
@@ -178,14 +181,15 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
     name, question = inert.line(decision.clarification), inert.named(decision.question, _QUESTION)
-    linked = inert.escape(name)
-    if link and _LINK.fullmatch(link):
-        linked = f"<{link}|{linked}>"
     by = decision.decided
     how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
     state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
     agent = name_of(decision.agent)
-    facts = Words(linked, live=True), Words(agent), Words(f"{state}, {inert.date(decision.at)}", live=True)
+    facts = (
+        Words(linked(name, link), live=True),
+        Words(agent),
+        Words(f"{state}, {inert.date(decision.at)}", live=True),
+    )
     aloud = f"{inert.fallback(f'{name}, {agent}')}, {spoken}, {inert.utc(decision.at)}: {inert.fallback(question)}"
     return ListRow((Section(Words(question)), Context(facts)), aloud)
 

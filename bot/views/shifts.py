@@ -10,15 +10,26 @@ from datetime import datetime
 from typing import Literal
 
 from bot.views import inert
-from bot.views.blockkit import Context, Draft, Header, Part, Section, Words, button, link_button
+from bot.views.blockkit import (
+    MESSAGE_BUDGET,
+    Context,
+    Draft,
+    Header,
+    Part,
+    Section,
+    Words,
+    button,
+)
 from bot.views.codec import SwapPress
-from bot.views.lists import said
+from bot.views.lists import linked, said
 from bot.views.page import OPEN, OPEN_OTHER, PageItem, item_line, item_words, standing_words
+from bot.views.wording import capital
 
 ACCEPT, DECLINE = "Accept", "Decline"
 LISTED = 10  # open items in one message
 _HEADING = "On call"
 _POLICY, _NOTE, _READ_ALOUD = 60, 500, 4000
+_MOST, _REST = 45, 60  # parts; characters around each
 SwapState = Literal["open", "accepted", "declined", "withdrawn", "lapsed"]
 
 
@@ -34,7 +45,8 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class ShiftBegins:
     """Someone comes on call by a policy, until `until` if that is known. `after`: who leaves; `beside`: who else is on call;
-    `by`: who arranged it, if another person did. `items`: the first open ones of `count`.
+    `by`: who arranged it, if another person did. `items`: the first open ones of `count`. `why`: why it is not who the
+    calendar or PagerDuty names, in plain words.
     """
 
     policy: str
@@ -45,6 +57,7 @@ class ShiftBegins:
     items: Sequence[PageItem]
     count: int
     notes: Sequence[Note]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +84,37 @@ class SwapRequest:
 
 
 def shift_card(begins: Sequence[ShiftBegins], ends: Sequence[ShiftEnds], now: datetime) -> Draft:
-    """Returns the one message about all policies that change for a person."""
-    aloud: list[str] = []
-    parts: list[Part] = [Header(_HEADING)]
-    for end in ends:
-        words = Words(_end_words(end), live=True)
-        parts.append(Section(words))
-        aloud.append(words.escaped())
+    """Returns the one message about all policies that change for a person. What does not fit is left out, which it says."""
+    turns = [Words(_end_words(end), live=True) for end in ends]
+    turns += [Words(_begin_words(begin), live=True) for begin in begins]
+    entries = [(Section(each), each.escaped()) for each in turns]
     for begin in begins:
-        words = Words(_begin_words(begin), live=True)
-        parts.append(Section(words))
-        aloud.append(words.escaped())
-        for item in begin.items:
-            opens = link_button(OPEN if item.record is not None else OPEN_OTHER, item.link)
-            parts.append(Section(item_words(item, now), next(iter(opens), None)))
-            aloud.append(_item_aloud(item, now))
-        if (more := begin.count - len(begin.items)) > 0:
-            rest = Words(f"And {more} more. “/clarify stale” lists them.")
-            parts.append(Context((rest,)))
-            aloud.append(rest.escaped())
-        for note in begin.notes:
-            words = Words(_note_words(note), live=True)
-            parts.append(Section(words))
-            aloud.append(words.escaped())
-    text = inert.clip_escaped("\n".join((f"{_HEADING}.", *aloud)), _READ_ALOUD)
-    return Draft("shift", text, tuple(parts))
+        entries += [_item_entry(item, now) for item in begin.items]
+        notes = (Words(_note_words(note), live=True) for note in begin.notes)
+        entries += [(Section(each), each.escaped()) for each in notes]
+    shown = list[tuple[Section, str]]()
+    room = MESSAGE_BUDGET - _READ_ALOUD - _REST
+    for section, aloud in entries[:_MOST]:
+        room -= inert.size(section.words.text) + _REST
+        if room < 0:
+            break
+        shown.append((section, aloud))
+    is_whole = len(shown) == len(turns) + sum(begin.count + len(begin.notes) for begin in begins)
+    rest = () if is_whole else (Words("There is more. “/clarify oncall” and “/clarify stale” list it."),)
+    text = "\n".join((f"{_HEADING}.", *(aloud for _, aloud in shown), *(each.text for each in rest)))
+    parts: tuple[Part, ...] = (Header(_HEADING), *(section for section, _ in shown), Context(rest))
+    return Draft("shift", inert.clip_escaped(text, _READ_ALOUD), parts)
+
+
+def _item_entry(item: PageItem, now: datetime) -> tuple[Section, str]:
+    """Returns an open item, and how it is read aloud."""
+    standing = standing_words(item)
+    words = item_words(item, now).text + ("" if standing else " · Unclaimed")
+    if item.link:
+        words += f" · {linked(OPEN if item.record is not None else OPEN_OTHER, item.link)}"
+    has_it = "; ".join(each.escaped() for each in standing) or "Unclaimed"
+    link = f" {inert.fallback(item.link)}" if item.link else ""
+    return Section(Words(words, live=True)), f"{inert.fallback(item_line(item, now))}. {has_it}.{link}"
 
 
 def _begin_words(begin: ShiftBegins) -> str:
@@ -104,6 +123,8 @@ def _begin_words(begin: ShiftBegins) -> str:
     words = [f"You are on call for {_policy(begin.policy)}{until}{after}."]
     if begin.by is not None:
         words.append(f"{inert.mention(begin.by)} handed it over.")
+    if begin.why:
+        words.append(f"{inert.escape(inert.line(capital(begin.why), _NOTE))}.")
     if begin.beside:
         words.append(f"On call with you: {_people(begin.beside)}.")
     words.append(f"Open now: {begin.count}." if begin.count else "Nothing is open.")
@@ -118,12 +139,6 @@ def _end_words(end: ShiftEnds) -> str:
     if end.held:
         words += f" You still hold {inert.escape(', '.join(end.held))}."
     return words
-
-
-def _item_aloud(item: PageItem, now: datetime) -> str:
-    standing = "; ".join(each.escaped() for each in standing_words(item)) or "Unclaimed"
-    link = f" {inert.fallback(item.link)}" if item.link else ""
-    return f"{inert.fallback(item_line(item, now))}. {standing}.{link}"
 
 
 def _note_words(note: Note) -> str:

@@ -313,3 +313,23 @@ async def test_person_who_leaves_and_comes_again_at_once_hears_nothing(stage: Ni
         await hears(stage, ADE, BEGINS)
         await hears(stage, ONCALL, ENDS)
         assert len(told(stage, ONCALL)) == 1
+
+
+async def test_backup_that_takes_over_from_a_calendar_that_is_away_reads_why(
+    stage: Night, feed: Calendar
+) -> None:
+    async with stage.bot(stage.config(people=FEED)) as bot:
+        await read(bot)
+        feed.shifts((mail(stage, ONCALL), stage.clock.now() - HOUR, 99))
+        await asked_again(stage, bot, feed)
+        await looked(bot, ONCALL)
+        feed.status = 500
+        await asked_again(stage, bot, feed)
+        await stage.later(bot, hours=25)
+        await asked_again(stage, bot, feed)
+        for _ in range(3):
+            await stage.later(bot, minutes=3)
+        begins = await hears(stage, EVA, BEGINS)
+        assert "The calendar has not been readable since" in begins.text
+        ends = await hears(stage, ONCALL, ENDS)
+        assert f"<@{EVA}> took over" in ends.text

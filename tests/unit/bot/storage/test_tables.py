@@ -27,6 +27,7 @@ CHOSEN = {
     ("pushed_replies", "state"): "begun",
     ("erasures", "state"): "blanked",
     ("slack_events", "state"): "done",
+    ("swap_requests", "state"): "lapsed",
 }
 # All that PostgreSQL has besides; `retention.database` and `tables.new_tables` know of each of them.
 ITS_OWN = {"alive", "ledgers", "keys", "lease", "news", "replicas", "schema_version"}
