@@ -23,7 +23,7 @@ import json
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import (
     TYPE_CHECKING,
@@ -635,12 +635,11 @@ class NotSent(ConnectionError):
     """The connection failed before any part of the request was sent."""
 
 
-_Step = Call | float  # a request, or seconds to wait
-_Steps = Generator[_Step, Reply | OSError | None, dict[str, Any]]
-
-
 class Asking:
-    """One question, from asking to its outcome."""
+    """One question, from asking to its outcome.
+
+    `carry` and `withdraw` block; `await ended()` and `await withdrawn()` are the same for asyncio, with `is_async`.
+    """
 
     def __init__(
         self,
@@ -667,9 +666,18 @@ class Asking:
         self._may_be_asked = known is not None
         self._on_told = told
         self.longest_wait = LONGEST_WAIT
+        self.is_async = False
 
-    def steps(self) -> _Steps:
-        """Yields what to do next: a call, whose reply or error is sent in, or a pause. Returns the question's last state.
+    def carry(self) -> dict[str, Any]:
+        """Asks and returns the question's last state; raises what `ended` raises."""
+        return _run(self.ended())
+
+    def withdraw(self, comment: str | None = None) -> dict[str, Any]:
+        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why."""
+        return _run(self.withdrawn(comment))
+
+    async def ended(self) -> dict[str, Any]:
+        """Asks and returns the question's last state.
 
         Raises:
             Refused: the bot rejected the question.
@@ -679,7 +687,7 @@ class Asking:
             began = time.monotonic()
             known = self._may_be_asked
             self._may_be_asked = True
-            reply = yield (self._look() if self._id else self._ask())
+            reply = await self._reply(self._look() if self._id else self._ask())
             if isinstance(reply, NotSent):
                 self._may_be_asked = known
             if isinstance(reply, Reply) and not reply.is_passing:
@@ -697,33 +705,39 @@ class Asking:
                 said = True
                 _warn(f"{_why(reply, self.client)} Retrying until the question expires.")
             asked = reply.retry_after if isinstance(reply, Reply) else None
-            yield max(0.05, min(asked or pause, self._left))
+            await self._pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
-    def carry(self) -> dict[str, Any]:
-        """Asks and returns the last state; raises what `steps` raises."""
-        return _carry(self.steps(), self.client)
-
-    def withdraw(self, comment: str | None = None) -> dict[str, Any]:
-        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why."""
-        return _carry(self.withdrawal(comment), self.client)
-
-    def withdrawal(self, comment: str | None = None) -> _Steps:
+    async def withdrawn(self, comment: str | None = None) -> dict[str, Any]:
         """Withdraws the question, if it may have been asked, within a few seconds."""
         ends = time.monotonic() + _FAREWELL
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = {"comment": comment} if comment else {}
             call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
-            reply = yield call._replace(patience=left)
+            reply = await self._reply(call._replace(patience=left))
             if not isinstance(reply, Reply) or reply.is_passing:
-                yield _PAUSES[0]
+                await self._pause(_PAUSES[0])
             elif self._id or not (named := (reply.json or {}).get("id")):
                 state: dict[str, Any] = reply.json or {}
                 return state
             else:
                 self._id = named
         return {}
+
+    async def _reply(self, call: Call) -> Reply | OSError:
+        try:
+            return await self.client.acall(call) if self.is_async else self.client.call(call)
+        except OSError as error:
+            return error
+
+    async def _pause(self, seconds: float) -> None:
+        if self.is_async:
+            import asyncio
+
+            await asyncio.sleep(seconds)
+        else:
+            self.client.pause(seconds)
 
     @property
     def _left(self) -> float:
@@ -748,7 +762,7 @@ class Asking:
         return state
 
 
-def _why(reply: Reply | OSError | None, client: Client) -> str:
+def _why(reply: Reply | OSError, client: Client) -> str:
     why = str(reply.refusal()) if isinstance(reply, Reply) else f"{str(reply) or type(reply).__name__}."
     return f"clarify-bot at {client.url} cannot be reached: {why}"
 
@@ -766,7 +780,7 @@ def _warn(words: str) -> None:
 
 
 def _talk(asking: Asking) -> dict[str, Any]:
-    """Runs a question's steps; withdraws it when interrupted."""
+    """Asks; withdraws the question when interrupted."""
     try:
         return asking.carry()
     except Exception:
@@ -776,53 +790,26 @@ def _talk(asking: Asking) -> dict[str, Any]:
         raise
 
 
-def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
-    said: Reply | OSError | None = None
-    while True:
-        try:
-            step = steps.send(said)
-        except StopIteration as end:
-            state: dict[str, Any] = end.value
-            return state
-        said = None
-        try:
-            if isinstance(step, Call):
-                said = client.call(step)
-            else:
-                client.pause(step)
-        except OSError as error:
-            said = error
-
-
 async def _atalk(asking: Asking) -> dict[str, Any]:
-    """Runs a question's steps; withdraws it when cancelled."""
+    """Asks; withdraws the question when cancelled."""
     import asyncio  # a third of a hook's time to start
 
+    asking.is_async = True
     try:
-        return await _acarry(asking.steps(), asking.client)
+        return await asking.ended()
     except asyncio.CancelledError:
-        await asyncio.shield(_acarry(asking.withdrawal(), asking.client))
+        await asyncio.shield(asking.withdrawn())
         raise
 
 
-async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
-    import asyncio
-
-    said: Reply | OSError | None = None
-    while True:
-        try:
-            step = steps.send(said)
-        except StopIteration as end:
-            state: dict[str, Any] = end.value
-            return state
-        said = None
-        try:
-            if isinstance(step, Call):
-                said = await client.acall(step)
-            else:
-                await asyncio.sleep(step)
-        except OSError as error:
-            said = error
+def _run(work: Coroutine[Any, None, T]) -> T:
+    """Runs a coroutine that blocks wherever it waits, and so needs no event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    raise RuntimeError("it waits for an event loop")
 
 
 # --- HTTP: one request, one response, one connection.
