@@ -35,6 +35,7 @@ from tests.docs.snippets import ASKS, AUDIT, SHELL, TYPESCRIPT, VERIFIES, Snippe
 from tests.kit import node
 from tests.kit.processes import command
 from tests.kit.world import World, config, url_of
+from tests.scenario.test_decision_log import logged
 from tests.unit.bot.cli.kit import Prompt
 
 HERE = "http://127.0.0.1:8787"
@@ -335,8 +336,7 @@ async def test_decision_is_verified_as_the_pages_say(
 ) -> None:
     async with stage.bot() as bot:
         await with_somebody(stage, asyncio.to_thread(clarify.approve, "Send the newsletter", url=url_of(bot)))
-        assert bot.log is not None
-        await bot.log.caught_up()
+        await logged(stage, 1)
         for name, value in stage.environ.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -352,8 +352,7 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     async with stage.bot() as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
         await with_somebody(stage, asyncio.to_thread(clarify.approve, "Send the newsletter"))
-        assert bot.log is not None
-        await bot.log.caught_up()
+        await logged(stage, 1)
     found = await command(stage.file, "search", "newsletter", env=os.environ | stage.environ)
     assert all(each in found.out for each in ("CLR-100001-001", "Send the newsletter", FOLAKE)), found
     monkeypatch.chdir(stage.folder)

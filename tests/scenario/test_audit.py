@@ -19,7 +19,7 @@ from tests.scenario.other_parties import another_writes, answers, held, in_a_per
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press, routed
 from tests.scenario.test_four_eyes import eyed
 from tests.scenario.test_receipts import run
-from tests.scenario.typist import command
+from tests.scenario.typist import command, words
 
 Json = dict[str, Any]
 CHANGE = {"Your decision": "Accept", "to": "me@example.com"}
@@ -38,14 +38,14 @@ def of(kind: str, lines: list[Json]) -> list[Json]:
 
 
 async def counted_in_digest(stage: World) -> None:
-    digest = (await command(stage, "digest 24h")).text
-    for words in (
+    digest = words(await command(stage, "digest 24h"))
+    for line in (
         "*Approvals*: 1 approved, 1 edited",
         "*Time to decide*: high risk median 1 hour 31 minutes (1)",
         f"<@{ONCALL}>: 1 approved, 1 edited",
         f"<@{ADE}>: 1 answer, median 1 hour 31 minutes; 1 approved",
     ):
-        assert words in digest, digest
+        assert line in digest, digest
 
 
 async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:

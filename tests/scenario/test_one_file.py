@@ -608,7 +608,7 @@ class Workflow:
     def __init__(self, file: OneFile) -> None:
         self.folder = file.path.parent
         self._file = file
-        self.jobs = yaml.safe_load((ROOT / "examples/github_actions.yml").read_text())["jobs"]
+        self.says = yaml.safe_load((ROOT / "examples/github_actions.yml").read_text())
         (self.folder / "tools").mkdir()
         file.path.rename(self.folder / "tools/clarify.py")
         (self.folder / "deploy.sh").write_text('#!/bin/sh\necho "$1" > deployed\n')
@@ -620,27 +620,35 @@ class Workflow:
         file = self.folder / "deployed"
         return file.read_text() if file.exists() else None
 
-    async def start(self, job: str, version: str) -> Process:
-        """Its last step; the first one checks the repository out."""
-        checkout, step = self.jobs[job]["steps"]
-        assert checkout["uses"].startswith("actions/checkout@")
+    async def start(self, place: int, version: str) -> Process:
+        """The step at a place of the job; the first one checks the repository out."""
+        step = self.says["jobs"]["deploy"]["steps"][place]
         assert step["shell"] == "bash"
         known = {
             "secrets.CLARIFY_URL": self._file.environ["CLARIFY_URL"],
             "secrets.CLARIFY_TOKEN": "secret",
             "inputs.version": version,
+            "github.ref_name": "main",
             "github.sha": "c0ffee",
             "github.server_url": "https://github.com",
             "github.repository": "acme/shop",
             "github.run_id": "4711",
+            "github.run_attempt": "2",
         }
         given = {
             name: re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known[found[1]], value)
             for name, value in step["env"].items()
         }
-        runner = {"PATH": os.environ["PATH"], "GITHUB_ACTOR": "ann", "GITHUB_RUN_ID": "4711"}
+        runner = {
+            "PATH": os.environ["PATH"],
+            "GITHUB_ACTOR": "ann",
+            "GITHUB_TRIGGERING_ACTOR": "ben",
+            "GITHUB_RUN_ID": "4711",
+        }
+        script = self.folder / f"step{place}.sh"
+        script.write_text(step["run"])
         return await asyncio.create_subprocess_exec(
-            *("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]),
+            *("bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)),
             cwd=self.folder,
             env=runner | given,
             stdin=PIPE,
@@ -650,11 +658,9 @@ class Workflow:
         )
 
     async def run(self, version: str) -> Ended:
-        """All jobs: one that needs another begins only if that went well."""
-        assert list(self.jobs) == ["approve", "deploy"]
-        assert self.jobs["deploy"]["needs"] == "approve"
-        done = await ended(await self.start("approve", version))
-        return await ended(await self.start("deploy", version)) if done.code == 0 else done
+        """The job: its second step begins only if the gate went well."""
+        gate = await ended(await self.start(1, version))
+        return await ended(await self.start(2, version)) if gate.code == 0 else gate
 
 
 @pytest.fixture
@@ -673,8 +679,13 @@ async def test_workflow_deploys_what_people_approve(stage: World, workflow: Work
     running = asyncio.create_task(workflow.run(version))
     card = await stage.card("to production")
     asked = stage.record()["aaep"]["direct"]
-    assert asked["arguments"] == {"version": version, "commit": "c0ffee"}
-    assert "https://github.com/acme/shop/actions/runs/4711" in said(card)
+    assert asked["arguments"] == {
+        "version": version,
+        "branch": "main",
+        "commit": "c0ffee",
+        "actor": "ben",
+        "run": "https://github.com/acme/shop/actions/runs/4711/attempts/2",
+    }
     assert workflow.deployed is None
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
     assert (await running).code == 0
@@ -689,10 +700,27 @@ async def test_workflow_deploys_nothing_that_people_reject(stage: World, workflo
     assert (done.code, done.out, workflow.deployed) == (1, "not on a Friday\n", None)
 
 
-async def test_workflow_that_is_cancelled_withdraws_its_question(stage: World, workflow: Workflow) -> None:
-    step = await workflow.start("approve", "4.2")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_workflow_that_is_cancelled_withdraws_its_question(
+    stage: World, workflow: Workflow, number: signal.Signals
+) -> None:
+    step = await workflow.start(1, "4.2")
     card = await stage.card("to production")
-    os.killpg(step.pid, signal.SIGINT)  # as the runner does, before it kills
-    assert (await ended(step)).code == 130
+    step.send_signal(number)  # to the shell alone, as the runner does before it kills
+    assert (await ended(step)).code == 128 + number
     await stage.now_says(card, "Withdrawn")
     assert workflow.deployed is None
+
+
+def test_workflow_is_one_job_that_never_runs_twice_at_once() -> None:
+    """Otherwise a failed deployment could be repeated without asking, or an older one could follow a newer one."""
+    says = yaml.safe_load((ROOT / "examples/github_actions.yml").read_text())
+    assert says["concurrency"] == {"group": "deploy-production", "cancel-in-progress": False}
+    assert says["permissions"] == {"contents": "read"}
+    (job,) = says["jobs"].values()
+    checkout, gate, deployment = job["steps"]
+    assert checkout["uses"].startswith("actions/checkout@")
+    assert checkout["with"] == {"persist-credentials": False}
+    assert job["environment"] == "production"
+    assert {"if", "continue-on-error"}.isdisjoint(job.keys() | gate.keys() | deployment.keys())
+    assert "secrets." not in str(deployment)

@@ -20,6 +20,7 @@ from tests.kit.world import World, config, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import resolves
+from tests.scenario.test_decision_log import logged
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -114,10 +115,14 @@ async def test_p5_decision_that_another_program_changed_is_handed_out_to_nobody(
         assert state["answer"] == {"decision": "reject", "arguments": PAYMENT["arguments"]}
         await stage.until(lambda: stage.record()["status"] == "resolved")
         await stage.now_says(await stage.card("Send the payment"), "the agent has resumed")
+        if kind == "its end":
+            await logged(stage, 1)  # from then on, the bot closes what was reopened
         shown = [said(each) for each in stage.cards()]
         await another_writes(stage, CHANGES[kind])
         await stage.message(NAME, FALLBACK)
         await is_refused(http)
+        if kind == "its end":
+            await stage.until(lambda: stage.record()["status"] == "abandoned")
     kept = stage.record()
     async with caller(stage) as http:
         await is_refused(http)
