@@ -662,7 +662,7 @@ class Asking:
         self.fields = {name: exact(value, name) for name, value in said.items() if value is not None}
         self.fields.setdefault("key", f"py-{os.urandom(12).hex()}")
         self._ends = time.monotonic() + (_TIMEOUT if self._timeout is None else self._timeout)
-        self._id = known
+        self.id = known
         self._may_be_asked = known is not None
         self._on_told = told
         self.longest_wait = LONGEST_WAIT
@@ -687,7 +687,7 @@ class Asking:
             began = time.monotonic()
             known = self._may_be_asked
             self._may_be_asked = True
-            reply = await self._reply(self._look() if self._id else self._ask())
+            reply = await self._reply(self._look() if self.id else self._ask())
             if isinstance(reply, NotSent):
                 self._may_be_asked = known
             if isinstance(reply, Reply) and not reply.is_passing:
@@ -714,15 +714,15 @@ class Asking:
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = {"comment": comment} if comment else {}
-            call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
+            call = Call("DELETE", f"/questions/{self.id}", query=query) if self.id else self._ask()
             reply = await self._reply(call._replace(patience=left))
             if not isinstance(reply, Reply) or reply.is_passing:
                 await self._pause(_PAUSES[0])
-            elif self._id or not (named := (reply.json or {}).get("id")):
+            elif self.id or not (named := (reply.json or {}).get("id")):
                 state: dict[str, Any] = reply.json or {}
                 return state
             else:
-                self._id = named
+                self.id = named
         return {}
 
     async def _reply(self, call: Call) -> Reply | OSError:
@@ -749,17 +749,18 @@ class Asking:
 
     def _look(self) -> Call:
         wait = min(self.longest_wait, max(1, int(self._left) + 2))
-        return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + PATIENCE)
+        return Call("GET", f"/questions/{self.id}", query={"wait": wait}, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
         if reply.status >= 400:
             raise reply.refusal()
         state = reply.json
-        if not isinstance(state, dict) or not isinstance(state.get("id"), str) or "status" not in state:
+        named = state.get("id") if isinstance(state, dict) else None
+        if not isinstance(named, str) or named != (self.id or named) or "status" not in state:
             raise _no_bot(reply, self.client)
-        self._id = state["id"]
+        self.id = named
         self._on_told(state)
-        return state
+        return dict(state)
 
 
 def _why(reply: Reply | OSError, client: Client) -> str:
@@ -1191,7 +1192,8 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
     add("--agent", metavar="NAME", help="who asks (default: the name of your [[producers]] table)")
     thread = "questions of one session share a Slack thread (default: GITHUB_RUN_ID, where it is set)"
     add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, help=thread)
-    add("--key", help="an idempotency key: with the same key it is the same question, not a second one")
+    key = "an idempotency key: the same key gets the same answer, so never use one for two actions"
+    add("--key", help=key)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
     add("--json", action="store_true", help="print the question's final state as JSON instead")
     return parser
@@ -1208,6 +1210,7 @@ def _shell(command: str, words: Sequence[str]) -> int:
     """Runs `clarify ask` or `clarify approve`. Returns the exit code: 0 for nothing but an answer, or an approval."""
     import sys
 
+    _on_signals(_stop)
     parser, failed = shell_parser(command), 1 if command == "ask" else 5
     try:
         options = parser.parse_args(words)
@@ -1247,14 +1250,12 @@ def _shell_fields(command: str, options: Any) -> _Json:
     return fields
 
 
+def _stop(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def _asked(fields: _Json, progress: _Progress) -> _Json:
     """Asks and returns the question's final state. A signal that ends the process withdraws the question."""
-    import sys
-
-    def stop(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    _on_signals(stop)
 
     def told(state: _Json) -> None:
         progress.show(state)
@@ -1279,9 +1280,12 @@ def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
         case "answered" if command == "ask":
             return 0, _in_words(state), ""
         case "answered":
-            approval = Approval(state)
+            sent = dict(options.arguments or ())
+            approval = Approval(state, sent)
             by = " and ".join(approval.approved_by or [str(state["decided_by"])])
             if approval.decision == "accept":
+                if not is_same(approval.arguments, sent):  # no one could edit them
+                    raise ValueError("Other arguments were approved than these.")
                 return 0, comment if options.reason else "", f"Approved by {by}."
             if approval.decision != "reject":
                 raise ValueError("The answer is neither accept nor reject.")
@@ -1568,8 +1572,11 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool == _PLAN:
         return "allow", None, given
     arguments = Approval(state, given).arguments
+    is_edited = not is_same(arguments, given)
+    if is_edited and not said["editable"]:
+        raise _NoDecision("no decision: other arguments were approved than these")
     by = " and ".join(state.get("approved_by") or [state["decided_by"]])
-    return "allow", f"Approved in Slack by {by}.", None if is_same(arguments, given) else arguments
+    return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
 
 
 def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
@@ -1799,13 +1806,18 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         ending.ignore()
     except _Interrupted:
         ending.ignore()
-        if ending.is_timeout and options.defer and _is_deferred(event):
-            raise _NotYet(ending.words) from None
+        words, is_asked = ending.words, asking is not None and asking.id is not None
+        if ending.is_timeout and not is_asked:
+            words += f": clarify-bot at {client.url} cannot be reached"
+        if ending.is_timeout and options.defer:
+            if _is_deferred(event, key if is_asked else None):
+                raise _NotYet(words) from None
+            words += "; Claude Code cannot defer this call"
         state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
         if state.get("status") != "answered":
             if "status" in state:
                 locks.forget(key)
-            raise _NoDecision(ending.words) from None
+            raise _NoDecision(words) from None
     locks.forget(key)
     return state
 
@@ -1820,8 +1832,8 @@ def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Js
     return None
 
 
-def _is_deferred(event: _Json) -> bool:
-    """Marks a call as deferred. Returns False if Claude Code cannot stop at it and resume it: it does so without a terminal,
+def _is_deferred(event: _Json, key: str | None = None) -> bool:
+    """Notes with which question a call is deferred, if it was asked. Returns False if Claude Code cannot stop at it and resume it: it does so without a terminal,
     at a message's only call, since 2.1.89. Elsewhere it ignores "defer", and may run the tool.
     """
     try:
@@ -1838,7 +1850,8 @@ def _is_deferred(event: _Json) -> bool:
         is_known = [int(each) for each in str(said[-1]["version"]).split(".")] >= [2, 1, 89]
         is_headless = os.environ.get("CLAUDE_CODE_ENTRYPOINT") in {"sdk-cli", "sdk-ts", "sdk-py"}
         if is_alone and is_known and is_headless and event["hook_event_name"] == "PreToolUse":
-            _mark(event, _ToolCall.of(event).use).touch()
+            if key is not None:
+                _mark(event, _ToolCall.of(event).use).write_text(key)
             return True
     except (OSError, ValueError, LookupError, TypeError):
         pass
@@ -1846,20 +1859,25 @@ def _is_deferred(event: _Json) -> bool:
 
 
 def _mark(event: _Json, use: str) -> Path:
-    """Returns the file that says that a call was deferred and no hook has resumed it yet."""
+    """Returns the file with the question of a call that was deferred and that no hook has resumed yet."""
     from pathlib import Path
 
     return Path(f"{event.get('transcript_path')}.{use}.deferred")
 
 
 def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json | None:
-    """Returns the question about this call, if it was answered after the call was deferred: to the first hook that looks."""
+    """Returns the question that this call was deferred with, if it was answered since: to the first hook that looks. No other
+    question of the call counts: its answer was for an earlier run.
+    """
+    mark = _mark(event, call.use)
     try:
-        _mark(event, call.use).unlink()
-    except OSError:
+        key = mark.read_text()
+        answered = _questions(client, _session(event["session_id"]), "answered")
+        mark.unlink()  # fails for all hooks but one
+    except (OSError, ValueError):
         return None
-    for each in _questions(client, _session(event["session_id"]), "answered"):
-        if _ToolCall.in_key(each.get("key")) == call:
+    for each in answered:
+        if each.get("key") == key and _ToolCall.in_key(key) == call:
             return _now(client, each)
     return None
 

@@ -268,6 +268,8 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
         # Always explicit: without a decision on an unreadable event, PreToolUse would run the tool.
         asking = _hook(arguments, arguments.on_silence or "deny")
         asking = f"{asking} --defer" if arguments.defer else asking
+        if arguments.on_silence != "pass":
+            asking += " || exit 2"  # which denies: where the hook cannot be started, the tool would run
         entries["PreToolUse"] = _group(asking, timeout, matcher=arguments.tools)
     for name in _AFTERWARDS[arguments.agent]:
         entries[name] = (_flat if arguments.agent == "copilot" else _group)(command, _QUICK)

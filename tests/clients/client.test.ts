@@ -6,7 +6,7 @@ import { stripTypeScriptTypes } from "node:module";
 import { test } from "node:test";
 import { createContext, runInContext } from "node:vm";
 
-import { approve, ask, Client, ClarifyError, Invalid, NotApproved, Refused, type StandardJsonSchema } from "../../clients/clarify.ts";
+import { approve, ask, Client, ClarifyError, Invalid, NotApproved, type StandardJsonSchema } from "../../clients/clarify.ts";
 import { type Json, Script } from "./script.ts";
 
 console.warn = () => {}; // that the bot cannot be reached

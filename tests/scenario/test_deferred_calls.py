@@ -100,6 +100,19 @@ async def test_resumed_call_gets_the_answer_once(
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
+async def test_answer_of_an_earlier_run_is_not_for_a_call_that_is_deferred_again(
+    stage: World, hooks: Hooks, session: Session
+) -> None:
+    card = await deferred(stage, hooks, session)
+    await press(stage, card, "Accept")
+    await stage.now_says(card, "Not picked up by the agent yet")
+    assert await decision(await started(hooks, session.call())) == "allow"
+    assert await decision(await started(hooks, session.call())) == "defer"
+    assert len(stage.cards()) == 2
+    assert await decision(await started(hooks, session.call())) == "defer"
+    assert len(stage.cards()) == 2
+
+
 async def test_answer_is_handed_to_one_of_two_hooks_that_resume(
     stage: World, hooks: Hooks, session: Session
 ) -> None:

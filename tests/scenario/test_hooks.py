@@ -650,7 +650,7 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     theirs, ours = settings["hooks"]["PreToolUse"]
     assert theirs == {"matcher": "Bash", "hooks": [mine]}
     assert (ours["matcher"], ours["hooks"][0]["timeout"]) == ("Bash|Edit", 130)
-    assert ours["hooks"][0]["command"].endswith("hook claude-code --timeout 100 --on-silence deny")
+    assert ours["hooks"][0]["command"].endswith("hook claude-code --timeout 100 --on-silence deny || exit 2")
     assert settings["hooks"]["PermissionRequest"][0]["hooks"][0]["command"].endswith("--timeout 100")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
     assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()

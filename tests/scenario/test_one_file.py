@@ -304,6 +304,10 @@ ACCEPTED = {"status": "answered", "answer": {"decision": "accept", "arguments": 
         json.dumps(ACCEPTED | {"id": "x", "answer": {}}).encode(),
         json.dumps(ACCEPTED | {"id": "x", "answer": {"decision": "Accept"}}).encode(),
         json.dumps(ACCEPTED | {"id": "x", "answer": {"decision": ["accept"]}}).encode(),
+        json.dumps(ACCEPTED | {"id": "x"}).encode(),  # of other arguments
+        json.dumps(
+            ACCEPTED | {"id": "x", "answer": {"decision": "accept", "arguments": {"v": "6"}}}
+        ).encode(),
         b"[" * 100_000,
         b'{"id": "x", "status": "answered", "answer": {"decision": "acc',
     ],
@@ -318,7 +322,7 @@ async def test_server_that_is_no_bot_approves_nothing(alone: OneFile, body: byte
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         alone.environ["CLARIFY_URL"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        done = await alone.run("approve", "Deploy", "--timeout", "1")
+        done = await alone.run("approve", "Deploy", "--argument", "v=4", "--timeout", "1")
     assert done.code in {1, 3, 4, 5}
     assert "Traceback" not in done.err
     assert body != b"later" or "cannot be reached" in done.err
