@@ -95,9 +95,10 @@ async def test_the_rest_follows_a_page_in_the_channel_where_there_is_no_thread(w
     world.places.to["dm"] = (Destination("slack", AGENTS, ("planner", "sess_1")),)
     await world.escalated(question=LONG)
     await world.pass_by(1)
+    await until(lambda: len(overflow(world, AGENTS)) > 1)
+    await world.quiet()
     (at,) = [ts for (place, ts), post in world.slack.there.items() if post in world.slack.pages(AGENTS)]
     rest = overflow(world, AGENTS)
-    assert len(rest) > 1
     assert {post.thread_ts for post in rest} == {at}
 
 
