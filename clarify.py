@@ -1200,10 +1200,15 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
 
 
 def _argument(text: str) -> tuple[str, Any]:
+    import argparse
+
     name, given, value = text.partition("=")
-    if not given or name in {"", ":"}:
-        raise ValueError
-    return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
+    try:
+        if not given or name in {"", ":"}:
+            raise ValueError
+        return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
+    except (ValueError, RecursionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TEXT or NAME:=JSON") from None
 
 
 def _shell(command: str, words: Sequence[str]) -> int:
@@ -1472,9 +1477,12 @@ def hook_parser() -> argparse.ArgumentParser:
 
 
 def _hook_seconds(text: str) -> float:
-    if not 1 <= (value := float(text)) <= 86_400:
-        raise ValueError
-    return value
+    import argparse
+
+    with suppress(ValueError):
+        if 1 <= (value := float(text)) <= 86_400:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 86400")
 
 
 def _decide(data: bytes, options: Any) -> int:
