@@ -1203,12 +1203,10 @@ def _argument(text: str) -> tuple[str, Any]:
     import argparse
 
     name, given, value = text.partition("=")
-    try:
-        if not given or name in {"", ":"}:
-            raise ValueError
-        return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
-    except (ValueError, RecursionError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TEXT or NAME:=JSON") from None
+    with suppress(ValueError, RecursionError):
+        if given and name not in {"", ":"}:
+            return (name[:-1], json.loads(value)) if name.endswith(":") else (name, value)
+    raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TEXT or NAME:=JSON")
 
 
 def _shell(command: str, words: Sequence[str]) -> int:
