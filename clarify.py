@@ -658,7 +658,7 @@ class Asking:
         self._timeout = said.pop("timeout", None)
         if self._timeout is not None and not math.isfinite(self._timeout):
             raise ValueError("`timeout` must be a number of seconds.")
-        # A copy, whatever becomes of the values while people decide.
+        # A copy: the caller may change the values while people decide.
         self.fields = {name: exact(value, name) for name, value in said.items() if value is not None}
         self.fields.setdefault("key", f"py-{os.urandom(12).hex()}")
         self._ends = time.monotonic() + (_TIMEOUT if self._timeout is None else self._timeout)
@@ -1232,7 +1232,7 @@ def _shell(command: str, words: Sequence[str]) -> int:
             _write(text + "\n", sys.stdout)
         if about:
             progress.say(about)
-    except Exception as error:  # noqa: BLE001 - whatever it is, no one approved
+    except Exception as error:  # noqa: BLE001 - any failure means that no one approved
         progress.say(f"clarify {command}: {str(error) or type(error).__name__}")
         return failed
     return code

@@ -159,7 +159,7 @@ def moves(before: Iterable[Shift], after: Iterable[Shift], now: datetime) -> lis
 
 
 def _spans(shifts: Iterable[Shift]) -> dict[str, list[tuple[datetime, datetime]]]:
-    """The times on call of each user, in order."""
+    """Returns each user's times on call, in order."""
     found: dict[str, list[tuple[datetime, datetime]]] = {}
     for each in sorted(shifts, key=lambda shift: shift.begins):
         if each.user is None:

@@ -493,7 +493,7 @@ class Feeds:
 
         def work(tx: Tx) -> None:
             _put(tx, policy.name, replace(copy, trouble=trouble))
-            put(tx, words)  # together: each move is told once
+            put(tx, words)  # in one transaction, so that each move is announced once
 
         await self.store.write(work)
         for each in words:

@@ -96,7 +96,7 @@ class Roster:
         self._copies = Copies(self.settings, self.store)
 
     def wake(self) -> None:
-        """Say that somebody else may be on call."""
+        """Signals that someone else may be on call now."""
         self.changed.set()
         self.on_change()
 

@@ -1,10 +1,10 @@
 """Announces changes of shift, for policies with `announce`: who comes on call and who leaves hear of it in one direct message
 each.
 
-The turns table holds who was told last. A change replaces it and stores the messages in one transaction, so that it is told
-once, whatever restarts or takes over the lead. Overrides and expected changes are told at once. A change that comes out of a
-calendar or PagerDuty unexpectedly is told when it has lasted for minutes, and people who are on call for a few minutes only
-are not told at all: feeds get edited, and fail.
+The turns table holds who was on call at the last announcement. One transaction replaces it and stores the messages, so that
+the bot announces each change once, also after a restart or a change of the leader. It announces overrides and expected changes
+immediately. An unexpected change in a calendar or PagerDuty must last for minutes first, and turns of a few minutes are not
+announced: feeds get edited, and fail.
 """
 
 from __future__ import annotations

@@ -779,7 +779,7 @@ class OnCallSettings(SettingsTable):
     )
     """Who is told when: `after` counts from the escalation, `every` repeats until someone claims it."""
     announce: bool = False
-    """Changes of shift are told in direct messages, to who comes on call and who leaves."""
+    """The bot sends a DM to people who come on call and to those who leave."""
 
     @field_validator("people")
     @classmethod
