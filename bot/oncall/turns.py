@@ -129,8 +129,11 @@ class Turns:
             if not await self.roster.is_read(policy):
                 continue
             duty = await self.roster.who(policy.name, strict=True)
+            now = self.clock.now()  # time has passed, and with an older one the turn would seem longer
             if duty.until is not None:
                 due.append(duty.until)
+                if duty.until <= now:  # over meanwhile: looks again at once
+                    continue
             before = told.get(policy.name)
             if before is None:
                 await self._begin(policy.name, duty)
