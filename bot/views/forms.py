@@ -446,8 +446,8 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
         yield Section(Words(said, live=True))
     if asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
-    if asked.expires_at:
-        yield f"Answer by {inert.utc(asked.expires_at)}" if shown.stage == "open" else ""
+    if asked.expires_at and shown.stage == "open":
+        yield Section(until_words(asked.expires_at))
     yield escalation_words(shown, SECTION)
 
 
@@ -461,7 +461,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     yield shown.reason
 
 
-def _standing(shown: Round) -> Iterator[str]:
+def _standing(shown: Round) -> Iterator[str | _Shown]:
     """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
         yield reply_words(shown.asked)
@@ -470,13 +470,14 @@ def _standing(shown: Round) -> Iterator[str]:
     yield from _history(shown)
 
 
-def _history(shown: Round) -> Iterator[str]:
+def _history(shown: Round) -> Iterator[str | _Shown]:
     thread = shown.record.thread
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            head = f"{inert.utc(entry.timestamp)} · {entry.type} · {inert.line(entry.from_, 256)}"
-            yield f"{head}\n{words(entry.body)}"
+            by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
+            yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
+            yield words(entry.body)
 
 
 def _pages(
