@@ -140,6 +140,81 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Text in one style: any of `bold`, `italic`, `strike`, `code`. `url`: a link, which is shown as its whole address."""
+
+    text: str
+    styles: frozenset[str] = frozenset()
+    url: str = ""
+
+    @property
+    def style(self) -> dict[str, bool]:
+        """The styles in Slack's form."""
+        return {name: True for name in sorted(self.styles)}
+
+
+Runs = tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `language`: of code."""
+
+    runs: Runs
+    kind: Literal["section", "quote", "preformatted"] = "section"
+    is_apart: bool = False
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Items of a list, `level` deep (from 0). Numbers begin after `offset`."""
+
+    kind: ClassVar = "list"
+    items: tuple[Runs, ...]
+    ordered: bool = False
+    offset: int = 0
+    level: int = 0
+
+    @property
+    def runs(self) -> Runs:
+        """All of its text."""
+        return tuple(run for item in self.items for run in item)
+
+
+RichElement = Lines | Items
+
+
+@dataclass(frozen=True, slots=True)
+class Rich:
+    """Text with styles, lists, quotes and code. Slack reads it literally: nothing in it is live but links."""
+
+    kind: ClassVar = "rich"
+    elements: tuple[RichElement, ...]
+
+    @property
+    def runs(self) -> Runs:
+        """All of its text."""
+        return tuple(run for each in self.elements for run in each.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; a message takes one, views take none. The first of `rows` is its header; all are of one length, of cells
+    that are not empty. `align`: `left`, `center`, `right` or an empty text, by column.
+    """
+
+    kind: ClassVar = "table"
+    rows: tuple[tuple[Runs, ...], ...]
+    align: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> Runs:
+        """All of its text."""
+        return tuple(run for row in self.rows for cell in row for run in cell)
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A bar chart; a message may have two (docs.slack.dev, "Data visualization block"). Each of `series` is a name and a
     value for each of `categories`, which differ. Add the same figures in text.
@@ -234,7 +309,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Code | Chart | Context | Actions | Input
+Part = Header | Section | Code | Rich | Table | Chart | Context | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +499,7 @@ class _Check:
             return
         for key, value in item.items():
             if isinstance(value, str):
-                if key == "text":
+                if key == "text" or (key == "url" and item.get("type") == "link"):
                     self.text_size += size(value)
                 elif key == "action_id":
                     self._actions.append(value)
@@ -432,8 +507,9 @@ class _Check:
                 self._walk(where, value)
             elif isinstance(value, list):
                 for each in value:
-                    if isinstance(each, dict):
-                        self._walk(where, each)
+                    for one in each if isinstance(each, list) else (each,):  # the rows of a table
+                        if isinstance(one, dict):
+                            self._walk(where, one)
 
     def item(self, where: str, item: Block) -> None:
         """Checks one block, element or object, without its children."""

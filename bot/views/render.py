@@ -27,7 +27,7 @@ from core.clarification import Clarification
 
 _log = structlog.get_logger("clarify.render")
 _NOT_WHOLE = "Slack cannot show all of this, so it cannot be accepted here. Reject it, or have the agent ask for less at a time."
-_NO_VALUE: tuple[object, ...] = (None, "", [])
+_NO_VALUE: tuple[object, ...] = (None, "", [], {})
 _encoded = json.JSONEncoder(sort_keys=True).encode
 
 
