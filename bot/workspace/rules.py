@@ -64,10 +64,10 @@ def message_problems(payload: Json, *, update: bool = False, without: Collection
     return report.done("/blocks")
 
 
-def check_view(view: Json) -> list[str]:
-    """What Slack would refuse in a modal or a Home tab; empty where nothing."""
+def check_view(view: Json, *, without: Collection[str] = ()) -> list[str]:
+    """What Slack would refuse in a modal or a Home tab; empty where nothing. `without`: as for a message."""
     kind = view.get("type")
-    report = Report(str(kind), code="invalid_arguments")
+    report = Report(str(kind), code="invalid_arguments", without=without)
     if kind not in (MODAL, HOME):
         report.add("/view/type", "must be modal or home")
         return [str(problem) for problem in report.problems]
