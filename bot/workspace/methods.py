@@ -298,7 +298,7 @@ def _content(call: ApiCall, text: str, *, update: bool = False) -> tuple[str, li
         texts = [str(problem) for problem in problems if problem.code == code]
         if code == "invalid_blocks":
             raise ApiError(code, messages=texts, errors=texts)
-        raise ApiError(code)
+        raise ApiError(code, messages=texts if code == "invalid_attachments" else ())
     return text, blocks
 
 
@@ -567,7 +567,7 @@ def _checked(call: ApiCall, kind: str = "modal") -> Json:
         _invalid("missing required field: view")
     if len(json.dumps(view, ensure_ascii=False).encode()) > rules.VIEW_BYTES:
         raise ApiError("view_too_large")
-    problems = rules.check_view(view)
+    problems = rules.check_view(view, without=call.context.options.without_blocks)
     if view.get("type") != kind:
         problems.insert(0, f"must be a view of type {kind} [json-pointer:/view/type]")
     if problems:
