@@ -67,7 +67,7 @@ def message_problems(payload: Json, *, update: bool = False, without: Collection
 
 
 def check_view(view: Json, *, without: Collection[str] = ()) -> list[str]:
-    """What Slack would refuse in a modal or a Home tab; empty where nothing. `without`: as in `message_problems`."""
+    """What Slack would refuse in a modal or a Home tab; empty where nothing. `without`: as for a message."""
     kind = view.get("type")
     report = Report(str(kind), code="invalid_arguments", without=without)
     if kind not in (MODAL, HOME):
