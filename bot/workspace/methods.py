@@ -298,7 +298,7 @@ def _content(call: ApiCall, text: str, *, update: bool = False) -> tuple[str, li
         texts = [str(problem) for problem in problems if problem.code == code]
         if code == "invalid_blocks":
             raise ApiError(code, messages=texts, errors=texts)
-        raise ApiError(code)
+        raise ApiError(code, messages=texts if code == "invalid_attachments" else ())
     return text, blocks
 
 
