@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from math import isfinite
@@ -29,7 +29,7 @@ VIEW_BYTES = 250_000
 MOST_OPTIONS = 100
 MOST_CHARTS = 2  # of a message; undocumented, seen refused (vercel/chat pull request 696)
 TABLE_TEXT = 10_000  # characters in all cells of a message
-MESSAGE, MODAL, HOME = "message", "modal", "home"
+MESSAGE, MODAL, HOME, ANYWHERE = "message", "modal", "home", "anywhere"
 
 
 # What is judged
@@ -68,11 +68,16 @@ def message_problems(payload: Json, *, update: bool = False, without: Collection
 
 def check_view(view: Json, *, without: Collection[str] = ()) -> list[str]:
     """What Slack would refuse in a modal or a Home tab; empty where nothing. `without`: as for a message."""
+    return [str(problem) for problem in view_problems(view, without=without)]
+
+
+def view_problems(view: Json, *, without: Collection[str] = ()) -> list[Problem]:
+    """As `check_view`, as problems."""
     kind = view.get("type")
     report = Report(str(kind), code="invalid_arguments", without=without)
     if kind not in (MODAL, HOME):
         report.add("/view/type", "must be modal or home")
-        return [str(problem) for problem in report.problems]
+        return report.problems
     blocks = {"blocks": Needed(partial(_blocks, most=VIEW_BLOCKS))}
     report.fields(view, "/view", _VIEW | (_MODAL if kind == MODAL else {}) | blocks)
     if kind == MODAL and "submit" not in view and "input" in _kinds(view.get("blocks")):
@@ -80,7 +85,26 @@ def check_view(view: Json, *, without: Collection[str] = ()) -> list[str]:
     report.done("/view/blocks")
     if len(json.dumps(view, ensure_ascii=False).encode()) > VIEW_BYTES:
         report.add("/view", f"must be less than {VIEW_BYTES + 1} bytes")
-    return [str(problem) for problem in report.problems]
+    return report.problems
+
+
+def check_schema(name: str, value: Any) -> list[Problem]:
+    """What `blocks.validate` says of `blocks`, of a `message` or of a `view`; empty where nothing.
+
+    It knows the schema of each block, not what only the posting of a message refuses, nor what a workspace lacks.
+    Pointers start at the value.
+    """
+    report = Report(ANYWHERE if name == "blocks" else MESSAGE)
+    if name == "blocks":
+        _blocks(report, value, "", most=VIEW_BLOCKS)
+    elif not isinstance(value, Mapping):
+        report.add("", "must be an object")
+    elif name == "message":
+        blocks = Needed(partial(_blocks, most=MESSAGE_BLOCKS))
+        report.fields(value, "", {"blocks": blocks} | unlooked("attachments"))
+    else:
+        return [replace(p, pointer=p.pointer.removeprefix("/view")) for p in view_problems(value)]
+    return report.done("")
 
 
 def _kinds(blocks: object) -> list[object]:
@@ -836,7 +860,7 @@ def _blocks(
         report.add(pointer, f"no more than {MOST_CHARTS} data_visualization blocks allowed")
     for block, where in report.items(value, pointer, least, most):
         kind = str(block.get("type"))
-        elsewhere = report.surface not in _SURFACES.get(kind, {report.surface})
+        elsewhere = report.surface not in {ANYWHERE, *_SURFACES.get(kind, {report.surface})}
         if kind not in allowed or kind in report.without or elsewhere:
             report.add(f"{where}/type", f"unsupported type: {block.get('type')}")
             continue
