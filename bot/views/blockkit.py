@@ -16,7 +16,7 @@ from bot.errors import RenderError
 from bot.views import inert
 from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
-from core.clarification import Clarification
+from core.clarification import Aaep, Clarification
 from core.lists import Page
 
 Block = dict[str, Any]
@@ -315,18 +315,21 @@ Part = Header | Section | Code | Rich | Table | Chart | Context | Actions | Inpu
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A message before layout. `text` is escaped. `more`: the whole in pieces, if `text` is only the beginning.
-    `stem`: the prefix of its block ids.
+    `stem`: the prefix of its block ids. `asked`: the question whose text it shows, which says what is clickable.
     """
 
     stem: str
     text: str
     parts: tuple[Part, ...]
     more: tuple[str, ...] = ()
+    asked: Aaep | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A modal or the Home tab before layout. `press` is packed. Without `submit`, nothing can be submitted."""
+    """A modal or the Home tab before layout. `press` is packed. Without `submit`, nothing can be submitted. `asked`: see
+    `Draft`.
+    """
 
     parts: tuple[Part, ...]
     callback: str = ""
@@ -335,6 +338,7 @@ class View:
     submit: str = ""
     close: str = "Close"
     kind: Literal["modal", "home"] = "modal"
+    asked: Aaep | None = None
 
 
 @dataclass(slots=True)

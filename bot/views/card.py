@@ -195,7 +195,7 @@ def card(
         if shrinks and (line := _line(shown)) is not None:
             return Draft(f"{record.id}.{record.revision}", spoken.text, line)
         made = closed_card(shown, spoken.text)
-    return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more)
+    return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more, shown.asked)
 
 
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
@@ -215,7 +215,7 @@ def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noq
     shown = round_of(directed(record), round)
     said, more = plain_text(shown)
     parts = tuple(Context((Words(piece),)) for piece in pieces(inert.plain(said)))
-    return Draft("plain", inert.fallback(said), parts, more)
+    return Draft("plain", inert.fallback(said), parts, more, shown.asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +410,13 @@ def closed_card(shown: Round, text: str) -> Card:
     changes = budget.brief(changed_in_all(shown.asked) if decided is not None else "")
     with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
     question, with_what, answer, changes, reason = budget.fit(
-        [budget.brief(_was_asked(shown) if wanted else words(shown.question)), with_what, brief, changes, reason]
+        [
+            budget.brief(_was_asked(shown) if wanted else words(shown.question)),
+            with_what,
+            brief,
+            changes,
+            reason,
+        ]
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
@@ -697,9 +703,7 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     risk = inert.fallback(_risk(shown), 500)
     answer = plain(_answer(shown, how), label=_ANSWER_IS)
     room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
-    said = inert.fallback(
-        "\n".join(filter(None, (answer, changed_in_all(shown.asked), shown.reason))), room
-    )
+    said = inert.fallback("\n".join(filter(None, (answer, changed_in_all(shown.asked), shown.reason))), room)
     return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
 
 

@@ -175,6 +175,7 @@ def answer_modal(record: Clarification) -> View:
         title="Answer",
         submit="Send answer" if inputs else "",
         close=CANCEL,
+        asked=asked,
     )
 
 
@@ -202,6 +203,7 @@ def full_view(
         VIEW_CALLBACK,
         press(on.number).pack(),
         title="Full text",
+        asked=shown.asked,
     )
 
 
@@ -227,6 +229,7 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
         title=ASK_AGAIN,
         submit=LABELS["accept"] if is_last else "",
         close=CANCEL,
+        asked=shown.asked,
     )
 
 

@@ -205,7 +205,8 @@ def page_card(content: PageContent) -> Draft:
         parts = _decided_card(content, item, decided, spoken.text).parts
     else:
         parts = _item_card(content, item, spoken.text).parts
-    return Draft(f"page.{content.page}", spoken.text, parts, spoken.more)
+    asked = item.record.asked if item is not None and item.record is not None else None
+    return Draft(f"page.{content.page}", spoken.text, parts, spoken.more, asked)
 
 
 def subject(content: PageContent) -> str | None:
