@@ -32,7 +32,9 @@ def _table(block: Block) -> list[Block]:
 
 def _cell(cell: Block) -> str:
     if cell["type"] == "rich_text":
-        return "".join(each.get("text") or each["url"] for line in cell["elements"] for each in line["elements"])
+        return "".join(
+            each.get("text") or each["url"] for line in cell["elements"] for each in line["elements"]
+        )
     return str(cell["text"])
 
 

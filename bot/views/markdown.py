@@ -34,7 +34,8 @@ _PARSER = MarkdownIt("zero").enable(
 )
 # What every markup contains something of; most texts contain nothing.
 _MARKUP = re.compile(
-    r"[*_`]|~~|^[ \t]*(?:#|>|-[ \t]|\d+[.)][ \t])|^(?: {4}|\t)|^[ \t|]*:?-+:?[ \t]*\||\]\(https?:", re.MULTILINE
+    r"[*_`]|~~|^[ \t]*(?:#|>|-[ \t]|\d+[.)][ \t])|^(?: {4}|\t)|^[ \t|]*:?-+:?[ \t]*\||\]\(https?:",
+    re.MULTILINE,
 )
 _MARK = re.compile(r"[*_`~|>#]|^[ \t]*(?:-|\d+[.)])", re.MULTILINE)
 _LONGEST, _MOST_MARKS = 20_000, 1_200  # reading more takes too long, whoever made it so
@@ -117,7 +118,7 @@ class _Marked:
 
 
 @lru_cache(maxsize=64)  # the card and its fallback text ask for the same
-def _read(text: str, exact: bool) -> _Marked | None:
+def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by position
     """Returns a text with markup, or None if it has none or could not be shown whole."""
     if len(text) > _LONGEST or not _MARKUP.search(text) or len(_MARK.findall(text)) > _MOST_MARKS:
         return None
@@ -141,7 +142,9 @@ def _without_isolate(line: str) -> str:
 
 
 def _is_marked(element: RichElement | Table) -> bool:
-    return not isinstance(element, Lines) or element.kind != "section" or any(run.styles for run in element.runs)
+    return (
+        not isinstance(element, Lines) or element.kind != "section" or any(run.styles for run in element.runs)
+    )
 
 
 def _solid(text: str) -> str:
@@ -198,7 +201,9 @@ class _Reader:
         if node.type == "bullet_list":
             return not self._is_diff or node.markup == "*"
         numbers = [int(item.info) for item in node.children]
-        return numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 0 < numbers[0] <= _MOST_OFFSET
+        return (
+            numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 0 < numbers[0] <= _MOST_OFFSET
+        )
 
     def _list(self, node: SyntaxTreeNode, level: int) -> Iterator[RichElement | Table]:
         """Yields the items; what cannot be in an item follows it, and the list goes on after that."""
@@ -224,7 +229,10 @@ class _Reader:
     def _table(self, node: SyntaxTreeNode) -> Table | None:
         """Returns a table, or None if it does not fit a block or would lose cells."""
         rows = [
-            tuple(self._runs(cell.children[0], bold=cell.type == "th") or (Run(_EMPTY),) for cell in row.children)
+            tuple(
+                self._runs(cell.children[0], bold=cell.type == "th") or (Run(_EMPTY),)
+                for cell in row.children
+            )
             for part in node.children
             for row in part.children
         ]
@@ -284,11 +292,12 @@ class _Reader:
         made: list[Run] = []
         for line in _by_line(runs):
             said = "".join(run.text for run in line)
-            if line and (shown := inert.isolate(said, rtl=self.rtl)) != said:
-                opener = shown.lstrip()[0]
-                line = [replace(line[0], text=opener + line[0].text), *line[1:]]
-                line[-1] = replace(line[-1], text=line[-1].text + _PDI)
-            made += [*([Run("\n")] if made else []), *line]
+            made += [Run("\n")] if made else []
+            made += line
+            if (shown := inert.isolate(said, rtl=self.rtl)) != said:
+                first = len(made) - len(line)
+                made[first] = replace(made[first], text=shown.lstrip()[0] + made[first].text)
+                made[-1] = replace(made[-1], text=made[-1].text + _PDI)
         return tuple(made)
 
 
