@@ -28,8 +28,10 @@ def newer(blocks: Iterable[Block]) -> frozenset[str]:
     return frozenset(block["type"] for block in blocks) & _CLASSIC.keys()
 
 
-def classic(blocks: Iterable[Block], refused: Collection[str]) -> list[Block]:
-    """Returns the blocks, with classic ones in place of those of `refused` types. The first takes over the block_id."""
+def classic(blocks: Iterable[Block], refused: Collection[str] = _CLASSIC.keys()) -> list[Block]:
+    """Returns the blocks, with classic ones in place of those of `refused` types (default: of all newer ones). The first
+    takes over the block_id.
+    """
     made: list[Block] = []
     for block in blocks:
         if block["type"] not in refused:

@@ -153,6 +153,8 @@ class Renderer:
         press = seal(self._installation, view.press) if self._installation and view.press else view.press
         made: dict[str, Any] = self._layouts["view"](replace(view, press=press), self._laid_out(view.parts))
         blockkit.check_view(made)
+        if kinds := newer(made["blocks"]):
+            blockkit.check_view({**made, "blocks": classic(made["blocks"], kinds)})
         return made
 
     def _laid_out(self, parts: Iterable[Part]) -> list[Block]:

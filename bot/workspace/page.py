@@ -26,6 +26,7 @@ from .charts import Chart, chart_of
 from .context import COMPLAINTS, TAB, Context
 from .controls import ControlError
 from .mrkdwn import Names, plain_to_html, to_html, to_words, unescape
+from .richtext import rich_html
 from .seed import AGENTS, FOLAKE
 from .state import Channel, Ephemeral, Json, Message, State, User, UserGroup, View
 from .traffic import Line
@@ -218,6 +219,10 @@ class Scene:
         if text["type"] == "plain_text":
             return plain_to_html(text["text"])
         return to_html(text["text"], self._names, verbatim=bool(text.get("verbatim")))
+
+    def rich(self, block: Json) -> Markup:
+        """A rich text block."""
+        return rich_html(block["elements"], self._names)
 
     def chart(self, block: Json) -> Chart:
         """Where the bars of a chart stand."""
