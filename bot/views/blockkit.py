@@ -8,7 +8,7 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -150,7 +150,7 @@ class Run:
     @property
     def style(self) -> dict[str, bool]:
         """The styles in Slack's form."""
-        return {name: True for name in sorted(self.styles)}
+        return dict.fromkeys(sorted(self.styles), True)
 
 
 Runs = tuple[Run, ...]
@@ -501,19 +501,13 @@ class _Check:
         self.item(where, item)
         if item.get("type") == "data_visualization":  # `bot.views.figures` makes its labels fit
             return
-        for key, value in item.items():
-            if isinstance(value, str):
-                if key == "text" or (key == "url" and item.get("type") == "link"):
-                    self.text_size += size(value)
-                elif key == "action_id":
-                    self._actions.append(value)
-            elif isinstance(value, dict):
-                self._walk(where, value)
-            elif isinstance(value, list):
-                for each in value:
-                    for one in each if isinstance(each, list) else (each,):  # the rows of a table
-                        if isinstance(one, dict):
-                            self._walk(where, one)
+        shown = ("text", "url") if item.get("type") == "link" else ("text",)
+        self.text_size += sum(size(item[key]) for key in shown if isinstance(item.get(key), str))
+        if isinstance(name := item.get("action_id"), str):
+            self._actions.append(name)
+        for value in item.values():
+            for child in _children(value):
+                self._walk(where, child)
 
     def item(self, where: str, item: Block) -> None:
         """Checks one block, element or object, without its children."""
@@ -532,6 +526,15 @@ class _Check:
             count = len(item.get(key, ()))
             if not 0 < count <= most:
                 self.problems.append(f"{where} has {count} {key} in {kind}; expected 1 to {most}")
+
+
+def _children(value: object) -> Iterator[Block]:
+    """Yields the objects in a value, also in the rows of a table."""
+    if isinstance(value, dict):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _children(each)
 
 
 def json_size(value: Any) -> int:

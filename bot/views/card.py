@@ -33,7 +33,6 @@ from bot.views.blockkit import (
     Actions,
     Budget,
     Button,
-    Code,
     Context,
     Dialog,
     Draft,
@@ -291,16 +290,21 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
     )
 
 
-def _asides(context: str, detail: str, heading: str = "Details", *, tables: bool = False) -> tuple[Part, ...]:
-    """Returns what the agent said besides: as small print, or as it is formatted."""
-    shown = blocks(context, label=_CONTEXT_IS, tables=tables) if context else ()
-    if any(isinstance(each, Rich | Table) for each in shown):
-        context = ""
-    else:
+def _asides(
+    context: str,
+    detail: str,
+    heading: str = "Details",
+    *,
+    tables: bool = False,
+    exact: bool = False,
+    is_data: bool = False,
+) -> tuple[Part, ...]:
+    """Returns what the agent said besides: as small print or, if it is formatted, as it is. `is_data`: it is no prose."""
+    shown = () if is_data or not context else blocks(context, label=_CONTEXT_IS, exact=exact, tables=tables)
+    if not any(isinstance(each, Rich | Table) for each in shown):
         shown = ()
-    said = (context, f"{heading}: {detail}" if detail else "")
-    small = Context(tuple(Words(piece) for text in said for piece in pieces(text, _CONTEXT)))
-    return (*shown, small)
+    said = ("" if shown else context, f"{heading}: {detail}" if detail else "")
+    return (*shown, Context(tuple(Words(piece) for text in said for piece in pieces(text, _CONTEXT))))
 
 
 def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
@@ -332,7 +336,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     return Card(
         heading=_heading(shown),
         question=tuple(said),
-        context=_asides(aside, detail, "Summary"),
+        context=_asides(aside, detail, "Summary", exact=True, is_data=not wanted.is_direct),
         is_whole=not (terse and extra),
     )
 
@@ -420,23 +424,19 @@ def closed_card(shown: Round, text: str) -> Card:
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    asked: tuple[Part, ...] = (*blocks(question, tables=False), *sections(with_what, _risk(shown)))
-    if title and verify:  # beside a text, as View full: it only shows more
-        asked = _beside(asked, verify[0])
+    asked: tuple[Part, ...] = sections(question) if wanted else blocks(question, tables=False)
+    asked = (*asked, *sections(with_what, _risk(shown)))
+    first = asked[0]
+    if title and verify and isinstance(first, Section):  # beside a text, as View full: it only shows more
+        asked, verify = (replace(first, button=verify[0]), *asked[1:]), ()
     return Card(
         heading=_heading(shown),
         decided=(Section(Words(title, live=True), full),) if title else (),
         question=asked,
         below=(*blocks(answer, label=_ANSWER_IS, tables=False), *sections(changes, reason)),
         facts=facts,
-        buttons=(full, *verify) if cut and not title else (),
+        buttons=(full, *verify) if cut and not title else verify if title else (),
     )
-
-
-def _beside(parts: tuple[Part, ...], control: Button) -> tuple[Part, ...]:
-    """Returns the parts with a button beside the first section."""
-    at = next(n for n, part in enumerate(parts) if isinstance(part, Section))
-    return tuple(replace(part, button=control) if n == at else part for n, part in enumerate(parts))
 
 
 def _title(shown: Round) -> str:
@@ -775,7 +775,10 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     """Returns an action in the agent's own words, with people's changes."""
     changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
     said = (*_action_and_consequence(wanted), changes, *argument_texts(wanted.arguments))
-    return [part for part in (*said, plain(extra_words(wanted), label=_CONTEXT_IS)) if part]
+    extra = extra_words(wanted)
+    if wanted.is_direct:
+        extra = plain(extra, label=_CONTEXT_IS, exact=True)
+    return [part for part in (*said, extra) if part]
 
 
 def _parts(shown: Round) -> list[str]:

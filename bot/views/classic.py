@@ -39,16 +39,17 @@ def _cell(cell: Block) -> str:
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a table, its header first, as lines of text that name the columns: `Region: eu-west · Cost: 3`. Leaves the
-    names out if they would take most of the room.
+    """Returns a table, its header first, as lines of text that name the columns: `Region: eu-west · Cost: 3`. The header is a
+    line of its own if naming takes more room than the table, or leaves out a column.
     """
     head, *rest = ([cell.strip() for cell in row] for row in rows)
     named = [
         " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
         for row in rest
     ]
-    bare = [" · ".join(row) for row in (head, *rest)]
-    return named if rest and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
+    bare = [" · ".join(filter(None, row)) for row in (head, *rest)]
+    is_complete = all(map(any, zip(*rest, strict=True)))
+    return named if rest and is_complete and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
 
 
 _SECTION = 3000

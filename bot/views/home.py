@@ -36,6 +36,7 @@ from bot.views.codec import (
     HomeSection,
     HomeVerb,
 )
+from bot.views.markdown import plain
 from bot.views.wording import ID_LIMIT, capital, decided_words, name_of, until_words
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification

@@ -54,10 +54,10 @@ _DEEPEST = 8  # level of a nested list
 _MOST_OFFSET = 9_999
 _EMPTY = " "  # Slack refuses an empty text
 
-Block = Section | Rich | Table
 
-
-def blocks(text: str, *, label: str = "", exact: bool = False, tables: bool = True) -> tuple[Block, ...]:
+def blocks(
+    text: str, *, label: str = "", exact: bool = False, tables: bool = True
+) -> tuple[Section | Rich | Table, ...]:
     """Returns an agent's text as parts of a message: rich text and tables if it has markup, else plain sections.
 
     Args:
@@ -70,16 +70,19 @@ def blocks(text: str, *, label: str = "", exact: bool = False, tables: bool = Tr
     marked = _read(said, exact)
     if marked is None:
         return sections(inert.plain(text))
-    found: list[Block] = []
-    for is_table, group in groupby(marked.labelled(label if said != text else ""), _is_table):
-        if not is_table:
+    elements: list[RichElement | Table] = []
+    for each in marked.labelled(label if said != text else ""):
+        elements.append(
+            each if tables or not isinstance(each, Table) else Lines((Run("\n".join(_row_lines(each))),))
+        )
+        tables = tables and not isinstance(each, Table)
+    found: list[Rich | Table] = []
+    for is_rich, group in groupby(elements, lambda each: not isinstance(each, Table)):
+        if is_rich:
             found.append(Rich(tuple(each for each in group if not isinstance(each, Table))))
-            continue
-        for each in group:
-            if isinstance(each, Table):
-                found.append(each if tables else Rich((Lines((Run("\n".join(_row_lines(each))),)),)))
-                tables = False
-    return tuple(found)
+        else:
+            found += [each for each in group if isinstance(each, Table)]
+    return tuple(each for each in found if any(run.text.strip() for run in each.runs))
 
 
 def plain(text: str, *, label: str = "", exact: bool = False) -> str:
@@ -94,10 +97,6 @@ def plain(text: str, *, label: str = "", exact: bool = False) -> str:
 def growth(*texts: str) -> int:
     """Returns how much longer these texts may become without their markup."""
     return sum(max(0, inert.size(plain(text)) - inert.size(text)) for text in texts)
-
-
-def _is_table(element: RichElement | Table) -> bool:
-    return isinstance(element, Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class _Marked:
 
 
 @lru_cache(maxsize=64)  # the card and its fallback text ask for the same
-def _read(text: str, exact: bool) -> _Marked | None:
+def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by position
     """Returns a text with markup, or None if it has none or could not be shown whole."""
     if len(text) > _LONGEST or not _MARKUP.search(text) or len(_MARK.findall(text)) > _MOST_MARKS:
         return None
@@ -128,7 +127,7 @@ def _read(text: str, exact: bool) -> _Marked | None:
     source = "\n".join(_without_isolate(line) for line in text.split("\n"))
     reader = _Reader(source, exact=exact, rtl=_RLI in text)
     elements = reader.elements()
-    if not any(map(_is_marked, elements)):
+    if not reader.has_links and not any(map(_is_marked, elements)):
         return None
     if _solid("\n".join(_plainly(elements, whole=True))) != _solid(source):
         return None
@@ -162,6 +161,7 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self._lines = self.source.split("\n")
+        self.has_links = False
 
     def elements(self) -> list[RichElement | Table]:
         root = SyntaxTreeNode(_PARSER.parse(self.source))
@@ -255,12 +255,18 @@ class _Reader:
             elif token.nesting < 0:
                 held.remove(_STYLES[kind])
             elif token.content:
-                text = token.content if kind == "code_inline" else _LABELLED.sub(r"\1 (\2)", token.content)
+                text = token.content if kind == "code_inline" else self._unlabelled(token.content)
                 styles = frozenset((*held, "code") if kind == "code_inline" else held)
                 if runs and runs[-1].styles == styles:
                     text = runs.pop().text + text
                 runs.append(Run(text, styles))
         return self._isolated(tuple(runs))
+
+    def _unlabelled(self, text: str) -> str:
+        """Returns the text with the addresses of links behind their labels."""
+        text, count = _LABELLED.subn(r"\1 (\2)", text)
+        self.has_links = self.has_links or count > 0
+        return text
 
     def _words(self, tokens: list[Token]) -> list[Token]:
         """Returns the tokens, with emphasis that is not around words as text."""
@@ -282,7 +288,8 @@ class _Reader:
         if _BEFORE.search(before) or _AFTER.match(after):
             return False
         if markup in ("*", "_"):
-            return not self.exact and bool(_WORD.match(within) and _WORD.match(within[-1:]))
+            is_word = _WORD.match(within) and _WORD.match(within[-1:]) and markup not in within
+            return not self.exact and bool(is_word)
         return markup != "__" or " " in within
 
     def _isolated(self, runs: Runs) -> Runs:
@@ -292,11 +299,12 @@ class _Reader:
         made: list[Run] = []
         for line in _by_line(runs):
             said = "".join(run.text for run in line)
-            if line and (shown := inert.isolate(said, rtl=self.rtl)) != said:
-                opener = shown.lstrip()[0]
-                line = [replace(line[0], text=opener + line[0].text), *line[1:]]
-                line[-1] = replace(line[-1], text=line[-1].text + _PDI)
-            made += [*([Run("\n")] if made else []), *line]
+            made += [Run("\n")] if made else []
+            made += line
+            if (shown := inert.isolate(said, rtl=self.rtl)) != said:
+                first = len(made) - len(line)
+                made[first] = replace(made[first], text=shown.lstrip()[0] + made[first].text)
+                made[-1] = replace(made[-1], text=made[-1].text + _PDI)
         return tuple(made)
 
 
