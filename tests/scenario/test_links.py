@@ -85,8 +85,9 @@ async def test_p8_question_over_http_links_only_what_its_producer_may(stage: Wor
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
         assert links((await stage.modal(FOLAKE)).payload) == [PULL, ISSUE]
         await stage.workspace.submit_view(FOLAKE, {"answer.freetext": f"See {ISSUE} and {BAD[0]}"})
-        done = await stage.now_says(card, "Answered by")
-        assert set(links(done.blocks)) == {PULL, ISSUE}
+        done = await stage.now_says(card, f"<@{FOLAKE}>")
+        assert links(done.blocks) == []  # one line, beside View full
+        assert PULL in words(done)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="View full")
         assert set(links((await stage.modal(FOLAKE)).payload)) == {PULL, ISSUE}
         assert safe(stage, FOLAKE) == {PULL, ISSUE}
@@ -112,7 +113,7 @@ async def test_p8_event_links_only_what_its_producer_may_in_all_kinds_of_message
         for text in ("", "CLR-100001-001", "agents", "mine"):
             await command(stage, text)
         await command(stage, "escalate CLR-100001-001 it is late", FOLAKE)
-        page = await stage.page("Merge ")
+        page = await stage.page("it is late")
         assert PULL in links(page.blocks)
         await stage.workspace.open_home(ADE)
         await stage.until(lambda: stage.workspace.home(ADE))
