@@ -5,7 +5,7 @@ text: links, images, HTML, entities, escapes. Text without markup stays exactly 
 
 Nothing may get lost or look like something else, as people decide on what they read:
 
-- Every letter and digit of the source is shown, in order; otherwise the whole text stays as it was written.
+- All of the source but its markup is shown, in order; otherwise the whole text stays as it was written.
 - Asterisks and underscores are markup only around words, so that globs (`*.log`) and identifiers (`__init__`) stay whole.
 - Lists whose numbers would change, and lines of a diff (`+`, `-`), stay as they were written.
 
@@ -48,10 +48,12 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{0,20}")
 _BEFORE = re.compile(r"[A-Za-z0-9_*./\\~$-]\Z")
 _AFTER = re.compile(r"[A-Za-z0-9_*/\\~]|[^\w\s][A-Za-z0-9_*/]")
 _WORD = re.compile(r"\w")
+_OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\\\u2066\u2067\u2068\u2069"))
 _STYLES: dict[str, str] = {"strong": "bold", "em": "italic", "s": "strike"}
 _COLUMNS, _ROWS, _CELL = 20, 100, 1000  # of a table block; characters of a cell
 _DEEPEST = 8  # level of a nested list
 _MOST_OFFSET = 9_999
+_CUT = "…"  # where `inert` has cut a text
 _EMPTY = " "  # Slack refuses an empty text
 
 
@@ -67,11 +69,12 @@ def blocks(
         tables: whether a table may be a block. A message takes one; further ones become text.
     """
     said = text.removeprefix(label)
-    marked = _read(said, exact)
+    marked = _read(said.removesuffix(_CUT), exact)
     if marked is None:
         return sections(inert.plain(text))
     elements: list[RichElement | Table] = []
-    for each in marked.labelled(label if said != text else ""):
+    end = [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
+    for each in (*marked.labelled(label if said != text else ""), *end):
         elements.append(
             each if tables or not isinstance(each, Table) else Lines((Run("\n".join(_row_lines(each))),))
         )
@@ -147,8 +150,8 @@ def _is_marked(element: RichElement | Table) -> bool:
 
 
 def _solid(text: str) -> str:
-    """Returns the letters and digits of a text."""
-    return "".join(filter(str.isalnum, text))
+    """Returns what a text must not lose: all but blanks and characters that markup is made of."""
+    return "".join(text.translate(_OF_MARKUP).split())
 
 
 @dataclass
@@ -332,7 +335,7 @@ def _joined(elements: Iterable[RichElement | Table]) -> tuple[RichElement | Tabl
 
 
 def _plainly(elements: Iterable[RichElement | Table], *, whole: bool = False) -> Iterator[str]:
-    """Yields the lines of a text without markup. `whole`: with the languages of code blocks."""
+    """Yields the lines of a text without markup. `whole`: just what it shows, and the languages of code blocks."""
     for each in elements:
         match each:
             case Table():
@@ -340,7 +343,7 @@ def _plainly(elements: Iterable[RichElement | Table], *, whole: bool = False) ->
             case Items():
                 for number, item in enumerate(each.items, each.offset + 1):
                     indent = "  " * each.level
-                    mark = f"{number}. " if each.ordered else "• "
+                    mark = f"{number}. " if each.ordered else "" if whole else "• "
                     yield f"{indent}{mark}{_said(item)}".replace("\n", f"\n{indent}  ")
             case Lines():
                 if each.is_apart:

@@ -136,6 +136,7 @@ def test_markup_is_formatting_and_no_longer_characters(text: str, expected: str)
         "```rm -rf / --no-preserve-root\nls\n```",
         "  indented\n   lines",
         "| A |\n|---|\n| x | y |",
+        "| A |\n|---|\n| x | !? |",
     ],
 )
 def test_what_only_looks_like_markup_stays_as_it_was_written(text: str) -> None:
@@ -177,6 +178,11 @@ def test_one_table_is_a_block_and_others_are_text() -> None:
     assert [block["type"] for block in laid_out(text)].count("table") == 1
     assert "B: y" in shown(laid_out(text))
     assert [block["type"] for block in laid_out(text, tables=False)].count("table") == 0
+
+
+def test_a_cut_text_says_so_at_its_end() -> None:
+    *_, end = laid_out("|A|B|\n|-|-|\n|x|y|…")
+    assert shown(end) == "…"
 
 
 def test_the_bots_own_words_come_before_the_agents_first_block() -> None:
