@@ -256,7 +256,7 @@ class Bot:
             ),
             access=KeptAccess(board.access, base.audiences, clock),
             renderer=base.renderer,
-            send=partial(publish, base.web, base.telemetry),
+            send=partial(publish, base.gateway),
             viewers=Viewers(store),
             clock=clock,
         )

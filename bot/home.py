@@ -24,17 +24,15 @@ from math import inf
 from typing import Any, TypeVar
 
 import structlog
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, Person
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings
-from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
+from bot.slackapi import Gateway, Later, Never, Outcome, Place, Sent, Unknown
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
-from bot.telemetry import Telemetry
 from bot.views import home as views
 from bot.views.codec import HomePress, HomeSection
 from bot.views.home import Answered, Chosen, DutyLine
@@ -357,15 +355,11 @@ SWEEP = Sweep(
 )
 
 
-async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: View) -> Outcome:
-    """Call views.publish once. It is idempotent, so the caller may retry an unknown outcome; `web` retries nothing."""
-    outcome: Outcome
-    try:
-        await web.views_publish(user_id=user, view=view)
-        outcome = Sent(user, "")
-    except Exception as error:  # noqa: BLE001 - failure() raises unexpected errors
-        outcome = failure(error)
-    telemetry.delivered("home", type(outcome).__name__.lower())
+async def publish(gateway: Gateway, user: str, view: View) -> Outcome:
+    """Call views.publish. It is idempotent, so the caller may retry an unknown outcome; the client retries nothing."""
+    failed = await gateway.show(gateway.client.views_publish, view, user_id=user)
+    outcome = Sent(user, "") if failed is None else failed
+    gateway.telemetry.delivered("home", outcome.word)
     return outcome
 
 

@@ -286,17 +286,22 @@ class Post:
         return str(self.metadata["event_payload"]["key"]).partition(":")[0] if kind == "notice" else kind
 
 
-_BLOCKS_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_arguments"})
+_BLOCKS_REFUSED = frozenset(
+    {"invalid_blocks", "invalid_blocks_format", "invalid_arguments", "invalid_attachments"}
+)
 _REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
 
 
 @dataclass(eq=False)
 class NewerBlocks:
-    """Sends a message in Slack's newer blocks, or in classic ones where the workspace refuses those.
+    """Sends a message or a view in Slack's newer blocks, or in classic ones where the workspace refuses those.
 
     Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent once more in
     classic blocks (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in memory: then, and
     after a restart, they are tried once more.
+
+    A modal is sent once more with the same trigger, which works once and for three seconds. Slack does not document whether
+    a refused view uses it up. If it does, the types are remembered all the same: the person's next click opens the modal.
     """
 
     clock: Clock
@@ -311,19 +316,30 @@ class NewerBlocks:
         now = self.clock.now()
         sent = classic(blocks, {kind for kind, until in self._refused.items() if now < until})
         kinds, outcome = newer(sent), await call(sent)
-        if not kinds or not isinstance(outcome, Never) or outcome.code not in _BLOCKS_REFUSED:
+        if not kinds or not isinstance(outcome, Never) or not _refuses_blocks(outcome):
             return outcome
         refused = {kind for kind in kinds if kind in outcome.details} or kinds
         again = await call(classic(sent, refused))
-        if not isinstance(again, Failure):
+        if not isinstance(again, Failure) or _refuses_trigger(again):
             _log.warning("Slack refuses newer blocks; sending classic ones", blocks=sorted(refused))
             self._refused |= dict.fromkeys(refused, now + _REFUSED_FOR)
         return again
 
 
+def _refuses_trigger(failed: Failure) -> bool:
+    """Returns whether Slack refused a modal because its trigger was used or is too old, in either of the forms in which it
+    says so.
+    """
+    return isinstance(failed, Never) and "trigger_id" in f"{failed.code} {failed.details}"
+
+
+def _refuses_blocks(failed: Never) -> bool:
+    return failed.code in _BLOCKS_REFUSED and not _refuses_trigger(failed)
+
+
 @dataclass(eq=False)
 class Gateway:
-    """Posts, changes, finds and removes messages.
+    """Posts, changes, finds and removes messages; shows views.
 
     `client` has no retry handlers: the SDK's default one repeats a dropped post, which makes two messages. The metadata
     of every post names our `installation`, so we never take another bot's messages for ours.
@@ -335,6 +351,8 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self._newer = NewerBlocks(self.telemetry.clock)
+        # A modal or a Home tab may lack a block that messages have.
+        self._newer_in = {kind: NewerBlocks(self.telemetry.clock) for kind in ("modal", "home")}
 
     async def post(self, channel: str, post: Post) -> Outcome:
         """Calls chat.postMessage once, or twice if the workspace refuses newer blocks (`NewerBlocks`)."""
@@ -385,6 +403,22 @@ class Gateway:
         outcome = await self._newer.send(post.blocks, call)
         self.telemetry.delivered(post.kind, outcome.word)
         return outcome
+
+    async def show(
+        self,
+        method: Callable[..., Awaitable[AsyncSlackResponse]],
+        view: Mapping[str, Any],
+        **where: str,
+    ) -> Failure | None:
+        """Shows a modal or a Home tab with one of the client's views methods: with one call, or two if the workspace refuses
+        newer blocks (`NewerBlocks`). `where`: the method's other arguments. Returns why it is not shown, or None.
+        """
+
+        async def call(blocks: list[dict[str, Any]]) -> Failure | None:
+            failed = await try_call(method(view={**view, "blocks": blocks}, **where))
+            return failed if isinstance(failed, Failure) else None
+
+        return await self._newer_in[view["type"]].send(view["blocks"], call)
 
     async def open_dm(self, user: str) -> str | Failure:
         """Returns the channel of the direct messages with a user."""

@@ -1,27 +1,29 @@
-"""Reads callback URLs strictly, compares them with what a producer may name, and says which network addresses may be called.
+"""Reads web addresses strictly, compares them with those that a producer may name, and says which network addresses may be
+called.
 
 A callback URL comes from an agent, so it must not make the bot call what only the bot can reach. The operator lists where
-callbacks may lead; a listed name can still resolve to anything, so each address is checked again before each call. Pure.
+callbacks may lead; a listed name can still resolve to anything, so each address is checked again before each call. A link
+comes from an agent, too, so people must see where it leads, and the operator lists what may be clicked. Pure.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import unquote
 
-LONGEST_CALLBACK = 2000  # characters
+LONGEST_URL = 2000  # characters
 Reach = Literal["public", "private", "loopback", "never"]
 _PARTS = re.compile(
-    r"(https?)://"
+    r"([Hh][Tt][Tt][Pp][Ss]?)://"  # not re.IGNORECASE, which also takes "ſ" for "s" and "ı" for "i"
     r"(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]%]+)"
     r"(?::([0-9]{1,5}))?"
     r"(/[A-Za-z0-9\-._~!$&'()*+,;=:@%/]*)?"
-    r"(\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?",
-    re.IGNORECASE,
+    r"(\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?"
 )
+_FRAGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _LIKE_A_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as a last label: resolvers take it as an IPv4 address
 _PORTS = {"http": 80, "https": 443}
@@ -37,18 +39,21 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
-class CallbackUrl:
-    """A URL in one spelling: host in lower case and IDNA, without a default port. It is a secret: show only `label`."""
+class WebUrl:
+    """A URL in one spelling: host in lower case and IDNA, without a default port. Callback URLs are secrets: show only their
+    `label`.
+    """
 
     scheme: str
     host: str
     port: int
     path: str = field(repr=False)
     query: str = field(repr=False)
+    fragment: str = field(repr=False, default="")
 
     @property
     def text(self) -> str:
-        return f"{self.scheme}://{self.label}{self.path}{self.query}"
+        return f"{self.scheme}://{self.label}{self.path}{self.query}{self.fragment}"
 
     @property
     def label(self) -> str:
@@ -64,18 +69,68 @@ class CallbackUrl:
         except ValueError:
             return None
 
-    def fits(self, pattern: CallbackUrl) -> bool:
-        """Whether a URL of the list, with `*` in its path, allows this one. Any query is allowed."""
+    @property
+    def is_this_machine(self) -> bool:
+        return self.host == "localhost" or self.host.endswith(".localhost")
+
+    def fits(self, pattern: WebUrl) -> bool:
+        """Whether a URL of the list, with `*` in its path, allows this one. Any query and fragment is
+        allowed.
+        """
         same = (self.scheme, self.host, self.port) == (pattern.scheme, pattern.host, pattern.port)
         return same and _matches(self.path, pattern.path)
 
 
-def callback_url(text: str) -> CallbackUrl:
-    """Parses a URL.
+def callback_url(text: str) -> WebUrl:
+    """Parses the URL of a callback: https, or http to a loopback address.
 
     Raises:
         ValueError: it is none, or one that can be read in two ways. The message does not repeat it.
     """
+    found = _web_url(text)
+    if found.scheme == "http" and found.literal != "loopback":
+        raise ValueError("expected https://; http:// only to a loopback address, such as 127.0.0.1")
+    if found.literal == "never" or found.is_this_machine:
+        raise ValueError("expected a host that callbacks may reach; write loopback as 127.0.0.1 or [::1]")
+    return found
+
+
+def link_url(text: str) -> WebUrl:
+    """Parses an address that people may click: https, to a host with a name. Its spelling is the one that browsers open.
+
+    Raises:
+        ValueError: it is none, or one that can be read in two ways. The message does not repeat it.
+    """
+    address, mark, fragment = text.partition("#")
+    found = _web_url(address)
+    if found.scheme != "https":
+        raise ValueError("expected https://")
+    if found.literal is not None or found.is_this_machine:
+        raise ValueError("expected the name of a host, not an IP address or localhost")
+    if not _FRAGMENT.fullmatch(fragment):
+        raise ValueError("expected a URL without spaces and other characters that URLs escape")
+    found = replace(found, query=found.query.replace("'", "%27"), fragment=mark + fragment)
+    if len(found.text) > LONGEST_URL:
+        raise ValueError(f"expected a URL of at most {LONGEST_URL:,} characters")
+    return found
+
+
+def link_pattern(text: str) -> WebUrl:
+    """Parses an entry of `links`: an address, or all below a folder (`https://github.com/acme/*`).
+
+    Raises:
+        ValueError: it is none. `https://github.com/acme*` is none, either: it would allow `/acme-evil`, too.
+    """
+    found = link_url(text)
+    if found.query or found.fragment:
+        raise ValueError("expected a URL without ? and #; any query and fragment is allowed")
+    if "*" in found.path.removesuffix("/*"):
+        raise ValueError('expected "*" only at the end, after a "/", such as https://github.com/acme/*')
+    return found
+
+
+def _web_url(text: str) -> WebUrl:
+    """Parses a URL that has only one reading. Raises ValueError otherwise, without repeating it."""
     parts = _PARTS.fullmatch(text)
     if parts is None:
         raise ValueError(
@@ -83,7 +138,7 @@ def callback_url(text: str) -> CallbackUrl:
         )
     scheme, host, port, path, query = parts.groups()
     scheme = scheme.lower()
-    found = CallbackUrl(
+    found = WebUrl(
         scheme=scheme,
         host=_host(host),
         port=int(port) if port else _PORTS[scheme],
@@ -94,12 +149,8 @@ def callback_url(text: str) -> CallbackUrl:
         raise ValueError("expected a port from 1 to 65535")
     if _climbs(found.path):
         raise ValueError("expected a path without . and .. segments")
-    if len(found.text) > LONGEST_CALLBACK:
-        raise ValueError(f"expected a URL of at most {LONGEST_CALLBACK:,} characters")
-    if scheme == "http" and found.literal != "loopback":
-        raise ValueError("expected https://; http:// only to a loopback address, such as 127.0.0.1")
-    if found.literal == "never" or found.host == "localhost" or found.host.endswith(".localhost"):
-        raise ValueError("expected a host that callbacks may reach; write loopback as 127.0.0.1 or [::1]")
+    if len(found.text) > LONGEST_URL:
+        raise ValueError(f"expected a URL of at most {LONGEST_URL:,} characters")
     return found
 
 

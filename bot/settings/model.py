@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from bot.settings.addresses import CallbackUrl, callback_url
+from bot.settings.addresses import WebUrl, callback_url, link_pattern
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, FourEyes, Requester, agent_key
 from core.hours import Hours
@@ -268,6 +268,11 @@ def _callback_pattern(value: str) -> str:
     if pattern.query:
         raise ValueError("expected a URL without ?; any query is allowed")
     return pattern.text
+
+
+def _link_pattern(value: str) -> str:
+    """Returns an entry of `links`, in one spelling."""
+    return link_pattern(value).text
 
 
 def url_host(url: str) -> str:
@@ -519,7 +524,7 @@ class CallbackSettings(SettingsTable):
         return self
 
     @property
-    def pattern(self) -> CallbackUrl:
+    def pattern(self) -> WebUrl:
         return callback_url(self.url)
 
 
@@ -556,6 +561,10 @@ class ProducerSettings(SettingsTable):
     """Where the `callback_url` of its questions may lead; without this key, nowhere."""
     callback_secret_env: EnvironmentName | None = None
     """The variable with the secret that signs callbacks: `whsec_…` or any text."""
+    links: tuple[Annotated[str, AfterValidator(_link_pattern)], ...] = ()
+    """Which `https://` addresses in its agents' text people can click; without this key, none. `*` only at the end, for
+    everything below a folder. Host and port count exactly, any query and fragment is allowed.
+    """
     requested_by: Annotated[str, AfterValidator(person)] | None = None
     """Whom its agents work for, by user ID or e-mail address; see `four_eyes` of routes. What a question says of this no
     longer counts.

@@ -17,8 +17,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from slack_sdk.web.async_client import AsyncWebClient
-
 from bot.commands.commands import Commands
 from bot.delivery.memory import SlackMemory
 from bot.delivery.messages import Messages
@@ -32,7 +30,7 @@ from bot.slack.payloads import Click, ControlOrigin, Invocation, Submission, ope
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
-from bot.slackapi import Gateway, Place, ask
+from bot.slackapi import Gateway, Place
 from bot.views import phrases
 from bot.views.card import shows_whole
 from bot.views.classic import newer
@@ -373,14 +371,13 @@ def _with_action(seen: Clarification) -> Clarification:
 class Interactions:
     """Shows people the reaction to what they did, as a message or a modal, and runs commands while Slack waits.
 
-    `web` opens modals. It has no retry handlers: a trigger opens one modal only.
+    `gateway` has a client without retry handlers: a trigger opens one modal only.
     """
 
     answering: Answering
     commands: Commands
     origin: OriginCheck
     gateway: Gateway
-    web: AsyncWebClient
     later: Background
 
     async def rejection(self, press: AnyPress, control: ControlOrigin) -> Told | None:
@@ -540,13 +537,13 @@ class Interactions:
 
     async def _show(self, click: Click, view: dict[str, Any]) -> None:
         """Open a modal. In a modal, another page of it replaces it, and any other modal goes on top."""
-        try:
-            if click.surface != "modal":
-                await ask("views.open", lambda: self.web.views_open(trigger_id=click.trigger, view=view))
-            elif click.callback and view.get("callback_id") == click.callback:
-                await ask("views.update", lambda: self.web.views_update(view_id=click.view_id, view=view))
-            else:
-                await ask("views.push", lambda: self.web.views_push(trigger_id=click.trigger, view=view))
-        except SlackError as error:
-            _log.warning("cannot open a modal: %s", error)
+        web, show = self.gateway.client, self.gateway.show
+        if click.surface != "modal":
+            failed = await show(web.views_open, view, trigger_id=click.trigger)
+        elif click.callback and view.get("callback_id") == click.callback:
+            failed = await show(web.views_update, view, view_id=click.view_id)
+        else:
+            failed = await show(web.views_push, view, trigger_id=click.trigger)
+        if failed is not None:
+            _log.warning("cannot open a modal: %r", failed)
             await self._respond_to_click(click, Tell(MODAL_FAILED))

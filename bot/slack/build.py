@@ -119,7 +119,6 @@ def build(
             foreign=transport.suspect,
         ),
         gateway=base.gateway,
-        web=base.web,
         later=later,
     )
     typed = TypedMessages(

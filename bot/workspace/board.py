@@ -195,6 +195,8 @@ class Board:
                 named[place] = {"action_id": self._state.next_id("a"), **named[place]}
         if named.get("type") == "actions":
             named["elements"] = [{"action_id": self._state.next_id("a"), **e} for e in named["elements"]]
+        if named.get("type") == "container":
+            named["child_blocks"] = self.with_ids(named["child_blocks"])
         return named
 
     def _changed(self, channel: Channel) -> None:

@@ -54,8 +54,10 @@ class Control:
 
 
 def controls(blocks: list[Json]) -> Iterator[Control]:
-    """All interactive elements, in reading order."""
+    """All interactive elements, in reading order, also those in containers."""
     for block in blocks:
+        if block["type"] == "container":
+            yield from controls(block["child_blocks"])
         if block["type"] == "actions":
             yield from (Control(block, element) for element in block["elements"])
         for place in ("accessory", "element"):

@@ -294,7 +294,7 @@ class Interactions:
             self._board.close_views(user)
         elif action not in {"update", "push"} or not isinstance(new, dict):
             return f"response_action {action!r}: expected errors, update, push or clear, with a view"
-        elif problems := rules.check_view(new):
+        elif problems := rules.check_view(new, without=self._context.options.without_blocks):
             return f"response_action {action}: {problems[0]}"
         elif action == "update":
             self._board.update_view(view, new)

@@ -298,7 +298,7 @@ def _content(call: ApiCall, text: str, *, update: bool = False) -> tuple[str, li
         texts = [str(problem) for problem in problems if problem.code == code]
         if code == "invalid_blocks":
             raise ApiError(code, messages=texts, errors=texts)
-        raise ApiError(code)
+        raise ApiError(code, messages=texts if code == "invalid_attachments" else ())
     return text, blocks
 
 
@@ -315,6 +315,21 @@ def _metadata(call: ApiCall) -> Json | None:
     if len(json.dumps(payload).encode()) > METADATA_BYTES:
         raise ApiError("metadata_too_large")
     return {"event_type": event_type, "event_payload": payload}
+
+
+@method("blocks.validate", None, "special")
+def validate_blocks(call: ApiCall) -> Json:
+    """Judges blocks, a message or a view without posting it. It answers the same to every app, whatever the workspace has."""
+    given = [name for name in ("blocks", "message", "view") if name in call]
+    if len(given) != 1:
+        _invalid("exactly one of blocks, message, or view is required")
+    problems = rules.check_schema(given[0], call.structure(given[0]))
+    if problems:
+        errors = [
+            {"pointer": each.pointer, "code": "failed_constraint", "message": each.text} for each in problems
+        ]
+        raise ApiError(f"invalid_{given[0]}", errors=errors)
+    return {}
 
 
 # conversations
@@ -567,7 +582,7 @@ def _checked(call: ApiCall, kind: str = "modal") -> Json:
         _invalid("missing required field: view")
     if len(json.dumps(view, ensure_ascii=False).encode()) > rules.VIEW_BYTES:
         raise ApiError("view_too_large")
-    problems = rules.check_view(view)
+    problems = rules.check_view(view, without=call.context.options.without_blocks)
     if view.get("type") != kind:
         problems.insert(0, f"must be a view of type {kind} [json-pointer:/view/type]")
     if problems:

@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"```(?P<block>.+?)```|`(?P<code>[^`\n]+)`|<(?P<mark>[^<>\n]
 _BARE = re.compile(rf"https?://[^\s<>{_OPEN}{_CLOSE}]*[^\s<>{_OPEN}{_CLOSE}.,;:!?)\]'\"*_~]")
 _STYLES = (("*", "strong"), ("_", "em"), ("~", "s"))
 _EMOJI = re.compile(r":([a-z0-9_+-]+):")
-_EMOJIS = {
+EMOJIS = {
     "warning": "⚠️", "white_check_mark": "✅", "heavy_check_mark": "✔️", "x": "❌", "no_entry": "⛔", "bell": "🔔",
     "hourglass": "⌛", "hourglass_flowing_sand": "⏳", "alarm_clock": "⏰", "question": "❓", "grey_question": "❔",
     "exclamation": "❗", "rotating_light": "🚨", "thumbsup": "👍", "+1": "👍", "thumbsdown": "👎", "-1": "👎",
@@ -68,7 +68,7 @@ def to_html(text: str, names: Names, *, verbatim: bool = False) -> Markup:
 
     clean = _TOKEN.sub(token, text.replace(_OPEN, "").replace(_CLOSE, ""))
     if not verbatim:
-        clean = _BARE.sub(lambda match: hold(_link(unescape(match[0]), unescape(match[0]), names)), clean)
+        clean = _BARE.sub(lambda match: hold(link(unescape(match[0]), unescape(match[0]), names)), clean)
     lines = clean.split("\n")
     html = _lines([str(escape(unescape(line))) for line in lines])
     return Markup(_HELD.sub(lambda match: str(held[int(match[1])]), html))  # noqa: S704 — every part was escaped above
@@ -114,36 +114,38 @@ def _styled(line: str) -> str:
 
 
 def _emoji(line: str) -> str:
-    return _EMOJI.sub(lambda match: _EMOJIS.get(match[1], match[0]), line)
+    return _EMOJI.sub(lambda match: EMOJIS.get(match[1], match[0]), line)
 
 
 def _mark(mark: str, names: Names) -> Markup:
     target, _, label = mark.partition("|")
     kind, rest = target[:1], target[1:]
     if kind == "@":
-        return _mention(f"@{names.users.get(rest, label or rest)}")
+        return mention(f"@{names.users.get(rest, label or rest)}")
     if kind == "#":
-        return _mention(f"#{label or names.channels.get(rest, rest)}")
+        return mention(f"#{label or names.channels.get(rest, rest)}")
     if kind == "!":
         return _special(rest, unescape(label), names)
-    return _link(unescape(target), unescape(label) or unescape(target), names)
+    return link(unescape(target), unescape(label) or unescape(target), names)
 
 
 def _special(command: str, label: str, names: Names) -> Markup:
     name, _, rest = command.partition("^")
     if name == "subteam":
-        return _mention(f"@{names.groups.get(rest, label or rest)}")
+        return mention(f"@{names.groups.get(rest, label or rest)}")
     if name == "date":
         stamp, _, form = rest.partition("^")
-        return _date(stamp, form.partition("^")[0], label, names.now)
-    return _mention(f"@{name}")
+        return date(stamp, form.partition("^")[0], label, names.now)
+    return mention(f"@{name}")
 
 
-def _mention(name: str) -> Markup:
+def mention(name: str) -> Markup:
+    """A name as Slack highlights it."""
     return Markup('<span class="mention">{}</span>').format(name)
 
 
-def _link(target: str, label: str, names: Names) -> Markup:
+def link(target: str, label: str, names: Names) -> Markup:
+    """A link to a web or mail address, or to a message here; any other target is shown as text."""
     if local := names.local(target):
         return Markup('<a href="{}">{}</a>').format(local, label)
     if not re.match(r"(https?://|mailto:)", target, re.IGNORECASE):
@@ -152,8 +154,8 @@ def _link(target: str, label: str, names: Names) -> Markup:
     return Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>').format(target, words)
 
 
-def _date(stamp: str, form: str, fallback: str, now: datetime) -> Markup:
-    """`<!date^…>` in the time zone of `now`."""
+def date(stamp: str, form: str, fallback: str, now: datetime) -> Markup:
+    """`<!date^…>`, or a date in rich text, in the time zone of `now`."""
     if not stamp.isdigit():
         return escape(fallback)
     at = datetime.fromtimestamp(int(stamp), now.tzinfo)
@@ -192,6 +194,9 @@ def _form(strftime: str) -> Callable[[datetime, datetime], str]:
 _DATES = {"date": "%B %-d, %Y", "date_short": "%b %-d, %Y", "date_long": "%A, %B %-d, %Y"}
 _PARTS: dict[str, Callable[[datetime, datetime], str]] = {
     "date_num": _form("%Y-%m-%d"),
+    "date_slash": _form("%d/%m/%Y"),
+    "date_long_full": _form("%B %-d, %Y"),
+    "day_divider_pretty": _pretty(_form("%A, %B %-d")),
     **{name: _form(form) for name, form in _DATES.items()},
     **{f"{name}_pretty": _pretty(_form(form)) for name, form in _DATES.items()},
     "time": _form("%H:%M"),

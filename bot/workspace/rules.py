@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from math import isfinite
@@ -28,7 +28,8 @@ TEXT_BUDGET = 11_000
 VIEW_BYTES = 250_000
 MOST_OPTIONS = 100
 MOST_CHARTS = 2  # of a message; undocumented, seen refused (vercel/chat pull request 696)
-MESSAGE, MODAL, HOME = "message", "modal", "home"
+TABLE_TEXT = 10_000  # characters in all cells of a message
+MESSAGE, MODAL, HOME, ANYWHERE = "message", "modal", "home", "anywhere"
 
 
 # What is judged
@@ -56,7 +57,8 @@ def message_problems(payload: Json, *, update: bool = False, without: Collection
     if text and len(text) > most:
         report.problems.append(Problem("msg_too_long", "/text", f"must be less than {most + 1} characters"))
     if payload.get("blocks") is not None:
-        _blocks(report, payload["blocks"], "/blocks", MESSAGE_BLOCKS)
+        _blocks(report, payload["blocks"], "/blocks", most=MESSAGE_BLOCKS)
+        _tables(report, payload["blocks"])
         total = _characters(payload["blocks"])
         if total > TEXT_BUDGET:
             said = f"{total} characters of text, at most {TEXT_BUDGET}"
@@ -64,13 +66,18 @@ def message_problems(payload: Json, *, update: bool = False, without: Collection
     return report.done("/blocks")
 
 
-def check_view(view: Json) -> list[str]:
-    """What Slack would refuse in a modal or a Home tab; empty where nothing."""
+def check_view(view: Json, *, without: Collection[str] = ()) -> list[str]:
+    """What Slack would refuse in a modal or a Home tab; empty where nothing. `without`: as for a message."""
+    return [str(problem) for problem in view_problems(view, without=without)]
+
+
+def view_problems(view: Json, *, without: Collection[str] = ()) -> list[Problem]:
+    """As `check_view`, as problems."""
     kind = view.get("type")
-    report = Report(str(kind), code="invalid_arguments")
+    report = Report(str(kind), code="invalid_arguments", without=without)
     if kind not in (MODAL, HOME):
         report.add("/view/type", "must be modal or home")
-        return [str(problem) for problem in report.problems]
+        return report.problems
     blocks = {"blocks": Needed(partial(_blocks, most=VIEW_BLOCKS))}
     report.fields(view, "/view", _VIEW | (_MODAL if kind == MODAL else {}) | blocks)
     if kind == MODAL and "submit" not in view and "input" in _kinds(view.get("blocks")):
@@ -78,11 +85,48 @@ def check_view(view: Json) -> list[str]:
     report.done("/view/blocks")
     if len(json.dumps(view, ensure_ascii=False).encode()) > VIEW_BYTES:
         report.add("/view", f"must be less than {VIEW_BYTES + 1} bytes")
-    return [str(problem) for problem in report.problems]
+    return report.problems
+
+
+def check_schema(name: str, value: Any) -> list[Problem]:
+    """What `blocks.validate` says of `blocks`, of a `message` or of a `view`; empty where nothing.
+
+    It knows the schema of each block, not what only the posting of a message refuses, nor what a workspace lacks.
+    Pointers start at the value.
+    """
+    report = Report(ANYWHERE if name == "blocks" else MESSAGE)
+    if name == "blocks":
+        _blocks(report, value, "", most=VIEW_BLOCKS)
+    elif not isinstance(value, Mapping):
+        report.add("", "must be an object")
+    elif name == "message":
+        blocks = Needed(partial(_blocks, most=MESSAGE_BLOCKS))
+        report.fields(value, "", {"blocks": blocks} | unlooked("attachments"))
+    else:
+        return [replace(p, pointer=p.pointer.removeprefix("/view")) for p in view_problems(value)]
+    return report.done("")
 
 
 def _kinds(blocks: object) -> list[object]:
-    return [b.get("type") for b in blocks if isinstance(b, Mapping)] if isinstance(blocks, list) else []
+    return [block.get("type") for block in _objects(blocks)]
+
+
+def _objects(value: object) -> list[Json]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _tables(report: Report, blocks: object) -> None:
+    """A message has one table, also where it stands in a container, and so many characters in its cells."""
+    found = [
+        block
+        for outer in _objects(blocks)
+        for block in [outer, *_objects(outer.get("child_blocks"))]
+        if block.get("type") in {"table", "data_table"}
+    ]
+    if len(found) > 1:
+        report.problems.append(Problem("invalid_attachments", "", "only_one_table_allowed"))
+    if sum(_characters(table.get("rows")) for table in found) > TABLE_TEXT:
+        report.add("/blocks", f"no more than {TABLE_TEXT} characters allowed in the cells of a table")
 
 
 def _characters(value: Any) -> int:
@@ -105,7 +149,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.text} [json-pointer:{self.pointer}]"
+        return f"{self.text} [json-pointer:{self.pointer}]" if self.pointer else self.text
 
 
 @dataclass
@@ -222,6 +266,10 @@ def integer(least: int, most: int) -> Check:
     return check
 
 
+def one_of(*allowed: str) -> Check:
+    return matching("|".join(allowed), f"one of {', '.join(allowed)}")
+
+
 def matching(pattern: str, expected: str) -> Check:
     def check(report: Report, value: Any, pointer: str) -> None:
         if not re.fullmatch(pattern, str(value)):
@@ -256,7 +304,7 @@ def text(most: int, *, plain: bool = True) -> Check:
     return check
 
 
-_STYLE = matching("danger|primary", "one of danger, primary")
+_STYLE = one_of("danger", "primary")
 _CONFIRM: Fields = {
     "title": Needed(text(100)),
     "text": Needed(text(300, plain=False)),
@@ -479,27 +527,133 @@ def _context(report: Report, value: Any, pointer: str) -> None:
         (_image_element if item.get("type") == "image" else text(3000, plain=False))(report, item, where)
 
 
-def _rich_text(report: Report, value: Any, pointer: str) -> None:
-    allowed = [f"rich_text_{part}" for part in ("section", "list", "preformatted", "quote")]
-    for item, where in report.items(value, pointer, 0, 1000):
-        if item.get("type") not in allowed:
-            report.add(f"{where}/type", f"unsupported type: {item.get('type')}")
-        report.items(item.get("elements"), f"{where}/elements", 0, 1000)
+# Rich text. Sources: the rich text block's page and those of its elements; Slack's own types (node-slack-sdk).
 
 
-def _rows(report: Report, value: Any, pointer: str) -> None:
-    if not _list(value):
-        report.missing(*pointer.rsplit("/", 1))
-    if len(_list(value)) > 100:
-        report.add(pointer, "no more than 100 items allowed")
-    for index, row in enumerate(_list(value)):
-        if not 1 <= len(_list(row)) <= 20:
-            report.add(f"{pointer}/{index}", "must be an array of 1 to 20 cells")
+def flags(*names: str) -> Check:
+    """An object of booleans."""
+    allowed: Fields = dict.fromkeys(names, boolean)
+
+    def check(report: Report, value: Any, pointer: str) -> None:
+        if isinstance(value, Mapping):
+            report.fields(value, pointer, allowed)
+        else:
+            report.add(pointer, "must be an object")
+
+    return check
+
+
+def objects(allowed: Mapping[str, Fields], least: int = 0, most: int = 1000) -> Check:
+    """A list of objects, each with the fields of its `type`."""
+
+    def check(report: Report, value: Any, pointer: str) -> None:
+        for item, where in report.items(value, pointer, least, most):
+            typed(report, item, where, allowed)
+
+    return check
+
+
+def typed(report: Report, item: Json, pointer: str, allowed: Mapping[str, Fields]) -> None:
+    """The object has the fields of its `type`."""
+    fields = allowed.get(str(item.get("type")))
+    if fields is None:
+        report.add(f"{pointer}/type", f"unsupported type: {item.get('type')}")
+    else:
+        report.fields(item, pointer, {"type": anything} | fields)
+
+
+_ID = Needed(string(255))
+_WORDS: Fields = {"style": flags("bold", "italic", "strike", "code", "underline")}
+_MENTION: Fields = {
+    "style": flags("bold", "italic", "strike", "underline", "highlight", "client_highlight", "unlink")
+}
+_PLAIN_INLINE: dict[str, Fields] = {
+    "text": _WORDS | {"text": Needed(string(POST_TEXT))},
+    "link": _WORDS | {"url": Needed(link), "text": string(POST_TEXT), "unsafe": boolean},
+}
+_INLINE: dict[str, Fields] = _PLAIN_INLINE | {
+    "emoji": {
+        "name": _ID,
+        "unicode": string(255),
+        "skin_tone": integer(1, 6),
+        "style": flags("bold", "italic"),
+    },
+    "user": _MENTION | {"user_id": _ID},
+    "usergroup": _MENTION | {"usergroup_id": _ID},
+    "channel": _MENTION | {"channel_id": _ID},
+    "team": _MENTION | {"team_id": _ID},
+    "broadcast": _MENTION | {"range": Needed(one_of("here", "channel", "everyone"))},
+    "color": _MENTION | {"value": Needed(matching("#[0-9a-fA-F]{3,8}", "a hex color"))},
+    "date": _WORDS
+    | {"timestamp": Needed(integer(0, 9_999_999_999)), "format": _ID, "url": link, "fallback": string(3000)},
+}
+_BORDER: Fields = {"border": integer(0, 1)}
+_SECTION: dict[str, Fields] = {"rich_text_section": {"elements": Needed(objects(_INLINE))}}
+_RICH_TEXT: dict[str, Fields] = _SECTION | {
+    "rich_text_list": _BORDER
+    | {
+        "style": Needed(one_of("bullet", "ordered")),
+        "elements": Needed(objects(_SECTION, least=1)),
+        "indent": integer(0, 8),
+        "offset": integer(0, 100_000),
+    },
+    "rich_text_preformatted": _BORDER | {"elements": Needed(objects(_PLAIN_INLINE)), "language": string(255)},
+    "rich_text_quote": _BORDER | {"elements": Needed(objects(_INLINE))},
+}
+
+
+# Tables. Sources: the pages of the table block and the data table block.
 
 
 def number(report: Report, value: Any, pointer: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
         report.add(pointer, "must be a number")
+
+
+_SHOWN = Needed(string(POST_TEXT))
+_HEADER_CELLS: dict[str, Fields] = {
+    "raw_text": {"text": _SHOWN},
+    "raw_number": {"value": Needed(number), "text": _SHOWN},
+}
+_CELLS: dict[str, Fields] = _HEADER_CELLS | {"rich_text": {"elements": Needed(objects(_RICH_TEXT))}}
+_COLUMN: Fields = {"align": one_of("left", "center", "right"), "is_wrapped": boolean}
+
+
+def _rows(
+    report: Report,
+    value: Any,
+    pointer: str,
+    *,
+    least: int = 1,
+    most: int = 100,
+    header: Mapping[str, Fields] = _CELLS,
+) -> None:
+    if not isinstance(value, list):
+        report.add(pointer, "must be an array")
+        return
+    if not least <= len(value) <= most:
+        less = len(value) < least
+        report.add(pointer, f"no {'less' if less else 'more'} than {least if less else most} items allowed")
+    for index, row in enumerate(value):
+        for cell, where in report.items(row, f"{pointer}/{index}", 1, 20):
+            typed(report, cell, where, _CELLS if index else header)
+
+
+def _data_rows(report: Report, value: Any, pointer: str) -> None:
+    """A header and 1 to 100 rows, all of one length."""
+    _rows(report, value, pointer, least=2, most=101, header=_HEADER_CELLS)
+    if len({len(_list(row)) for row in _list(value)}) > 1:
+        report.add(pointer, "all rows must have the same number of cells")
+
+
+def _columns(report: Report, value: Any, pointer: str) -> None:
+    """Settings of columns; null skips one."""
+    set_ = [{} if each is None else each for each in value] if isinstance(value, list) else value
+    for column, where in report.items(set_, pointer, 0, 20):
+        report.fields(column, where, _COLUMN)
+
+
+# Charts
 
 
 _LABEL = Needed(string(20))
@@ -585,6 +739,29 @@ def _image_element(report: Report, element: Any, pointer: str) -> None:
     _IMAGE_SOURCE(report, element, pointer)
 
 
+def _children(report: Report, value: Any, pointer: str) -> None:
+    _blocks(report, value, pointer, most=10, least=1, allowed=_IN_CONTAINER)
+
+
+def _rich_title(report: Report, value: Any, pointer: str) -> None:
+    if isinstance(value, Mapping):
+        typed(report, value, pointer, {"rich_text": {"elements": Needed(objects(_RICH_TEXT))}})
+    else:
+        report.add(pointer, "must be an object")
+
+
+def _container(report: Report, block: Any, pointer: str) -> None:
+    if block.get("title") is None and block.get("rich_text_title") is None:
+        report.missing(pointer, "title")
+    collapsible = block.get("is_collapsible") is True
+    if block.get("default_collapsed") is True and not collapsible:
+        report.add(f"{pointer}/default_collapsed", "requires is_collapsible to be true")
+    if block.get("has_header_divider") is True and collapsible:
+        report.add(f"{pointer}/has_header_divider", "cannot be set when is_collapsible is true")
+
+
+_IN_CONTAINER = {"actions", "context", "divider", "file", "header", "image", "input", "rich_text", "section", "table", "video"}  # fmt: skip
+
 BLOCKS: dict[str, Kind] = {
     "section": Kind(
         {
@@ -609,7 +786,7 @@ BLOCKS: dict[str, Kind] = {
             "element": Needed(partial(_element, allowed=_IN_INPUT)),
         }
     ),
-    "rich_text": Kind({"elements": Needed(_rich_text)}),
+    "rich_text": Kind({"elements": Needed(objects(_RICH_TEXT))}),
     "video": Kind(
         {
             "title": Needed(text(199)),
@@ -620,22 +797,71 @@ BLOCKS: dict[str, Kind] = {
         | unlooked("title_url", "description", "author_name", "provider_name", "provider_icon_url")
     ),
     "markdown": Kind({"text": Needed(string(12_000))}),
-    "table": Kind({"rows": Needed(_rows), "column_settings": anything}),
+    "table": Kind({"rows": Needed(_rows), "column_settings": _columns}),
+    "data_table": Kind(
+        {
+            "rows": Needed(_data_rows),
+            "caption": Needed(string(POST_TEXT)),
+            "page_size": integer(1, 100),
+            "row_header_column_index": integer(0, 19),
+        }
+    ),
     "data_visualization": Kind({"title": Needed(string(50)), "chart": Needed(_chart)}),
     "file": Kind(unlooked("external_id", "source")),
     "context_actions": Kind(unlooked("elements")),
+    "alert": Kind(
+        {
+            "text": Needed(text(3000, plain=False)),
+            "level": one_of("default", "info", "warning", "error", "success"),
+        }
+    ),
+    "container": Kind(
+        {
+            "title": text(150),
+            "rich_text_title": _rich_title,
+            "subtitle": text(150, plain=False),
+            "icon": partial(_element, allowed={"image"}),
+            "width": one_of("narrow", "standard", "wide", "full"),
+            **dict.fromkeys(("is_collapsible", "default_collapsed", "has_header_divider"), boolean),
+            "child_blocks": Needed(_children),
+        },
+        _container,
+    ),
 }
-_ONLY_MESSAGE = {"markdown", "table", "data_visualization", "file", "context_actions"}
+# Where a block may stand: the reference's "Surfaces". All others may stand everywhere.
+_SURFACES = {
+    "alert": {MODAL},
+    **{
+        kind: {MESSAGE}
+        for kind in (
+            "markdown",
+            "table",
+            "data_table",
+            "data_visualization",
+            "container",
+            "file",
+            "context_actions",
+        )
+    },
+}
 
 
-def _blocks(report: Report, value: Any, pointer: str, most: int) -> None:
-    """All blocks of one payload: their number, their types, each one's own rules, unique ids."""
+def _blocks(
+    report: Report,
+    value: Any,
+    pointer: str,
+    *,
+    most: int,
+    least: int = 0,
+    allowed: Collection[str] = BLOCKS,
+) -> None:
+    """Blocks side by side: their number, their types, each one's own rules, unique ids."""
     if _kinds(value).count("data_visualization") > MOST_CHARTS:
         report.add(pointer, f"no more than {MOST_CHARTS} data_visualization blocks allowed")
-    for block, where in report.items(value, pointer, 0, most):
+    for block, where in report.items(value, pointer, least, most):
         kind = str(block.get("type"))
-        only = kind in _ONLY_MESSAGE and report.surface != MESSAGE
-        if kind not in BLOCKS or kind in report.without or only:
+        elsewhere = report.surface not in {ANYWHERE, *_SURFACES.get(kind, {report.surface})}
+        if kind not in allowed or kind in report.without or elsewhere:
             report.add(f"{where}/type", f"unsupported type: {block.get('type')}")
             continue
         report.fields(block, where, {"type": anything, "block_id": _block_id, **BLOCKS[kind].fields})

@@ -72,9 +72,15 @@ def judge_words(payload: Any) -> None:
     for item in walk(payload):
         if item.get("type") == "mrkdwn":
             judge_live(item["text"])
-        elif item.get("type") in {"plain_text", "text"}:  # the latter in what is shown as it stands
+        elif item.get("type") in {
+            "plain_text",
+            "raw_text",
+            "text",
+        }:  # all but the first in what is shown as it stands
             assert not NEVER.search(item["text"])
-            assert item["text"].strip()
+            assert item["text"].strip() if item["type"] == "plain_text" else item["text"]
+        elif item.get("type") == "rich_text":
+            assert shown(item).strip() or item not in payload  # only a cell may be blank
 
 
 def judge_live(text: str) -> None:
@@ -108,7 +114,7 @@ def full_text(record: Clarification) -> str:
     for page in range(1, 100):
         view = Renderer().view(full_view(record, page=page))
         judge_view(view)
-        parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
+        parts += [shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text")]
         if "Next" not in labels(view):
             return "".join(parts)
     raise AssertionError("View full does not end")

@@ -31,7 +31,7 @@ from bot.oncall.roster import OnDuty, Roster
 from bot.people.access import AccessControl, Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
-from bot.slackapi import Later, Never, Outcome, Sent, Unknown
+from bot.slackapi import Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
@@ -681,9 +681,9 @@ class Web(AsyncWebClient):
 
 
 async def test_publish_returns_its_outcome_and_counts_it() -> None:
-    telemetry = Telemetry(ManualClock())
-    assert isinstance(await publish(Web(), telemetry, ADE, {}), Unknown)
-    assert telemetry.deliveries == {("home", "unknown"): 1}
+    gateway = Gateway(Web(), "inst", Telemetry(ManualClock()))
+    assert isinstance(await publish(gateway, ADE, {"type": "home", "blocks": []}), Unknown)
+    assert gateway.telemetry.deliveries == {("home", "unknown"): 1}
 
 
 async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World) -> None:

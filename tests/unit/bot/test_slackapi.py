@@ -410,3 +410,80 @@ async def test_only_what_slack_names_is_replaced(
         assert isinstance(await gateway.post(AGENTS, Post("x", [CHART, table], NUDGE)), Sent)
     refused, classic = ("invalid_blocks", ["data_visualization", "table"]), ("ok", ["section", "table"])
     assert tried(ws) == [refused, classic, classic]
+
+
+HEADER = {"type": "header", "text": {"type": "plain_text", "text": "High risk"}, "block_id": "b1"}
+STAND_IN = {"type": "section", "text": {"type": "plain_text", "text": "High risk"}}
+MODAL = {"type": "modal", "title": {"type": "plain_text", "text": "Accept this?"}, "blocks": [HEADER, TEXT]}
+OF_VIEWS = {"views.open", "views.push", "views.update", "views.publish"}
+
+
+def without_headers(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers stand for a block that the workspace does not have yet."""
+    monkeypatch.setitem(classic_blocks._CLASSIC, "header", lambda _: [STAND_IN])
+    ws.context.options = replace(ws.context.options, without_blocks=frozenset({"header"}))
+
+
+def shown(ws: Workspace) -> list[tuple[str, list[str]]]:
+    """What became of each view, and the types of its blocks."""
+    return [
+        (call.outcome, [block["type"] for block in call.args["view"]["blocks"]])
+        for call in ws.calls
+        if call.method in OF_VIEWS
+    ]
+
+
+REFUSED, CLASSIC_VIEW = ("invalid_arguments", ["header", "section"]), ("ok", ["section", "section"])
+
+
+async def test_views_with_refused_blocks_are_shown_in_classic_ones_with_the_same_trigger(
+    web: AsyncWebClient, ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_headers(ws, monkeypatch)
+    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
+    assert await gateway.show(web.views_open, MODAL, trigger_id=ws.board.trigger(ADE)) is None
+    assert await gateway.show(web.views_push, MODAL, trigger_id=ws.board.trigger(ADE)) is None
+    first, pushed = ws.views(ADE)
+    assert await gateway.show(web.views_update, MODAL, view_id=first.id) is None
+    assert pushed.payload["blocks"] == [{**STAND_IN, "block_id": "b1"}, TEXT]
+    assert shown(ws) == [REFUSED, CLASSIC_VIEW, CLASSIC_VIEW, CLASSIC_VIEW]
+    home = {"type": "home", "blocks": [HEADER, TEXT]}
+    for _ in range(2):
+        assert await gateway.show(web.views_publish, home, user_id=ADE) is None
+    assert shown(ws)[4:] == [REFUSED, CLASSIC_VIEW, CLASSIC_VIEW], "a Home tab may have what a modal lacks"
+
+
+@pytest.mark.parametrize("spent", ["exchanged_trigger_id", "expired_trigger_id"])
+async def test_where_a_refusal_uses_up_the_trigger_the_next_click_opens_classic_blocks(
+    web: AsyncWebClient, ws: Workspace, monkeypatch: pytest.MonkeyPatch, spent: str
+) -> None:
+    without_headers(ws, monkeypatch)
+    ws.faults.add("views.open", "refuse:invalid_arguments", times=1)
+    ws.faults.add("views.open", f"refuse:{spent}", times=1)
+    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
+    assert await gateway.show(web.views_open, MODAL, trigger_id=ws.board.trigger(ADE)) == Never(
+        spent, "content"
+    )
+    assert await gateway.show(web.views_open, MODAL, trigger_id=ws.board.trigger(ADE)) is None
+    assert shown(ws) == [REFUSED, (spent, ["section", "section"]), CLASSIC_VIEW]
+
+
+async def test_refused_trigger_is_no_reason_for_classic_blocks(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slack also says it as invalid_arguments, with the field in its messages."""
+    monkeypatch.setitem(classic_blocks._CLASSIC, "header", lambda _: [STAND_IN])
+    calls: list[Any] = []
+
+    async def views_open(**arguments: Any) -> Any:
+        calls.append(arguments)
+        about = {"messages": ["[ERROR] `trigger_id` expired [json-pointer:/trigger_id]"]}
+        data = {"ok": False, "error": "invalid_arguments", "response_metadata": about}
+        raise api_error("invalid_arguments", Response(200, data))
+
+    gateway = Gateway(AsyncWebClient(), "inst", Telemetry(ManualClock()))
+    for _ in range(2):
+        assert await gateway.show(views_open, MODAL, trigger_id="1.2.3") == Never(
+            "invalid_arguments", "content"
+        )
+    assert [call["view"] for call in calls] == [MODAL, MODAL]

@@ -82,6 +82,8 @@ def test_callback_url_has_one_spelling(given: str, read: str) -> None:
         "https://api.trigger.dev/a/..;x/b",
         "https://api.trigger.dev/a/..%5cb",
         "https://api.trigger.dev/ä",
+        "https://api.trigger.dev/ı",  # "i" and "s", where case does not count
+        "httpſ://api.trigger.dev/",
         f"https://api.trigger.dev/{'a' * 2000}",
     ],
 )

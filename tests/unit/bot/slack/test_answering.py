@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from bot.people.access import Person, lookup_deadline
 from bot.slack.listeners import USE_AS_ANSWER
 from bot.slack.payloads import ControlOrigin, Submission
 from bot.slackapi import Place
+from bot.views.classic import _CLASSIC
 from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
 from bot.views.lists import rollup
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
@@ -61,7 +63,14 @@ async def test_p10_answers_elsewhere_than_on_the_card_wait_for_replies_that_are_
     assert (await bot.find(record)).asked.response == "blue"
 
 
-async def test_modal_of_a_round_that_is_over_is_told(bot: Bot) -> None:
+@pytest.mark.parametrize("has_all", [True, False])
+async def test_modal_of_a_round_that_is_over_is_told(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch, *, has_all: bool
+) -> None:
+    """Also where the workspace lacks newer blocks: what comes with an acknowledgement cannot be sent again."""
+    if not has_all:
+        stand_in = {"type": "context", "elements": [{"type": "plain_text", "text": "out of date"}]}
+        monkeypatch.setitem(_CLASSIC, "section", lambda _: [stand_in])
     record, ts = await bot.asked(kinds=("freetext",))
     await open_answer(bot, ADE, ts)
     await open_answer(bot, FOLAKE, ts)
@@ -69,6 +78,8 @@ async def test_modal_of_a_round_that_is_over_is_told(bot: Bot) -> None:
     await bot.router.settle_reply(record.id, (await bot.find(record)).asked.reply_token or "", "delivered")
     again = await bot.router.open(ISSUE, ask(kinds=("freetext",)))
     assert again.how == "follow_up"
+    if not has_all:
+        bot.ws.context.options = replace(bot.ws.context.options, without_blocks=frozenset({"section"}))
 
     await bot.ws.submit_view(FOLAKE, {"answer.freetext": "red"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -44,6 +45,7 @@ from tests.unit.bot.workspace.kit import (
     web_client,
 )
 
+TABLE: Json = {"type": "table", "rows": [[{"type": "raw_text", "text": "x"}]]}
 METADATA = {"event_type": "clarify_card", "event_payload": {"clarification": "CLR-1-001"}}
 
 
@@ -68,6 +70,14 @@ REFUSED: list[tuple[str, Json, str]] = [
     ("chat.postMessage", message(text=""), "no_text"),
     ("chat.postMessage", message(thread_ts="1.000000"), "thread_not_found"),
     ("chat.postMessage", message(blocks=[{"type": "nonsense"}]), "invalid_blocks"),
+    ("chat.postMessage", message(blocks=[TABLE, TABLE]), "invalid_attachments"),
+    ("blocks.validate", {}, "invalid_arguments"),
+    ("blocks.validate", {"blocks": [section()], "message": {"blocks": [section()]}}, "invalid_arguments"),
+    ("blocks.validate", {"blocks": "no JSON"}, "invalid_arguments"),
+    ("blocks.validate", {"blocks": "[1]"}, "invalid_blocks"),
+    ("blocks.validate", {"message": {"text": "x", "blocks": [section()]}}, "invalid_message"),
+    ("blocks.validate", {"message": {"text": "x"}}, "invalid_message"),
+    ("blocks.validate", {"view": home(TABLE)}, "invalid_view"),
     ("chat.postMessage", message(metadata=METADATA | {"event_type": "é"}), "invalid_metadata_schema"),
     ("chat.update", message(ts="$mine", text="x" * 4001), "msg_too_long"),
     ("chat.update", message(ts="1.000000"), "message_not_found"),
@@ -106,6 +116,31 @@ async def test_refusals(ws: Workspace, client: AsyncWebClient) -> None:
         answer = await ask(client, method, **sent)
         assert (answer["ok"], answer["error"]) == (False, error), (method, arguments)
     assert (len(ws.messages(AGENTS)), len(ws.ephemerals(GIO)), ws.home(ADE)) == before
+
+
+async def test_second_table_of_a_message_is_named(client: AsyncWebClient) -> None:
+    answer = await ask(client, "chat.postMessage", **message(blocks=[TABLE, TABLE]))
+    assert answer["response_metadata"]["messages"] == ["[ERROR] only_one_table_allowed"]
+    assert "errors" not in answer
+
+
+async def test_blocks_are_validated_without_being_posted(ws: Workspace, client: AsyncWebClient) -> None:
+    """It knows the schema, not what this workspace lacks, nor that a message has only one table."""
+    ws.context.options = replace(ws.context.options, without_blocks=frozenset({"table"}))
+    alert = {"type": "alert", "text": plain("x")}
+    assert (await client.blocks_validate(blocks=[TABLE, alert]))["ok"]
+    assert (await client.blocks_validate(message={"blocks": [TABLE, TABLE]}))["ok"]
+    assert (await client.blocks_validate(view=modal(alert)))["ok"]
+    wrong = {"type": "section", "text": plain("")}
+    for sent, error, pointer in (
+        ({"blocks": [wrong]}, "invalid_blocks", "/0/text/text"),
+        ({"message": {"blocks": [wrong]}}, "invalid_message", "/blocks/0/text/text"),
+        ({"view": modal(wrong)}, "invalid_view", "/blocks/0/text/text"),
+    ):
+        answer = await ask(client, "blocks.validate", **sent)
+        said = {"pointer": pointer, "code": "failed_constraint", "message": "must be more than 0 characters"}
+        assert (answer["error"], answer["errors"]) == (error, [said])
+    assert ws.messages(AGENTS) == []
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,86 @@ async def test_every_kind_of_block_is_shown_to_everybody(
         assert words in html
 
 
+def words(text: str) -> Json:
+    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
+    return {"type": "rich_text", "elements": [section]}
+
+
+def cells(*texts: str) -> list[Json]:
+    return [{"type": "raw_text", "text": text} for text in texts]
+
+
+async def test_table_scrolls_inside_itself_and_aligns_its_columns(
+    client: AsyncWebClient, http: aiohttp.ClientSession
+) -> None:
+    rows = [
+        cells("Key", "Value"),
+        [*cells("<a>"), {"type": "raw_number", "value": 1204, "text": "1,204"}],
+        [words("*b*")],
+    ]
+    columns = [{"is_wrapped": True}, None, {"align": "center"}]
+    table = {"type": "table", "block_id": "t", "rows": rows, "column_settings": columns}
+    await client.chat_postMessage(channel=AGENTS, text="x", blocks=[table])
+    html = re.sub(r"\n *", "", await seen(http, "/part/channel"))
+    assert re.search(
+        r'<div class="wide" id="[^"]+-t" role="region" aria-label="Table" tabindex="0"><table>', html
+    )
+    assert '<th scope="col" dir="auto" class="left wrapped">Key</th>' in html
+    assert (
+        '<td dir="auto" class="left wrapped">&lt;a&gt;</td><td dir="auto" class="right">1,204</td></tr>'
+        in html
+    )
+    assert '<div class="rich"><p dir="auto">*b*</p></div></td><td></td></tr>' in html, (
+        "a short row is filled up"
+    )
+
+
+async def test_data_table_shows_its_first_page_and_the_rest_on_demand(
+    client: AsyncWebClient, http: aiohttp.ClientSession
+) -> None:
+    rows = [cells("Route", "Questions"), *[cells(f"r{n}", str(n)) for n in range(7)]]
+    table = {"type": "data_table", "caption": "Last <week>", "rows": rows}
+    await client.chat_postMessage(channel=AGENTS, text="x", blocks=[table])
+    html = await seen(http, "/part/channel")
+    assert '<caption dir="auto">Last &lt;week&gt;</caption>' in html
+    assert html.count('<tr class="rest">') == 2
+    assert '<th scope="row" dir="auto" class="left">r0</th>' in html
+    assert "Show all 7 rows" in html
+
+
+async def test_container_folds_and_its_controls_work(
+    ws: Workspace, app: App, http: aiohttp.ClientSession
+) -> None:
+    shown = {"title": plain("Context"), "subtitle": plain("4,000 characters"), "is_collapsible": True}
+    inside = [words("whole"), actions(button("Go"), block_id="b")]
+    folded = {"type": "container", "child_blocks": inside, "default_collapsed": True} | shown
+    opened = {"type": "container", "child_blocks": [section("open")], "width": "full"} | shown
+    fixed = {"type": "container", "child_blocks": [section("fixed")], "title": plain("Fixed")}
+    ts = await app.card(folded, opened, fixed)
+    html = await seen(http, "/part/channel")
+    assert '<details class="block container standard">' in html
+    assert '<details class="block container full" open>' in html
+    assert '<section class="block container standard">' in html
+    assert (
+        '<strong dir="auto">Context</strong><span class="quiet small" dir="auto">4,000 characters</span>'
+        in html
+    )
+    await do(http, "press", ts=ts, pressed="e:b:yes")
+    (body,) = app.of("block_actions")
+    assert body["actions"][0]["block_id"] == "b"
+    assert all("block_id" in block for block in body["message"]["blocks"][0]["child_blocks"])
+
+
+async def test_alert_says_its_level_to_those_who_hear_it(
+    ws: Workspace, client: AsyncWebClient, http: aiohttp.ClientSession
+) -> None:
+    alert = {"type": "alert", "level": "warning", "text": plain("This cannot be undone.")}
+    await client.views_open(trigger_id=ws.board.trigger(ADE), view=modal(alert))
+    html = await seen(http, "/part/modal")
+    assert '<div class="block alert warning" role="note">' in html
+    assert '<span class="hidden">Warning: </span>This cannot be undone.' in html
+
+
 async def test_ephemeral_is_shown_pressed_and_dismissed_by_one_person(
     ws: Workspace, app: App, http: aiohttp.ClientSession
 ) -> None:

@@ -88,6 +88,64 @@ def pie(*values: float) -> Json:
     return {"type": "data_visualization", "title": "t", "chart": {"type": "pie", "segments": segments}}
 
 
+def rich(*parts: Json) -> Json:
+    return {"type": "rich_text", "elements": list(parts)}
+
+
+def words(*elements: Any, kind: str = "section", **more: Any) -> Json:
+    """A part of a rich text; strings are its texts."""
+    made = [{"type": "text", "text": each} if isinstance(each, str) else each for each in elements]
+    return {"type": f"rich_text_{kind}", "elements": made} | more
+
+
+def listed(*items: Json, **more: Any) -> Json:
+    return {"type": "rich_text_list", "style": "bullet", "elements": list(items)} | more
+
+
+def cell(text: str = "x") -> Json:
+    return {"type": "raw_text", "text": text}
+
+
+def amount(**more: Any) -> Json:
+    return {"type": "raw_number", "value": 1204.5, "text": "1,204.5"} | more
+
+
+def table(*rows: Any, **more: Any) -> Json:
+    return {"type": "table", "rows": list(rows) or [[cell()]]} | more
+
+
+def data_table(*rows: Any, **more: Any) -> Json:
+    return {"type": "data_table", "caption": "c", "rows": list(rows) or [[cell()], [amount()]]} | more
+
+
+def container(*children: Json, **more: Any) -> Json:
+    return {"type": "container", "title": plain("More"), "child_blocks": list(children) or [DIVIDER]} | more
+
+
+def alert(**more: Any) -> Json:
+    return {"type": "alert", "text": mrkdwn("x")} | more
+
+
+INLINE: list[Json] = [
+    {"type": "text", "text": "x", "style": {"bold": True, "italic": True, "strike": True, "code": True}},
+    {"type": "link", "url": "https://x.org", "text": "x"},
+    {"type": "link", "url": "https://x.org"},
+    {"type": "emoji", "name": "wave", "unicode": "1f44b"},
+    {"type": "user", "user_id": "U1"},
+    {"type": "usergroup", "usergroup_id": "S1"},
+    {"type": "channel", "channel_id": "C1"},
+    {"type": "team", "team_id": "T1"},
+    {"type": "broadcast", "range": "here"},
+    {"type": "color", "value": "#F405B3"},
+    {
+        "type": "date",
+        "timestamp": 1_700_000_000,
+        "format": "{date}",
+        "fallback": "then",
+        "url": "https://x.org",
+    },
+]
+
 # Blocks of a message, and a part of what is said to be wrong with them: "" where nothing is.
 BLOCKS: dict[str, tuple[Any, str]] = {
     "longest section": ([section("x" * 3000)], ""),
@@ -158,6 +216,56 @@ BLOCKS: dict[str, tuple[Any, str]] = {
     "segment of nothing": ([pie(0)], "must be greater than 0"),
     "two charts": ([chart(), chart()], ""),
     "three charts": ([chart(), chart(), chart()], "no more than 2 data_visualization blocks"),
+    "rich text": ([rich(words(*INLINE), listed(words("x"), style="ordered", offset=3, indent=8, border=1), words("x", kind="quote", border=0), words("x", kind="preformatted", border=1, language="sql"))], ""),
+    "rich text of nothing": ([rich()], ""),
+    "unknown part of rich text": ([rich({"type": "rich_text_poem", "elements": []})], "unsupported type: rich_text_poem [json-pointer:/blocks/0/elements/0/type]"),
+    "unknown element": ([rich(words({"type": "mrkdwn", "text": "x"}))], "unsupported type: mrkdwn [json-pointer:/blocks/0/elements/0/elements/0/type]"),
+    "empty text": ([rich(words(""))], "must be more than 0 characters [json-pointer:/blocks/0/elements/0/elements/0/text]"),
+    "unknown style": ([rich(words({"type": "text", "text": "x", "style": {"loud": True}}))], "loud [json-pointer:/blocks/0/elements/0/elements/0/style]"),
+    "style no boolean": ([rich(words({"type": "text", "text": "x", "style": {"bold": "yes"}}))], "must be a boolean"),
+    "link to nowhere": ([rich(words({"type": "link", "url": "javascript:alert(1)"}))], "must be a valid URL"),
+    "range of a broadcast": ([rich(words({"type": "broadcast", "range": "world"}))], "must be one of here, channel, everyone"),
+    "date without a format": ([rich(words({"type": "date", "timestamp": 1}))], "missing required field: format"),
+    "list in a list": ([rich(listed(listed(words("x"))))], "unsupported type: rich_text_list [json-pointer:/blocks/0/elements/0/elements/0/type]"),
+    "list of nothing": ([rich(listed())], "no less than 1 items"),
+    "list style": ([rich(listed(words("x"), style="dashes"))], "must be one of bullet, ordered"),
+    "mention in code": ([rich(words({"type": "user", "user_id": "U1"}, kind="preformatted"))], "unsupported type: user"),
+    "border": ([rich(words("x", kind="quote", border=2))], "must be between 0 and 1"),
+    "table": ([table(*[[cell(), amount(), rich(words("x"))] + [cell()] * 17] * 100, column_settings=[None, {"align": "right"}, {"is_wrapped": True}])], ""),
+    "101 rows": ([table(*[[cell()]] * 101)], "no more than 100 items allowed [json-pointer:/blocks/0/rows]"),
+    "21 cells": ([table([cell()] * 21)], "no more than 20 items allowed [json-pointer:/blocks/0/rows/0]"),
+    "no rows": ([{"type": "table", "rows": []}], "no less than 1 items"),
+    "empty cell": ([table([cell("")])], "must be more than 0 characters [json-pointer:/blocks/0/rows/0/0/text]"),
+    "mrkdwn cell": ([table([mrkdwn("x")])], "unsupported type: mrkdwn [json-pointer:/blocks/0/rows/0/0/type]"),
+    "number without text": ([table([amount(text=None)])], "missing required field: text"),
+    "number no number": ([table([amount(value="1")])], "must be a number"),
+    "align": ([table(column_settings=[{"align": "justify"}])], "must be one of left, center, right"),
+    "21 settings": ([table(column_settings=[None] * 21)], "no more than 20 items"),
+    "text of a table": ([table([cell("x" * 10_000)])], ""),
+    "too much text in a table": ([table([cell("x" * 10_000), cell()])], "no more than 10000 characters"),
+    "data table": ([data_table(*[[cell(), amount()]] * 101, page_size=100, row_header_column_index=1)], ""),
+    "102 rows of data": ([data_table(*[[cell()]] * 102)], "no more than 101 items"),
+    "data of a header": ([data_table([cell()])], "no less than 2 items"),
+    "rich header": ([data_table([rich(words("x"))], [cell()])], "unsupported type: rich_text [json-pointer:/blocks/0/rows/0/0/type]"),
+    "rows of two lengths": ([data_table([cell()], [cell(), cell()])], "same number of cells"),
+    "no caption": ([data_table(caption=None)], "missing required field: caption"),
+    "page of nothing": ([data_table(page_size=0)], "must be between 1 and 100"),
+    "two tables": ([table(), data_table()], "invalid_attachments: only_one_table_allowed"),
+    "two tables, one in a container": ([table(), container(table())], "invalid_attachments: only_one_table_allowed"),
+    "container": ([container(section(), table(), rich(), subtitle=mrkdwn("x"), width="full", is_collapsible=True, default_collapsed=True)], ""),
+    "container with a rich title": ([container(title=None, rich_text_title=rich(words("x")), has_header_divider=True)], ""),
+    "container without a title": ([container(title=None)], "missing required field: title"),
+    "container title too long": ([container(title=plain("x" * 151))], "less than 151"),
+    "11 children": ([container(*[DIVIDER] * 11)], "no more than 10 items allowed [json-pointer:/blocks/0/child_blocks]"),
+    "no children": ([container() | {"child_blocks": []}], "no less than 1 items"),
+    "container in a container": ([container(container())], "unsupported type: container [json-pointer:/blocks/0/child_blocks/0/type]"),
+    "chart in a container": ([container(chart())], "unsupported type: data_visualization"),
+    "wrong in a container": ([container(section("x" * 3001))], "/blocks/0/child_blocks/0/text/text"),
+    "same block_id in a container": ([section(block_id="x"), container(section(block_id="x"))], "block_id must be unique"),
+    "width": ([container(width="huge")], "must be one of narrow, standard, wide, full"),
+    "collapsed for good": ([container(default_collapsed=True)], "requires is_collapsible to be true"),
+    "divider that collapses": ([container(is_collapsible=True, has_header_divider=True)], "cannot be set when is_collapsible is true"),
+    "alert in a message": ([alert()], "unsupported type: alert"),
     "budget": ([section("x" * 2750)] * 4, ""),
     "over budget": ([section("x" * 2751)] * 4, "msg_blocks_too_long"),
 }  # fmt: skip
@@ -170,6 +278,12 @@ VIEWS: dict[str, tuple[Json, str]] = {
     "home": (home(section()), ""),
     "submit on home": (home(submit=plain("x")), "submit"),
     "chart in a modal": (modal(chart()), "unsupported type: data_visualization"),
+    "rich text in a modal": (modal(rich(words("x"))), ""),
+    "table in a modal": (modal(table()), "unsupported type: table [json-pointer:/view/blocks/0/type]"),
+    "container on home": (home(container()), "unsupported type: container"),
+    "alert": (modal(alert(level="warning")), ""),
+    "alert on home": (home(alert()), "unsupported type: alert"),
+    "level of an alert": (modal(alert(level="fatal")), "must be one of default, info, warning, error, success"),
     "no type": ({"blocks": []}, "/view/type"),
     "title too long": (modal(section(), title=plain("x" * 25)), "/view/title/text"),
     "title missing": ({"type": "modal", "blocks": []}, "missing required field: title"),
@@ -223,3 +337,8 @@ def test_blocks_that_a_workspace_does_not_have_are_refused_as_unknown_ones() -> 
     (problem,) = message_problems(payload, without={"data_visualization"})
     assert problem.code == "invalid_blocks"
     assert str(problem) == "unsupported type: data_visualization [json-pointer:/blocks/1/type]"
+    (problem,) = message_problems({"blocks": [container(table())]}, without={"table"})
+    assert str(problem) == "unsupported type: table [json-pointer:/blocks/0/child_blocks/0/type]"
+    assert check_view(modal(alert()), without={"alert"}) == [
+        "unsupported type: alert [json-pointer:/view/blocks/0/type]"
+    ]
