@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .server import Workspace
 
 PARTS = {"sidebar", "channel", "thread", "modal", "home", "traffic"}
-TOGETHER = timedelta(minutes=5)
+TOGETHER = timedelta(minutes=5)  # between messages of one author, to be grouped
 RECENT = 150  # messages of a channel
 WIRES = 100  # lines of the traffic
 TONES = 6
@@ -68,8 +68,8 @@ class Row:
     """One message as it is shown."""
 
     message: Message | Ephemeral
+    user: User | None  # None: Slackbot
     author: str
-    is_app: bool
     at: datetime
     html: Markup
     whisper: bool = False
@@ -82,10 +82,9 @@ class Row:
     continued: bool = False
     mine: bool = False
     found: bool = False
-    live: bool = False  # has a row of controls; a button beside a text only shows more
     raw: str = ""  # as its author typed it
     root: str = ""  # of a reply that was sent to the channel too: the beginning of what it replies to
-    repliers: tuple[tuple[str, bool], ...] = ()  # name, is it an app; the first few
+    repliers: tuple[User, ...] = ()  # the first few
     values: Json = field(default_factory=dict)
 
 
@@ -268,17 +267,13 @@ class Scene:
         whisper = isinstance(message, Ephemeral)
         user_id = self.state.app.bot_user if isinstance(message, Ephemeral) else message.user
         author = self.state.users.get(user_id)
-        name = author.real_name if author else "Slackbot"
         replies = self.channel.replies.get(message.ts, [])
         day = "" if before and before.at.date() == at.date() else _day(at, self.now)
-        close = (
-            before is not None and before.author == name and at - before.at < TOGETHER and not message.blocks
-        )
         sent = message if isinstance(message, Message) else None
         return Row(
             message,
-            name,
-            is_app=bool(author and author.is_bot),
+            author,
+            author.real_name if author else "Slackbot",
             at=at,
             html=plain_to_html(unescape(message.text))
             if sent and not sent.mrkdwn
@@ -290,14 +285,25 @@ class Scene:
             replies=len(replies),
             last_reply=datetime.fromtimestamp(float(replies[-1]), self.now.tzinfo) if replies else None,
             day=day,
-            continued=close and not day and not whisper and not (before and before.whisper),
+            continued=before is not None and self._continues(message, before, at),
             mine=user_id == self.where.user,
             found=message.ts == self.where.at,
-            live=any(block["type"] == "actions" for block in message.blocks),
             raw=unescape(message.text) if user_id == self.where.user else "",
             root=self._root_words(sent),
             repliers=self._repliers(replies),
             values=self.state.chosen.get((self.where.user, message.channel, message.ts), {}),
+        )
+
+    def _continues(self, message: Message | Ephemeral, before: Row, at: datetime) -> bool:
+        """Whether a message stands below its author's last one without their name, as Slack groups them."""
+        last = before.message
+        return (
+            isinstance(message, Message)
+            and isinstance(last, Message)
+            and message.user == last.user
+            and at - before.at < TOGETHER
+            and at.date() == before.at.date()
+            and not (message.broadcast or before.replies or before.deleted)
         )
 
     def _root_words(self, sent: Message | None) -> str:
@@ -308,10 +314,10 @@ class Scene:
         words = self.words(root.text) if root else ""
         return words if len(words) <= EXCERPT else f"{words[: EXCERPT - 1]}…"
 
-    def _repliers(self, replies: list[str]) -> tuple[tuple[str, bool], ...]:
+    def _repliers(self, replies: list[str]) -> tuple[User, ...]:
         authors = dict.fromkeys(self.channel.messages[ts].user for ts in replies)
         known = [self.state.users[user] for user in authors if user in self.state.users]
-        return tuple((user.real_name, user.is_bot) for user in known[:FACES])
+        return tuple(known[:FACES])
 
 
 def _names(state: State, now: datetime, viewer: str) -> Names:
@@ -413,7 +419,7 @@ class Page:
             scene=scene,
             where=where,
             version=self._context.changes.seen,
-            panel=panel if panel in {"shown", "hidden"} else "auto",
+            panel="hidden" if panel == "hidden" else "auto",
         )
         headers = _FRESH | {"Content-Security-Policy": _POLICY}
         return web.Response(text=html, content_type="text/html", headers=headers)

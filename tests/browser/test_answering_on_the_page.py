@@ -238,7 +238,7 @@ async def test_page_to_on_call_is_taken(visit: Visit) -> None:
     shown = await visit.stage.ask(question="The gate is red. Ship anyway?", timeout_seconds=3000)
     await hand.fill(page, page.get_by_label("Message #agents"), "/clarify escalate CLR-100001-001 it is late")
     await hand.press(page, page.locator("main").get_by_role("button", name="Send"))
-    await expect(page.locator("main .whisper").first).to_be_visible()
+    await expect(page.locator("main").get_by_text("Only visible to you")).to_be_visible()
     direct = page.get_by_role("navigation", name="Channels").get_by_role("link", name="clarify", exact=False)
     await expect(direct.filter(has_text="unread")).to_have_count(1)
     await hand.press(page, direct.filter(has_text="unread"))

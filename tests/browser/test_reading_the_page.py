@@ -17,7 +17,7 @@ ON_TOP = """(button) => {  // all of it, as a mouse finds it
   const { left, right, top, bottom } = button.getBoundingClientRect();
   return [top + 2, bottom - 2].every((y) => button.contains(document.elementFromPoint((left + right) / 2, y)));
 }"""
-OUTSIDE = """() => [...document.querySelectorAll(".card")].flatMap((card) => {
+OUTSIDE = """() => [...document.querySelectorAll("article .blocks")].flatMap((card) => {
   const { right } = card.getBoundingClientRect();
   const out = (each) => each.checkVisibility() && each.getBoundingClientRect().right > right + 1;
   return [...card.querySelectorAll("*")].filter(out).map((each) => each.outerHTML.slice(0, 80));
@@ -39,7 +39,7 @@ async def a_day(visit: Visit) -> str:
 async def test_axe_finds_nothing_serious_on_any_view(visit: Visit) -> None:
     root = await a_day(visit)
     page = await visit.page(FOLAKE, size=WIDE, thread=root)
-    await expect(page.locator("main .whisper")).to_be_visible()
+    await expect(page.locator("main").get_by_text("Only visible to you")).to_be_visible()
     await expect(page.locator(".wire").first).to_be_visible()
     found = {"channel, ephemeral, thread, traffic": await serious_in_both_schemes(page)}
 
@@ -188,14 +188,25 @@ async def test_own_message_is_edited_and_deleted_in_dialogs(talk: Visit) -> None
     await page.keyboard.press("Enter")
     mine = page.locator("main article").filter(has_text="a < b & <c>")
     await mine.hover()
-    await mine.get_by_role("button", name="Edit").click()
+    await mine.locator("summary").click()
+    await mine.get_by_role("button", name="Edit message").click()
     field = page.locator("#ask-input")
     await expect(field).to_have_value("a < b & <c>")
     await field.fill("better")
     await page.get_by_role("button", name="Save").click()
     mine = page.locator("main article").filter(has_text="better")
-    await mine.hover()
-    await mine.get_by_role("button", name="Delete").click()
+    await tab_to(page, mine.locator("summary"))
+    await page.keyboard.press("Enter")
+    for _ in range(3):  # past the shortcut and the link
+        await page.keyboard.press("ArrowDown")
+    await expect(mine.get_by_role("button", name="Edit message")).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#ask")).to_be_hidden()
+    await expect(mine.locator("summary")).to_be_focused()  # back where it was opened
+    await page.keyboard.press("Enter")
+    await mine.get_by_role("button", name="Delete message").click()
     await page.locator("#ask-confirm").click()
     await expect(mine).to_have_count(0)
 

@@ -67,7 +67,7 @@ class Visit:
 
 def card(page: Page, words: str) -> Locator:
     """The message of the channel that says `words` and has controls."""
-    return page.locator("main article").filter(has_text=words).filter(has=page.locator(".card.live"))
+    return page.locator("main article").filter(has_text=words).filter(has=page.locator(".actions"))
 
 
 class Hand(Protocol):

@@ -73,8 +73,11 @@ function restore(field, { value, checked }) {
   else if (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value)) field.value = value;
 }
 
-// Lists stay at their end while one reads there; the live region says what is new.
+// Lists stay at their end while one reads there. Above it they stay where they are: a pill counts what came and leads
+// to it. The live region says what is new, once, wherever it is shown.
 const atEnd = (list) => list.scrollHeight - list.scrollTop - list.clientHeight < 80;
+const lists = document.querySelectorAll("[data-list]");
+let announced = "";
 body.addEventListener("htmx:beforeSwap", (event) => {
   const list = event.detail.target.closest("[data-list]");
   if (list) list.dataset.follow = atEnd(list);
@@ -87,12 +90,46 @@ body.addEventListener("htmx:afterSwap", (event) => {
 });
 function settle(list) {
   if (list.dataset.follow !== "false") list.scrollTop = list.scrollHeight;
-  const latest = list.querySelector("[data-latest]");
-  if (!latest) return;
-  if (list.dataset.latest !== undefined && list.dataset.latest !== latest.dataset.latest) {
-    byId("announcer").textContent = latest.dataset.announce;
+  const last = list.querySelector("[data-latest]");
+  if (!last) return;
+  const { latest, announce } = last.dataset;
+  if (list.dataset.latest !== undefined && latest > announced && latest > list.dataset.latest) {
+    byId("announcer").textContent = announce;
+    announced = latest;
   }
-  list.dataset.latest = latest.dataset.latest;
+  list.dataset.latest = latest;
+  if (list.dataset.follow !== "false") list.dataset.read = latest;
+  tellNews(list);
+}
+const newsIn = (list) => [...list.querySelectorAll(".message")].filter((each) => each.dataset.key.slice(1) > list.dataset.read);
+function tellNews(list) {
+  const pill = list.parentElement.querySelector(".pill");
+  const news = newsIn(list);
+  pill.hidden = !news.length;
+  if (!news.length) return;
+  pill.querySelector("span").textContent = `${news.length} new ${news.length === 1 ? "message" : "messages"}`;
+  for (const each of list.querySelectorAll(".message")) each.classList.toggle("new", each === news[0]);
+}
+function readAll(list) {
+  if (list.dataset.read === list.dataset.latest) return;
+  list.dataset.read = list.dataset.latest;
+  tellNews(list);
+}
+const sized = new ResizeObserver((changes) => {
+  for (const { target } of changes) if (target.dataset.follow !== "false") target.scrollTop = target.scrollHeight;
+});
+for (const list of lists) {
+  sized.observe(list);
+  list.addEventListener("scroll", () => {
+    list.dataset.follow = atEnd(list);
+    if (atEnd(list)) readAll(list);
+  }, { passive: true });
+  list.parentElement.querySelector(".pill")?.addEventListener("click", () => {
+    const [first] = newsIn(list);
+    readAll(list);
+    first.scrollIntoView();
+    first.focus({ preventScroll: true });
+  });
 }
 
 // Modals are real dialogs; Escape cancels them as the button does. Focus goes back where it was.
@@ -225,11 +262,14 @@ body.addEventListener("keydown", (event) => {
 });
 
 // A menu closes when one has chosen from it, goes elsewhere, or presses Escape; arrows walk through it.
+// It is closed, and has given the focus back, before what was chosen opens a dialog: from there it comes back.
 const closeMenus = (but) => document.querySelectorAll(".menu[open]").forEach((menu) => { if (menu !== but) menu.open = false; });
 body.addEventListener("click", (event) => {
   const inside = event.target.closest(".menu");
-  closeMenus(inside && !event.target.closest(".menu > div > :is(button, a)") ? inside : null);
-});
+  const chosen = event.target.closest(".menu > div > :is(button, a)");
+  if (chosen) inside.querySelector("summary").focus();
+  closeMenus(chosen ? null : inside);
+}, true);
 body.addEventListener("focusin", (event) => closeMenus(event.target.closest(".menu")));
 // At the end of a list a menu opens upwards: below it would be under the composer.
 body.addEventListener("toggle", (event) => {
@@ -291,20 +331,21 @@ byId("traffic").addEventListener("keydown", (event) => {
 // The panel: shown or hidden as last chosen where there is room for it beside the chat; whole lines on demand.
 const panel = byId("traffic");
 const panelShown = () => getComputedStyle(panel).display !== "none";
-const beside = matchMedia("(min-width: 68rem)");
+const beside = matchMedia("(width >= 80rem)");
 const tellPanel = () => byId("traffic-toggle").setAttribute("aria-pressed", String(panelShown()));
 function togglePanel(shown) {
   body.dataset.traffic = shown ? "shown" : "hidden";
   if (beside.matches) document.cookie = `traffic=${body.dataset.traffic}; path=/; max-age=31536000; samesite=strict`;
   tellPanel();
   if (!shown) return byId("traffic-toggle").focus();
+  if (!beside.matches) byId("traffic-close").focus();
   htmx.trigger(body, "traffic");
   oneStop();
   settle(panel.querySelector("[data-list]"));
 }
 byId("traffic-toggle").addEventListener("click", () => togglePanel(!panelShown()));
 byId("traffic-close").addEventListener("click", () => togglePanel(false));
-matchMedia("(min-width: 78rem)").addEventListener("change", tellPanel);
+beside.addEventListener("change", tellPanel);
 tellPanel();
 panel.addEventListener("toggle", async (event) => {
   const line = event.target.dataset.line;
@@ -313,11 +354,14 @@ panel.addEventListener("toggle", async (event) => {
   event.target.querySelector("pre").textContent = await answer.text();
 }, true);
 
-document.querySelectorAll("[data-list]").forEach(settle);
+lists.forEach(settle);
 oneStop();
-// A link to a message leads to it, not to the end of the list.
-document.querySelectorAll(".found").forEach((message) => {
-  message.closest("[data-list]").dataset.follow = "false";
-  message.scrollIntoView({ block: "center" });
-});
+// A link to a message leads to it, not to the end of the list; so does leaving a thread. An open one has its message shown.
+const root = new URLSearchParams(location.search).get("thread");
+for (const message of document.querySelectorAll(`.found, :target, [id="mc${CSS.escape(root)}"]`)) {
+  const list = message.closest("[data-list]");
+  if (!list) continue;
+  message.scrollIntoView({ block: message.matches(".found") ? "center" : "nearest" });
+  list.dataset.follow = atEnd(list);
+}
 showModal();
