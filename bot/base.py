@@ -12,6 +12,7 @@ from bot.settings.model import Settings
 from bot.slackapi import Availability, Gateway, SlackClient
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
+from bot.views.links import links_by_producer
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock, ConcurrencyLimit
@@ -85,5 +86,5 @@ def build(
         web=web,
         gateway=Gateway(web, store.installation, telemetry),
         people=People(web),
-        renderer=Renderer(store.installation),
+        renderer=Renderer(store.installation, links_by_producer(settings.producers)),
     )

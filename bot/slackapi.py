@@ -286,7 +286,9 @@ class Post:
         return str(self.metadata["event_payload"]["key"]).partition(":")[0] if kind == "notice" else kind
 
 
-_BLOCKS_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_arguments"})
+_BLOCKS_REFUSED = frozenset(
+    {"invalid_blocks", "invalid_blocks_format", "invalid_arguments", "invalid_attachments"}
+)
 _REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
 
 

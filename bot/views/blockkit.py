@@ -8,7 +8,7 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from bot.errors import RenderError
 from bot.views import inert
 from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
-from core.clarification import Clarification
+from core.clarification import Aaep, Clarification
 from core.lists import Page
 
 Block = dict[str, Any]
@@ -140,6 +140,81 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Text in one style: any of `bold`, `italic`, `strike`, `code`. `url`: a link, which is shown as its whole address."""
+
+    text: str
+    styles: frozenset[str] = frozenset()
+    url: str = ""
+
+    @property
+    def style(self) -> dict[str, bool]:
+        """The styles in Slack's form."""
+        return dict.fromkeys(sorted(self.styles), True)
+
+
+Runs = tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `language`: of code."""
+
+    runs: Runs
+    kind: Literal["section", "quote", "preformatted"] = "section"
+    is_apart: bool = False
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Items of a list, `level` deep (from 0). Numbers begin after `offset`."""
+
+    kind: ClassVar = "list"
+    items: tuple[Runs, ...]
+    ordered: bool = False
+    offset: int = 0
+    level: int = 0
+
+    @property
+    def runs(self) -> Runs:
+        """All of its text."""
+        return tuple(run for item in self.items for run in item)
+
+
+RichElement = Lines | Items
+
+
+@dataclass(frozen=True, slots=True)
+class Rich:
+    """Text with styles, lists, quotes and code. Slack reads it literally: nothing in it is live but links."""
+
+    kind: ClassVar = "rich"
+    elements: tuple[RichElement, ...]
+
+    @property
+    def runs(self) -> Runs:
+        """All of its text."""
+        return tuple(run for each in self.elements for run in each.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; a message takes one, views take none. The first of `rows` is its header; all are of one length, of cells
+    that are not empty. `align`: `left`, `center`, `right` or an empty text, by column.
+    """
+
+    kind: ClassVar = "table"
+    rows: tuple[tuple[Runs, ...], ...]
+    align: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> Runs:
+        """All of its text."""
+        return tuple(run for row in self.rows for cell in row for run in cell)
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A bar chart; a message may have two (docs.slack.dev, "Data visualization block"). Each of `series` is a name and a
     value for each of `categories`, which differ. Add the same figures in text.
@@ -234,24 +309,27 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Code | Chart | Context | Actions | Input
+Part = Header | Section | Code | Rich | Table | Chart | Context | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A message before layout. `text` is escaped. `more`: the whole in pieces, if `text` is only the beginning.
-    `stem`: the prefix of its block ids.
+    `stem`: the prefix of its block ids. `asked`: the question whose text it shows, which says what is clickable.
     """
 
     stem: str
     text: str
     parts: tuple[Part, ...]
     more: tuple[str, ...] = ()
+    asked: Aaep | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A modal or the Home tab before layout. `press` is packed. Without `submit`, nothing can be submitted."""
+    """A modal or the Home tab before layout. `press` is packed. Without `submit`, nothing can be submitted. `asked`: see
+    `Draft`.
+    """
 
     parts: tuple[Part, ...]
     callback: str = ""
@@ -260,6 +338,7 @@ class View:
     submit: str = ""
     close: str = "Close"
     kind: Literal["modal", "home"] = "modal"
+    asked: Aaep | None = None
 
 
 @dataclass(slots=True)
@@ -422,18 +501,13 @@ class _Check:
         self.item(where, item)
         if item.get("type") == "data_visualization":  # `bot.views.figures` makes its labels fit
             return
-        for key, value in item.items():
-            if isinstance(value, str):
-                if key == "text":
-                    self.text_size += size(value)
-                elif key == "action_id":
-                    self._actions.append(value)
-            elif isinstance(value, dict):
-                self._walk(where, value)
-            elif isinstance(value, list):
-                for each in value:
-                    if isinstance(each, dict):
-                        self._walk(where, each)
+        shown = ("text", "url") if item.get("type") == "link" else ("text",)
+        self.text_size += sum(size(item[key]) for key in shown if isinstance(item.get(key), str))
+        if isinstance(name := item.get("action_id"), str):
+            self._actions.append(name)
+        for value in item.values():
+            for child in _children(value):
+                self._walk(where, child)
 
     def item(self, where: str, item: Block) -> None:
         """Checks one block, element or object, without its children."""
@@ -452,6 +526,15 @@ class _Check:
             count = len(item.get(key, ()))
             if not 0 < count <= most:
                 self.problems.append(f"{where} has {count} {key} in {kind}; expected 1 to {most}")
+
+
+def _children(value: object) -> Iterator[Block]:
+    """Yields the objects in a value, also in the rows of a table."""
+    if isinstance(value, dict):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _children(each)
 
 
 def json_size(value: Any) -> int:

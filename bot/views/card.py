@@ -33,15 +33,16 @@ from bot.views.blockkit import (
     Actions,
     Budget,
     Button,
-    Code,
     Context,
     Dialog,
     Draft,
     Header,
     Part,
+    Rich,
     Section,
     Select,
     Style,
+    Table,
     Words,
     answer_button,
     button,
@@ -53,9 +54,12 @@ from bot.views.blockkit import (
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words
 from bot.views.locale import directed
+from bot.views.markdown import blocks, growth, plain
 from bot.views.verify import verify_button
 from bot.views.wording import (
+    ACTION,
     ASK_AGAIN,
+    CONSEQUENCE,
     HOW_TO_COMMENT,
     LABELS,
     Round,
@@ -108,7 +112,7 @@ _BUTTON_LABEL = 30  # longer labels clip on screen
 _LEAST_OPTION, _LEAST_LINE = 12, 20
 _LEAST_WORDS = 1500  # reserved for the question beside a menu
 _LINES = 10  # of choices that fit no menu
-_CONTEXT = 2000
+_CONTEXT, _CONTEXT_IS, _ANSWER_IS = 2000, "Context: ", "Answer: "
 _SMALL = 500
 _BRIEF = 250  # of a dialog, as a message may have ten
 _LINE = 120  # of the question, its main argument and the answer, on a one-line card
@@ -128,11 +132,11 @@ class Card:
     heading: str
     decided: tuple[Section, ...] = ()  # how, and by whom
     alert: tuple[Words, ...] = ()
-    question: tuple[Section | Code | Context, ...] = ()
+    question: tuple[Part, ...] = ()
     topic: tuple[Words, ...] = ()
     choices: tuple[Section, ...] = ()
-    context: tuple[Words, ...] = ()
-    below: tuple[Section, ...] = ()  # the answer and its reason; on a page: why on-call is paged
+    context: tuple[Part, ...] = ()
+    below: tuple[Part, ...] = ()  # the answer and its reason; on a page: why on-call is paged
     facts: tuple[Words, ...] = ()
     buttons: tuple[Button, ...] = ()
     selects: tuple[Select, ...] = ()
@@ -149,7 +153,7 @@ class Card:
             *self.question,
             Context(self.topic),
             *self.choices,
-            Context(self.context),
+            *self.context,
             *self.below,
             Context(self.facts),
             Actions(self.buttons, self.selects),
@@ -190,7 +194,7 @@ def card(
         if shrinks and (line := _line(shown)) is not None:
             return Draft(f"{record.id}.{record.revision}", spoken.text, line)
         made = closed_card(shown, spoken.text)
-    return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more)
+    return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more, shown.asked)
 
 
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
@@ -210,7 +214,7 @@ def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noq
     shown = round_of(directed(record), round)
     said, more = plain_text(shown)
     parts = tuple(Context((Words(piece),)) for piece in pieces(inert.plain(said)))
-    return Draft("plain", inert.fallback(said), parts, more)
+    return Draft("plain", inert.fallback(said), parts, more, shown.asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +271,7 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
             shown.numbered if listed else form_words(form, brief=True) if form else "",
         ]
     )
+    budget.spend("x" * growth(question, context))
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
     hides = (
@@ -274,17 +279,32 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
         or not _has_control(shown)
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
+    asked = blocks(question)
+    has_table = any(isinstance(each, Table) for each in asked)
     return Card(
         heading=_heading(shown),
-        question=sections(question),
+        question=asked,
         choices=sections(choices),
-        context=_asides(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
+        context=_asides(f"{_CONTEXT_IS}{context}" if context else "", detail, tables=not has_table),
         is_whole=not hides,
     )
 
 
-def _asides(*texts: str) -> tuple[Words, ...]:
-    return tuple(Words(piece) for text in texts for piece in pieces(text, _CONTEXT))
+def _asides(
+    context: str,
+    detail: str,
+    heading: str = "Details",
+    *,
+    tables: bool = False,
+    exact: bool = False,
+    is_data: bool = False,
+) -> tuple[Part, ...]:
+    """Returns what the agent said besides: as small print or, if it is formatted, as it is. `is_data`: it is no prose."""
+    shown = () if is_data or not context else blocks(context, label=_CONTEXT_IS, exact=exact, tables=tables)
+    if not any(isinstance(each, Rich | Table) for each in shown):
+        shown = ()
+    said = ("" if shown else context, f"{heading}: {detail}" if detail else "")
+    return (*shown, Context(tuple(Words(piece) for text in said for piece in pieces(text, _CONTEXT))))
 
 
 def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
@@ -305,13 +325,18 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     )
     action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts))
     shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
-    said: list[Section | Code | Context] = [*sections(action, consequence, *stakes), *argument_parts(shorter)]
+    said: list[Part] = [
+        *blocks(action, label=ACTION, exact=True, tables=False),
+        *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
+        *sections(*stakes),
+        *argument_parts(shorter),
+    ]
     if heading:
         said += [Context(live_words(heading)), *sections(changes)]
     return Card(
         heading=_heading(shown),
         question=tuple(said),
-        context=_asides(aside, f"Summary: {detail}" if detail else ""),
+        context=_asides(aside, detail, "Summary", exact=True, is_data=not wanted.is_direct),
         is_whole=not (terse and extra),
     )
 
@@ -389,20 +414,28 @@ def closed_card(shown: Round, text: str) -> Card:
     changes = budget.brief(changed_in_all(shown.asked) if decided is not None else "")
     with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
     question, with_what, answer, changes, reason = budget.fit(
-        [budget.brief(_was_asked(shown)), with_what, brief, changes, reason]
+        [
+            budget.brief(_was_asked(shown) if wanted else words(shown.question)),
+            with_what,
+            brief,
+            changes,
+            reason,
+        ]
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    asked = sections(question, with_what, _risk(shown))
-    if title and verify:  # beside a text, as View full: it only shows more
-        asked = (replace(asked[0], button=verify[0]), *asked[1:])
+    asked: tuple[Part, ...] = sections(question) if wanted else blocks(question, tables=False)
+    asked = (*asked, *sections(with_what, _risk(shown)))
+    first = asked[0]
+    if title and verify and isinstance(first, Section):  # beside a text, as View full: it only shows more
+        asked, verify = (replace(first, button=verify[0]), *asked[1:]), ()
     return Card(
         heading=_heading(shown),
         decided=(Section(Words(title, live=True), full),) if title else (),
         question=asked,
-        below=sections(answer, changes, reason),
+        below=(*blocks(answer, label=_ANSWER_IS, tables=False), *sections(changes, reason)),
         facts=facts,
-        buttons=(full, *verify) if cut and not title else (),
+        buttons=(full, *verify) if cut and not title else verify if title else (),
     )
 
 
@@ -427,7 +460,7 @@ def _answer(shown: Round, title: str) -> str:
     if decided is None or decided.outcome != "answered":
         return ""
     whole = inert.fallback(decided.answer, inert.NO_LIMIT)
-    return "" if f"“{whole}”" in title else f"Answer: {decided.answer}"
+    return "" if f"“{whole}”" in title else f"{_ANSWER_IS}{decided.answer}"
 
 
 def uses_buttons(shown: Round) -> bool:
@@ -668,10 +701,9 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     wanted = shown.asked.confirmation
     with_what = inert.fallback(main_argument(wanted.arguments, _LINE)) if wanted is not None else ""
     risk = inert.fallback(_risk(shown), 500)
+    answer = plain(_answer(shown, how), label=_ANSWER_IS)
     room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
-    said = inert.fallback(
-        "\n".join(filter(None, (_answer(shown, how), changed_in_all(shown.asked), shown.reason))), room
-    )
+    said = inert.fallback("\n".join(filter(None, (answer, changed_in_all(shown.asked), shown.reason))), room)
     return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
 
 
@@ -712,11 +744,19 @@ def _stakes(shown: Round) -> str:
 
 
 def _was_asked(shown: Round) -> str:
-    """Returns the question, or the action as its open card words it."""
+    """Returns the question, or the action as its open card words it, without markup."""
     wanted = shown.asked.confirmation
     if wanted is None:
-        return words(shown.question)
-    return "\n".join(filter(None, (action_words(wanted), consequence_words(wanted))))
+        return plain(words(shown.question))
+    return "\n".join(filter(None, _action_and_consequence(wanted)))
+
+
+def _action_and_consequence(wanted: Confirmation) -> tuple[str, str]:
+    """Returns both without markup."""
+    return (
+        plain(action_words(wanted), label=ACTION, exact=True),
+        plain(consequence_words(wanted), label=CONSEQUENCE, exact=True),
+    )
 
 
 def _says(shown: Round) -> str:
@@ -734,20 +774,23 @@ def _beginning(parts: list[str], room: int) -> str:
 def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     """Returns an action in the agent's own words, with people's changes."""
     changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
-    said = (action_words(wanted), consequence_words(wanted), changes, *argument_texts(wanted.arguments))
-    return [part for part in (*said, extra_words(wanted)) if part]
+    said = (*_action_and_consequence(wanted), changes, *argument_texts(wanted.arguments))
+    extra = extra_words(wanted)
+    if wanted.is_direct:
+        extra = plain(extra, label=_CONTEXT_IS, exact=True)
+    return [part for part in (*said, extra) if part]
 
 
 def _parts(shown: Round) -> list[str]:
     """Returns all of a question or an action, in the agent's own words."""
     if shown.asked.confirmation:
         return _consent_parts(shown, shown.asked.confirmation)
-    parts = [words(shown.question)]
+    parts = [plain(words(shown.question))]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
         parts.append(shown.numbered)
     if form := shown.asked.form:
         parts += ["Fields:", form_words(form, brief=True)]
     if shown.context:
-        parts.append(f"Context: {shown.context}")
+        parts.append(f"{_CONTEXT_IS}{plain(shown.context)}")
     return parts

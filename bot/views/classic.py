@@ -6,7 +6,7 @@ Slack rolls its features out in phases: a workspace that does not have a block y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from bot.views import inert
@@ -20,7 +20,40 @@ def _chart(block: Block) -> list[Block]:
     return [{"type": "section", "text": {"type": "mrkdwn", "text": title, "verbatim": True}}]
 
 
-_CLASSIC: dict[str, Callable[[Block], list[Block]]] = {"data_visualization": _chart}
+def _table(block: Block) -> list[Block]:
+    """Returns a table's rows as text."""
+    words = "\n".join(table_lines([list(map(_cell, row)) for row in block["rows"]]))
+    return [
+        {"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}}
+        for piece in inert.split(words, _SECTION)
+        if piece.strip()
+    ]
+
+
+def _cell(cell: Block) -> str:
+    if cell["type"] == "rich_text":
+        return "".join(
+            each.get("text") or each["url"] for line in cell["elements"] for each in line["elements"]
+        )
+    return str(cell["text"])
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a table, its header first, as lines of text that name the columns: `Region: eu-west · Cost: 3`. The header is a
+    line of its own if naming takes more room than the table, or leaves out a column.
+    """
+    head, *rest = ([cell.strip() for cell in row] for row in rows)
+    named = [
+        " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
+        for row in rest
+    ]
+    bare = [" · ".join(filter(None, row)) for row in (head, *rest)]
+    is_complete = all(map(any, zip(*rest, strict=True)))
+    return named if rest and is_complete and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
+
+
+_SECTION = 3000
+_CLASSIC: dict[str, Callable[[Block], list[Block]]] = {"data_visualization": _chart, "table": _table}
 
 
 def newer(blocks: Iterable[Block]) -> frozenset[str]:

@@ -36,7 +36,9 @@ from bot.views.blockkit import (
     Context,
     Input,
     Part,
+    Rich,
     Section,
+    Table,
     View,
     Words,
     chosen,
@@ -59,6 +61,7 @@ from bot.views.codec import (
 )
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
+from bot.views.markdown import blocks
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ASK_AGAIN,
@@ -96,7 +99,8 @@ NUMERIC_BLOCK = "answer.numeric"
 FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
-_Shown = Section | Code | Context
+_CONTEXT, _ANSWER = "Context: ", "Answer:\n"
+_Shown = Section | Code | Context | Rich | Table
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -143,15 +147,15 @@ def answer_modal(record: Clarification) -> View:
     else:
         inputs = tuple(_input(shown, block, several=len(kinds) > 1) for block in kinds)
     fields = tuple(_changeable(asked).values())
-    every = _consent_parts(shown, wanted) if wanted else sections(words(shown.question))
-    parts = []
+    every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question), tables=False)
+    parts: list[str] = []
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
     if form and hides(form, inputs):
         parts.append(form_words(form))
-    if shown.context:
-        parts.append(f"Context: {shown.context}")
     every += sections(*parts)
+    if shown.context:
+        every += blocks(f"{_CONTEXT}{shown.context}", label=_CONTEXT, tables=False)
     taken = sum(each.cost for each in (*inputs, *fields))
     first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
     is_whole, more = len(first) == len(every), _MORE
@@ -171,6 +175,7 @@ def answer_modal(record: Clarification) -> View:
         title="Answer",
         submit="Send answer" if inputs else "",
         close=CANCEL,
+        asked=asked,
     )
 
 
@@ -198,6 +203,7 @@ def full_view(
         VIEW_CALLBACK,
         press(on.number).pack(),
         title="Full text",
+        asked=shown.asked,
     )
 
 
@@ -223,6 +229,7 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
         title=ASK_AGAIN,
         submit=LABELS["accept"] if is_last else "",
         close=CANCEL,
+        asked=shown.asked,
     )
 
 
@@ -366,7 +373,7 @@ def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
     return [text] if text.strip() else []
 
 
-def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
+def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
     """Returns what is to be accepted, without the arguments that an input shows in full."""
     fields = _changeable(shown.asked)
     left = {
@@ -432,22 +439,23 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     if asked.confirmation:
         yield from _whole_consent(shown, asked.confirmation)
     else:
-        yield words(shown.question)
+        yield from blocks(words(shown.question), tables=False)
     if shown.labels:
         yield "Choices:\n" + shown.numbered
     yield f"Fields:\n{form_words(form)}" if form else ""
     if asked.context:
-        yield f"Context: {words(asked.context)}"
+        yield from blocks(f"{_CONTEXT}{words(asked.context)}", label=_CONTEXT, tables=False)
     if asked.summary_detailed:
-        yield f"{'Summary' if asked.confirmation else 'Details'}: {words(asked.summary_detailed)}"
+        heading = "Summary: " if asked.confirmation else "Details: "
+        yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading, tables=False)
     if shown.topic:
         yield f"Topic: {shown.topic}"
     if said := requester_words(asked):
         yield Section(Words(said, live=True))
     if asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
-    if asked.expires_at:
-        yield f"Answer by {inert.utc(asked.expires_at)}" if shown.stage == "open" else ""
+    if asked.expires_at and shown.stage == "open":
+        yield Section(until_words(asked.expires_at))
     yield escalation_words(shown, SECTION)
 
 
@@ -457,11 +465,12 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
         return
     when = f", {inert.date(shown.answered_at)}" if shown.answered_at else ""
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
-    yield f"Answer:\n{decided.answer}" if decided.outcome == "answered" else ""
+    if decided.outcome == "answered":
+        yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER, tables=False)
     yield shown.reason
 
 
-def _standing(shown: Round) -> Iterator[str]:
+def _standing(shown: Round) -> Iterator[str | _Shown]:
     """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
         yield reply_words(shown.asked)
@@ -470,13 +479,14 @@ def _standing(shown: Round) -> Iterator[str]:
     yield from _history(shown)
 
 
-def _history(shown: Round) -> Iterator[str]:
+def _history(shown: Round) -> Iterator[str | _Shown]:
     thread = shown.record.thread
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            head = f"{inert.utc(entry.timestamp)} · {entry.type} · {inert.line(entry.from_, 256)}"
-            yield f"{head}\n{words(entry.body)}"
+            by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
+            yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
+            yield words(entry.body)
 
 
 def _pages(
@@ -486,14 +496,26 @@ def _pages(
     page: list[_Shown] = []
     room = most
     for part in every:
-        said = part.words if isinstance(part, Context) else (part if isinstance(part, Code) else part.words,)
-        cost = json_size([each.text for each in said]) + 200
+        cost = _cost(part)
         if page and (len(page) == blocks or cost > room):
             yield tuple(page)
             page, room = [], most
         page.append(part)
         room -= cost
     yield tuple(page)
+
+
+def _cost(part: _Shown) -> int:
+    """Returns the largest size as JSON, in bytes."""
+    match part:
+        case Context():
+            return 200 + json_size([each.text for each in part.words])
+        case Section():
+            return 200 + json_size(part.words.text)
+        case Code():
+            return 200 + json_size(part.text)
+        case Rich() | Table():
+            return 200 + sum(json_size(run.text) + 120 for run in part.runs)
 
 
 def _fields(asked: Aaep) -> tuple[str, ...]:

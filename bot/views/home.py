@@ -36,6 +36,7 @@ from bot.views.codec import (
     HomeSection,
     HomeVerb,
 )
+from bot.views.markdown import plain
 from bot.views.wording import ID_LIMIT, capital, decided_words, name_of, until_words
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
@@ -177,9 +178,9 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    return Section(Words(inert.named(question.question or question.topic, _QUESTION)), fields=facts), Actions(
-        buttons
-    )
+    return Section(
+        Words(inert.named(plain(question.question or question.topic), _QUESTION)), fields=facts
+    ), Actions(buttons)
 
 
 def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:
@@ -230,7 +231,9 @@ def _duty(line: DutyLine) -> Iterator[Words]:
 
 def _answered(line: Answered) -> tuple[Words, Words]:
     return (
-        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.named(line.question, _SAID)}"),
+        Words(
+            f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.named(plain(line.question), _SAID)}"
+        ),
         Words(f"{capital(decided_words(line.decided, _SAID))}, {inert.date(line.at)}", live=True),
     )
 

@@ -1,4 +1,4 @@
-"""Decides which addresses in an agent's text people may click, and finds them.
+"""Decides which addresses in an agent's text people may click, finds them, and makes them links.
 
 An address is clickable only if `links` of the producer that asked allows it. It is shown in full, in the spelling that the
 browser opens: no label can hide where it leads. Everything else stays text. Pure.
@@ -7,11 +7,26 @@ browser opens: no label can hide where it leads. Everything else stays text. Pur
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from bot.settings.addresses import LONGEST_URL, WebUrl, link_pattern, link_url
-from bot.views import inert
+from bot.settings.model import ProducerSettings
+from bot.views.blockkit import (
+    Context,
+    Items,
+    Lines,
+    Part,
+    Rich,
+    RichElement,
+    Run,
+    Runs,
+    Section,
+    Table,
+    Words,
+)
+from core.clarification import CHANGED, Aaep
 
 # Ends at blanks, quotation marks, brackets of other scripts, ideographic punctuation, and at isolates, which `inert` adds.
 # Takes in all else: an address is judged whole, so that its harmless beginning is no link.
@@ -19,15 +34,18 @@ _ADDRESS = re.compile(
     r"(?<![A-Za-z0-9+.-])[Hh][Tt][Tt][Pp][Ss]://"
     r"[^\s<>\"“”„‟«»‹›‘’‚‛、。，；：！？「」『』（）【】《》〈〉\u2066-\u2069]+"
 )
-_AFTER = frozenset(".,:;!?'*_~…")  # belongs to the sentence at an address's end
+_AFTER = frozenset(".,:;!?'*_~")  # belongs to the sentence at an address's end
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
+_MOST = 100  # links of a message or view: each takes room
+_CUT = re.compile(r"[\s\u2066-\u2069]*…")  # after an address that may have gone on
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a producer's agents may link to."""
+    """What a producer's agents may link to. `exact`: only as they wrote it, since people approve their text."""
 
     patterns: tuple[WebUrl, ...] = ()
+    exact: bool = False
 
     @classmethod
     def of(cls, patterns: Iterable[str]) -> Links:
@@ -35,38 +53,125 @@ class Links:
         return cls(tuple(map(link_pattern, patterns)))
 
     def allowed(self, url: str) -> str | None:
-        """Returns the address to link to, which is also the text to show; None if it may not be clicked."""
-        if not self.patterns or len(url) > LONGEST_URL or inert.has_hidden(url):
+        """Returns the address to link to, which is also the text to show; None if it may not be clicked. It is never longer
+        than `url`, so that what fits a message still does.
+        """
+        if not self.patterns or len(url) > LONGEST_URL or not url.isascii():
             return None
         try:
             found = link_url(url)
         except ValueError:
             return None
-        return found.text if any(map(found.fits, self.patterns)) else None
+        shown = found.text if len(found.text) <= len(url) else found.text.removesuffix("/")
+        fits = len(shown) <= len(url) and any(map(found.fits, self.patterns))
+        return shown if fits and (shown == url or not self.exact) else None
 
-    def pieces(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yields the text in pieces, each with whether it is an address to link to. No piece is empty."""
-        at = 0
+    def within(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yields the addresses to link to in a text, with the start and end of what they replace."""
         if self.patterns:
             for start, end, url in find(text):
                 if (address := self.allowed(url)) is not None:
-                    if start > at:
-                        yield text[at:start], False
-                    yield address, True
-                    at = end
-        if at < len(text):
-            yield text[at:], False
+                    yield start, end, address
 
 
 NO_LINKS = Links()
 """Allows nothing."""
 
+LinksOf = Callable[[Aaep], Links]
+"""Returns what may be linked to in an agent's question."""
+
+
+def links_by_producer(producers: Iterable[ProducerSettings]) -> LinksOf:
+    """Returns the rules of the configuration: those of the producer that asked, by the token or the stream that the question
+    came with, whatever it says. Other programs' questions, and those that they changed, have no links.
+    """
+    by_name = {each.name: Links.of(each.links) for each in producers if each.links}
+
+    def links_of(asked: Aaep) -> Links:
+        if asked.producer is None or asked.reply_token is None or asked.closed == CHANGED:
+            return NO_LINKS
+        return replace(by_name.get(asked.producer, NO_LINKS), exact=asked.confirmation is not None)
+
+    return links_of
+
+
+def linked(parts: Iterable[Part], links: Links) -> Iterator[Part]:
+    """Yields the parts of a message or view with the first addresses that `links` allows as links. Plain text with one becomes
+    rich text; so none is made where only plain text can be: in headings, beside a button, in fields.
+    """
+    return chain.from_iterable(map(_Linker(links).part, parts)) if links.patterns else iter(parts)
+
+
+@dataclass
+class _Linker:
+    """Makes links, at most as many as fit a message. `left`: how many more."""
+
+    links: Links
+    left: int = _MOST
+
+    def part(self, part: Part) -> tuple[Part, ...]:
+        match part:
+            case Rich():
+                return (replace(part, elements=tuple(map(self._element, part.elements))),)
+            case Table():
+                return (replace(part, rows=tuple(tuple(map(self._runs, row)) for row in part.rows)),)
+            case Section(words, None, ()):
+                return (self._words(words) or part,)
+            case Context():
+                made: list[Part] = []
+                for words in part.words:
+                    if (rich := self._words(words)) is not None:
+                        made.append(rich)
+                    elif made and isinstance(last := made[-1], Context):
+                        made[-1] = Context((*last.words, words))
+                    else:
+                        made.append(Context((words,)))
+                return tuple(made)
+            case _:
+                return (part,)
+
+    def _words(self, words: Words) -> Rich | None:
+        """Returns plain text as rich text, if there is something to link to."""
+        if words.live:
+            return None
+        runs = self._runs((Run(words.text),))
+        return Rich((Lines(runs),)) if any(run.url for run in runs) else None
+
+    def _element(self, element: RichElement) -> RichElement:
+        if isinstance(element, Items):
+            return replace(element, items=tuple(map(self._runs, element.items)))
+        if element.kind == "preformatted":
+            return element
+        return replace(element, runs=self._runs(element.runs))
+
+    def _runs(self, runs: Runs) -> Runs:
+        """Returns the runs with addresses that are links. One that is partly code or in several styles stays text: a reader
+        sees it as one.
+        """
+        links = list(islice(self.links.within("".join(run.text for run in runs)), self.left))
+        made: list[Run] = []
+        end = 0
+        for run in runs:
+            start, end, at = end, end + len(run.text), 0
+            here = [link for link in links if start <= link[0] and link[1] <= end]
+            for first, last, address in here if "code" not in run.styles else ():
+                made += [
+                    replace(run, text=run.text[at : first - start]),
+                    replace(run, text=address, url=address),
+                ]
+                at = last - start
+                self.left -= 1
+            made.append(replace(run, text=run.text[at:]))
+        return tuple(run for run in made if run.text)
+
 
 def find(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yields the https addresses in a text with their start and end, without the punctuation that follows them."""
+    """Yields the https addresses in a text with their start and end, without the punctuation that follows them. Leaves out one
+    at which the text was cut.
+    """
     for found in _ADDRESS.finditer(text):
         url = _trimmed(found[0])
-        if len(url) > len("https://"):
+        if len(url) > len("https://") and not _CUT.match(text, found.end()):
             yield found.start(), found.start() + len(url), url
 
 

@@ -36,6 +36,7 @@ from bot.views.blockkit import (
 from bot.views.card import CANCEL, MEANT, MEANT_THIS, MENU_OPTIONS, reply_dialog
 from bot.views.codec import LIST_CALLBACK, SEARCH_CALLBACK, WHICH_ACTION, ListPress, Press
 from bot.views.locale import directed
+from bot.views.markdown import plain
 from bot.views.wording import (
     ID_LIMIT,
     TAMPERED,
@@ -180,7 +181,7 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
 
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
-    name, question = inert.line(decision.clarification), inert.named(decision.question, _QUESTION)
+    name, question = inert.line(decision.clarification), inert.named(plain(decision.question), _QUESTION)
     by = decision.decided
     how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
     state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
@@ -356,7 +357,7 @@ def _answerable(shown: Sequence[Round]) -> Iterable[Section]:
 
 
 def _asked(shown: Round, limit: int) -> str:
-    return inert.named(shown.question, limit)
+    return inert.named(plain(shown.question), limit)
 
 
 def _said_gravely(shown: Round, limit: int) -> str:
@@ -364,4 +365,4 @@ def _said_gravely(shown: Round, limit: int) -> str:
     wanted = shown.asked.confirmation
     if wanted is None:
         return _asked(shown, limit)
-    return inert.clip(f"{risk_words(wanted)} {inert.line(shown.question)}", limit)
+    return inert.clip(f"{risk_words(wanted)} {inert.line(plain(shown.question))}", limit)

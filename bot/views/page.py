@@ -49,6 +49,7 @@ from bot.views.card import (
 )
 from bot.views.codec import PagePress
 from bot.views.locale import directed
+from bot.views.markdown import plain
 from bot.views.wording import (
     Round,
     aloud,
@@ -204,7 +205,8 @@ def page_card(content: PageContent) -> Draft:
         parts = _decided_card(content, item, decided, spoken.text).parts
     else:
         parts = _item_card(content, item, spoken.text).parts
-    return Draft(f"page.{content.page}", spoken.text, parts, spoken.more)
+    asked = item.record.asked if item is not None and item.record is not None else None
+    return Draft(f"page.{content.page}", spoken.text, parts, spoken.more, asked)
 
 
 def subject(content: PageContent) -> str | None:
@@ -510,7 +512,7 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
         record, wanted = shown.record, shown.asked.confirmation
         context = f"Context: {shown.context}" if shown.context else ""
         with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
-        asked = ["\n".join(filter(None, (words(shown.question), with_what, shown.numbered))), context]
+        asked = ["\n".join(filter(None, (plain(words(shown.question)), with_what, shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
         until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
         people = (too_few_words(record.asked), missing_words(record.asked)) if record.is_open else ()

@@ -22,12 +22,13 @@ from bot.views import blockkit, card, forms
 from bot.views.blockkit import Block, Draft, Part, View
 from bot.views.classic import classic, newer
 from bot.views.codec import seal, seal_controls
+from bot.views.links import NO_LINKS, LinksOf, linked
 from bot.views.wording import Verbosity
-from core.clarification import Clarification
+from core.clarification import Aaep, Clarification
 
 _log = structlog.get_logger("clarify.render")
 _NOT_WHOLE = "Slack cannot show all of this, so it cannot be accepted here. Reject it, or have the agent ask for less at a time."
-_NO_VALUE: tuple[object, ...] = (None, "", [])
+_NO_VALUE: tuple[object, ...] = (None, "", [], {})
 _encoded = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -75,11 +76,13 @@ def _layouts() -> Mapping[str, Callable[..., Any]]:
 class Renderer:
     """Lays out every message and modal. Pure except for reading the templates once.
 
-    `installation`: our id, which seals every control; empty: no seals, as in old releases.
+    `installation`: our id, which seals every control; empty: no seals, as in old releases. `links_of`: what may be
+    clicked in an agent's text.
     """
 
-    def __init__(self, installation: str = "") -> None:
+    def __init__(self, installation: str = "", links_of: LinksOf = lambda _: NO_LINKS) -> None:
         self._installation = installation
+        self._links_of = links_of
         self._layouts = _layouts()
 
     def card(
@@ -134,7 +137,7 @@ class Renderer:
         Raises:
             RenderError: it breaks one of Slack's limits: a fault of ours.
         """
-        blocks = self._laid_out(draft.parts)
+        blocks = self._laid_out(draft.parts, draft.asked)
         for index, block in enumerate(blocks):
             # Shows changes without a new revision, as other writers of ledgers need not count.
             digest = hashlib.sha256(_encoded(block).encode()).hexdigest()[:8]
@@ -151,15 +154,18 @@ class Renderer:
             RenderError: it breaks one of Slack's limits: a fault of ours.
         """
         press = seal(self._installation, view.press) if self._installation and view.press else view.press
-        made: dict[str, Any] = self._layouts["view"](replace(view, press=press), self._laid_out(view.parts))
+        made: dict[str, Any] = self._layouts["view"](
+            replace(view, press=press), self._laid_out(view.parts, view.asked)
+        )
         blockkit.check_view(made)
         if kinds := newer(made["blocks"]):
             blockkit.check_view({**made, "blocks": classic(made["blocks"], kinds)})
         return made
 
-    def _laid_out(self, parts: Iterable[Part]) -> list[Block]:
+    def _laid_out(self, parts: Iterable[Part], asked: Aaep | None) -> list[Block]:
         """Returns the blocks of the parts, without empty rows."""
-        blocks = [self._layouts[part.kind](part) for part in parts if part]
+        links = NO_LINKS if asked is None else self._links_of(asked)
+        blocks = [self._layouts[part.kind](part) for part in linked(parts, links) if part]
         if self._installation:
             seal_controls(self._installation, blocks)
         return blocks

@@ -16,6 +16,7 @@ from typing import Literal
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
 from bot.views.blockkit import Words
+from bot.views.markdown import plain
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
 from core.clarification import (
@@ -40,6 +41,7 @@ NAME_LIMIT = 80
 ID_LIMIT = 40
 DECIDED = 120  # of an answer in words, where its line says how it was decided
 _WORD, _WHO = 60, 100
+ACTION, CONSEQUENCE = "Action: ", "Consequence: "
 HOW_TO_COMMENT = "Start with note: to comment without answering."
 ASK_AGAIN = "Accept this?"
 _REPLY_WORDS = {
@@ -158,7 +160,7 @@ class Round:
         direct = self.asked.direct
         if direct is None or len(direct.descriptions) != len(self.labels):
             return ()
-        return tuple(inert.line(each or "") for each in direct.descriptions)
+        return tuple(inert.line(plain(each or "")) for each in direct.descriptions)
 
     @property
     def reminded_at(self) -> datetime | None:
@@ -507,20 +509,20 @@ def expired_words(wanted: Confirmation) -> str:
 
 
 def action_words(wanted: Confirmation) -> str:
-    return f"Action: {inert.visible(wanted.action, prose=True)}"
+    return f"{ACTION}{inert.visible(wanted.action, prose=True)}"
 
 
 def consequence_words(wanted: Confirmation) -> str:
     if wanted.is_direct and wanted.consequence is None:
         return ""
-    return f"Consequence: {inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
+    return f"{CONSEQUENCE}{inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
 
 
 def brief_words(shown: Round, limit: int) -> str:
     """Returns the question in short; for an action also its main argument, on a line of its own."""
     wanted = shown.asked.confirmation
     with_what = main_argument(wanted.arguments, limit) if wanted else ""
-    return "\n".join(filter(None, (inert.clip(words(shown.question), limit), with_what)))
+    return "\n".join(filter(None, (inert.clip(plain(words(shown.question)), limit), with_what)))
 
 
 def extra_words(wanted: Confirmation) -> str:

@@ -30,7 +30,8 @@ QUESTION, CONTEXT, LABEL, VALUE, CHOICES = 16_384, 4096, 1024, 256, 32
 HOSTILE = (
     "<!channel>", "<!here>", "<@U0EVIL>", "<!subteam^S0EVIL>", "<https://evil.example|click me>", "<#C0EVIL>",
     "<!date^0^{date}|never>", "&lt;!channel&gt;", "&amp;", "&", "<", ">", "*bold*", "_it_", "~gone~", "`code`",
-    "```", "> quote", ":tada:", "@here", "https://evil.example/?a=b|c", "\u202etxt.exe", "\u2066", "\u2069", "\u2068x\u2069",
+    "```", "> quote", ":tada:", "@here", "https://evil.example/?a=b|c", "https://github.com/acme/x",
+    "https://github.com/acme-evil/x", "https://github.com/acme/../x", " https://github.com/acme/x ", "\u202etxt.exe", "\u2066", "\u2069", "\u2068x\u2069",
     "\x00", "\x1b[31m", "\x7f", "\u0085", "\u2028", "\r\n", "\n", "\t", "\ufeff", "\u200b", "\u200d", "👩‍👩‍👧‍👦", "🇳🇬🇩🇪",
     "👍🏽", "e\u0301\u0323", "한글", "שלום", "𝔘𝔫𝔦", '"', "\\", "{{ 7*7 }}", "{% raw %}", "</script>", "|", "…",
     " ", "\u00a0", "word", "Yes", "No", "View full", "1", "CLR-1-001",

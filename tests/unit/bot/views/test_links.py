@@ -1,21 +1,63 @@
-"""Addresses that agents write, as an attacker would write them: which of them become links, and where those lead."""
+"""Addresses that agents write, as an attacker would write them: which of them become links, where those lead, and in which
+messages.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from bot.settings.model import ProducerSettings
-from bot.views.links import NO_LINKS, Links, find
+from bot.views.blockkit import (
+    Button,
+    Code,
+    Context,
+    Draft,
+    Header,
+    Items,
+    Lines,
+    Part,
+    Rich,
+    Run,
+    Section,
+    Table,
+    Words,
+)
+from bot.views.card import plain_card
+from bot.views.forms import full_view
+from bot.views.links import NO_LINKS, Links, find, links_by_producer
+from bot.views.lists import Offer, listing, rollup, rollup_modal, row
+from bot.views.notices import nudge
+from bot.views.page import page_card
+from bot.views.render import Renderer
+from bot.views.wording import Verbosity
+from core.clarification import CHANGED, Aaep, Answer, Clarification, Decider, answered
+from core.lists import Page
+from core.matching import followed_up
 from tests.kit.node import node_program
+from tests.unit.bot.judges import judge_message, judge_view, walk
+from tests.unit.bot.strategies import NOW, SLA, ask_of, open_records, record_of, settled_records
+from tests.unit.bot.views.kit import about, content, item
 
 __all__ = ["node_program"]
 ACME = Links.of(["https://github.com/acme/*"])
+PULL = "https://github.com/acme/shop/pull/7"
+# "p" asks in these tests' records.
+LINKING = Renderer(
+    "",
+    links_by_producer(
+        [ProducerSettings(name="p", links=("https://github.com/acme/*",)), ProducerSettings(name="q")]
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -30,11 +72,6 @@ ACME = Links.of(["https://github.com/acme/*"])
         ("https://github.com/acme/@evil.com", "https://github.com/acme/@evil.com"),
         ("HTTPS://GitHub.COM/acme/x", "https://github.com/acme/x"),
         ("https://github.com:443/acme/x", "https://github.com/acme/x"),
-        (
-            "https://ｇithub.com/acme/x",
-            "https://github.com/acme/x",
-        ),  # browsers read it so; it is shown as read
-        ("https://github.com/acme/?q='a'", "https://github.com/acme/?q=%27a%27"),
         ("https://github.com/acme/a/...", "https://github.com/acme/a/..."),
     ],
 )
@@ -111,6 +148,7 @@ REFUSED = [
     "https://github.com/acme/x`",
     "https://github.com/acme/{x}",
     "https://github.com/acme/[x]",
+    "https://github.com/acme/?q='a'",  # browsers escape it
     "https://github.com/acme/ä",
     "https://github.com/acme/x?ä",
     "https://github.com/acme/x#ä",
@@ -119,6 +157,7 @@ REFUSED = [
     "https://github.com/acme/x\u200b",
     "https://git\u200bhub.com/acme/x",  # nothing invisible, even where a browser leaves it out
     "https://git\u00adhub.com/acme/x",
+    "https://ｇithub.com/acme/x",
     "https://gıthub.com/acme/x",
     "https://gіthub.com/acme/x",  # a Cyrillic letter
     "https://xn--gthub-n4a.com/acme/x",
@@ -152,6 +191,7 @@ def test_address_off_the_list_or_with_two_readings_is_no_link(url: str) -> None:
         ("https://docs.acme.com/*", "https://docs.acme.com/", True),
         ("https://docs.acme.com/*", "https://docs.acme.com", True),
         ("https://docs.acme.com/*", "https://www.docs.acme.com/", False),
+        ("https://docs.acme.com/*", "https://docs.acme.com?a", False),  # browsers add a slash
         ("https://docs.acme.com", "https://docs.acme.com/", True),
         ("https://docs.acme.com", "https://docs.acme.com/a", False),
         ("https://docs.acme.com/a", "https://docs.acme.com/a?b#c", True),
@@ -160,10 +200,9 @@ def test_address_off_the_list_or_with_two_readings_is_no_link(url: str) -> None:
         ("https://docs.acme.com:8443/*", "https://docs.acme.com:8443/a", True),
         ("https://docs.acme.com:8443/*", "https://docs.acme.com/a", False),
         ("https://wiki/*", "https://wiki/a", True),
-        ("https://bücher.example/*", "https://BÜCHER.example/a", True),
+        ("https://bücher.example/*", "https://bücher.example/a", False),  # agents write punycode
         ("https://bücher.example/*", "https://xn--bcher-kva.example/a", True),
-        ("https://xn--bcher-kva.example/*", "https://bücher.example/a", True),
-        ("https://bücher.example/*", "https://bu\u0308cher.example/a", True),
+        ("https://BÜCHER.example/*", "https://XN--BCHER-kva.example/a", True),
         ("https://bücher.example/*", "https://bucher.example/a", False),
     ],
 )
@@ -172,12 +211,12 @@ def test_list_counts_host_and_port_exactly_and_the_path_to_its_star(
 ) -> None:
     shown = Links.of([pattern]).allowed(url)
     assert (shown is not None) == fits
-    assert shown is None or shown.isascii()
+    assert shown in (None, url, url.lower())
 
 
 def test_nothing_is_a_link_without_a_list() -> None:
     assert NO_LINKS.allowed("https://github.com/acme/x") is None
-    assert list(NO_LINKS.pieces("https://github.com/acme/x")) == [("https://github.com/acme/x", False)]
+    assert list(NO_LINKS.within("https://github.com/acme/x")) == []
 
 
 @pytest.mark.parametrize(
@@ -228,7 +267,7 @@ def test_entry_that_would_allow_too_much_or_nothing_is_a_mistake(entry: str, exp
             "HTTPS://A.example/x\nhttps://b.example/?a=b,c;",
             ["HTTPS://A.example/x", "https://b.example/?a=b,c"],
         ),
-        ("*https://a.example/x* and _https://a.example/y_…", ["https://a.example/x", "https://a.example/y"]),
+        ("*https://a.example/x* and _https://a.example/y_!", ["https://a.example/x", "https://a.example/y"]),
         ("https://a.example/?u=https://b.example/", ["https://a.example/?u=https://b.example/"]),
         ("https://a.example/x|https://b.example/y", ["https://a.example/x|https://b.example/y"]),
         ("https://a.example\\@b.example/x", ["https://a.example\\@b.example/x"]),
@@ -240,15 +279,20 @@ def test_addresses_are_found_where_readers_see_them_end(text: str, found: list[s
     assert all(text[start:end] == url for start, end, url in find(text))
 
 
-def test_pieces_link_only_what_is_allowed() -> None:
+@pytest.mark.parametrize("after", ["…", " …", "\n… 1,204 more characters …\n", "\u2069…"])
+def test_address_at_which_a_text_was_cut_is_left_out(after: str) -> None:
+    assert list(ACME.within(f"See https://github.com/acme/shop{after}")) == []
+
+
+def test_only_what_is_allowed_is_linked_and_approved_text_only_as_it_is() -> None:
     text = "Merge HTTPS://github.com/acme/shop/pull/7? Not https://github.com/acme-evil/x, https://evil.com."
-    assert list(ACME.pieces(text)) == [
-        ("Merge ", False),
-        ("https://github.com/acme/shop/pull/7", True),
-        ("? Not https://github.com/acme-evil/x, https://evil.com.", False),
-    ]
+    assert list(ACME.within(text)) == [(6, 41, "https://github.com/acme/shop/pull/7")]
+    exact = replace(ACME, exact=True)
+    assert list(exact.within(text)) == []
+    assert list(exact.within(text.lower())) == [(6, 41, "https://github.com/acme/shop/pull/7")]
 
 
+SAFE = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%/?#]+")
 ODD = [
     *"/\\@:?#.%&;|<>()[]'\"` \t\n*_~,",
     "..",
@@ -273,25 +317,9 @@ LIKELY = st.lists(st.sampled_from([*WORDS, *ODD]), max_size=8).map("".join)
 def test_link_always_leads_below_its_list_and_is_its_own_spelling(url: str) -> None:
     if (shown := ACME.allowed(url)) is not None:
         assert shown.startswith("https://github.com/acme/")
-        assert shown.isascii()
-        assert shown.isprintable()
-        assert " " not in shown
+        assert SAFE.fullmatch(shown)
+        assert len(shown) <= len(url)
         assert ACME.allowed(shown) == shown
-
-
-@given(st.one_of(TEXTS, LIKELY.map("See https://github.com/acme/x".__add__)))
-def test_pieces_lose_nothing_of_a_text(text: str) -> None:
-    at = 0
-    for piece, is_link in ACME.pieces(text):
-        assert piece
-        if is_link:
-            _, end, url = next(each for each in find(text) if each[0] == at)
-            assert piece == ACME.allowed(url)
-            at = end
-        else:
-            assert text.startswith(piece, at)
-            at += len(piece)
-    assert at == len(text)
 
 
 def test_browsers_open_a_link_as_it_is_shown(node_program: Path) -> None:
@@ -318,5 +346,192 @@ def test_browsers_open_a_link_as_it_is_shown(node_program: Path) -> None:
     )
     opened = json.loads(ran.stdout)
     assert len(allowed) > 100
-    assert opened[1::2] == [shown for _, shown in allowed]
-    assert [each.replace("'", "%27") if "?" in each else each for each in opened[0::2]] == opened[1::2]
+    assert opened == [shown for pair in allowed for shown in (pair[1], pair[1])]
+
+
+def links(payload: Any) -> list[str]:
+    """Where the links of a message or view lead."""
+    return [each["url"] for each in walk(payload) if each.get("type") == "link"]
+
+
+def text_of(payload: Any) -> str:
+    """All that it shows, links included."""
+    return "".join(
+        str(each.get("text", each.get("url", "")))
+        for each in walk(payload)
+        if isinstance(each.get("text", ""), str)
+    )
+
+
+def laid_out(part: Part, rule: Links = ACME) -> Any:
+    return Renderer("", lambda _: rule).message(Draft("x", "x", (part,), asked=Aaep())).blocks
+
+
+def linked_runs(*runs: Run) -> Any:
+    return laid_out(Rich((Lines(runs),)))[0]["elements"][0]["elements"]
+
+
+def test_plain_text_with_an_address_is_rich_text_around_a_link() -> None:
+    (block,) = laid_out(Section(Words(f"Merge {PULL}?\nSee https://evil.com")))
+    assert block["type"] == "rich_text"
+    assert block["elements"] == [
+        {
+            "type": "rich_text_section",
+            "elements": [
+                {"type": "text", "text": "Merge "},
+                {"type": "link", "url": PULL},
+                {"type": "text", "text": "?\nSee https://evil.com"},
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Section(Words("See https://evil.com")),
+        Section(Words(f"See {PULL}", live=True)),
+        Section(Words(f"See {PULL}"), Button("View full", "view", "x")),
+        Section(Words(f"See {PULL}"), fields=(Words("x"),)),
+        Header(PULL),
+        Code(PULL),
+        Rich((Lines((Run(PULL),), "preformatted"),)),
+        Context((Words("small"), Words(PULL, live=True))),
+    ],
+)
+def test_nothing_else_changes(part: Part) -> None:
+    assert laid_out(part) == laid_out(part, NO_LINKS)
+    assert links(laid_out(part)) == []
+
+
+def test_small_print_with_an_address_becomes_text_with_a_link() -> None:
+    words = ("one", "two", f"Context: {PULL}", "three")
+    blocks = laid_out(Context(tuple(map(Words, words))))
+    assert [block["type"] for block in blocks] == ["context", "rich_text", "context"]
+    assert text_of(blocks) == "".join(words)
+
+
+def test_links_in_lists_quotes_and_tables_keep_their_style() -> None:
+    bold = frozenset({"bold"})
+    run = Run(f"See {PULL}", bold)
+    for part in (Rich((Items(((run,), (Run("x"),))),)), Rich((Lines((run,), "quote"),)), Table((((run,),),))):
+        found = [each for each in walk(laid_out(part)) if each.get("type") == "link"]
+        assert found == [{"type": "link", "url": PULL, "style": {"bold": True}}]
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (Run(PULL, frozenset({"code"})),),
+        (Run("https://github.com/acme/"), Run("x", frozenset({"bold"})), Run("evil")),
+        (Run(PULL), Run("@evil.com", frozenset({"italic"}))),
+        (Run(PULL), Run("\\@evil.com", frozenset({"code"}))),
+        (Run("git+"), Run(PULL, frozenset({"bold"}))),
+    ],
+)
+def test_address_in_code_or_several_styles_stays_text(runs: tuple[Run, ...]) -> None:
+    assert linked_runs(*runs) == [
+        {"type": "text", "text": run.text} | ({"style": run.style} if run.styles else {}) for run in runs
+    ]
+
+
+def test_message_has_a_hundred_links_at_most() -> None:
+    many = " ".join(f"https://github.com/acme/{n}" for n in range(90))
+    blocks = (
+        Renderer("", lambda _: ACME)
+        .message(Draft("x", "x", (Section(Words(many)), Section(Words(many))), asked=Aaep()))
+        .blocks
+    )
+    assert links(blocks) == [f"https://github.com/acme/{n}" for n in (*range(90), *range(10))]
+    assert text_of(blocks) == many * 2
+
+
+def of(**changes: Any) -> list[str]:
+    """The links of a card, under another producer's name or state."""
+    record = record_of(question=f"Merge {PULL}?")
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update=changes)})
+    return links(LINKING.card(record).blocks)
+
+
+def test_what_counts_is_the_producer_that_asked() -> None:
+    assert of() == [PULL]
+    assert of(agent_id="q", agent_name="q") == [PULL]
+    assert of(producer="q") == []
+    assert of(producer="q", agent_id="p", agent_name="p") == []
+    assert of(producer=None) == []
+    assert of(reply_token=None) == []  # another program wrote it into the ledger
+    assert of(closed=CHANGED) == []
+    assert links(Renderer().card(record_of(question=f"Merge {PULL}?")).blocks) == []
+
+
+def test_action_is_linked_only_as_it_is_written() -> None:
+    asked: dict[str, Any] = {
+        "type": "aaep:agent.awaiting.confirmation",
+        "action": f"Merge {PULL}, https://GitHub.com/acme/x",
+    }
+    record = record_of(
+        **asked, consequence="None.", default_decision="reject", risk_level="low", irreversible=False
+    )
+    blocks = LINKING.card(record).blocks
+    assert links(blocks) == [PULL]
+    assert "https://GitHub.com/acme/x" in text_of(blocks)
+
+
+def test_each_round_has_the_rule_of_its_producer() -> None:
+    """Another implementation may change what it likes."""
+    event = {
+        "type": "aaep:agent.awaiting.clarification",
+        "event_id": "evt_2",
+        "session_id": "sess_1",
+        "timestamp": "2026-05-24T14:22:00Z",
+        "producer": {"agent_id": "retirement-planner"},
+        "reply_token": "rpl_2",
+        "question": f"Then merge {PULL}?",
+    }
+    by = Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD")
+    record = answered(record_of("Merging", question=f"Merge {PULL}?"), Answer("Yes", "Yes"), by, NOW)
+    record = followed_up(record, ask_of(event), NOW, SLA)
+    changed = record.model_copy(update={"aaep": record.asked.model_copy(update={"producer": "q"})})
+    assert links(LINKING.card(record).blocks) == [PULL]
+    assert links(LINKING.card(changed).blocks) == []
+    assert links(LINKING.card(changed, round=1).blocks) == [PULL]
+
+
+@pytest.mark.parametrize("text", [PULL, "https://a.bc/ ", "https://github.com/acme/x " * 4])
+def test_p8_largest_question_full_of_addresses_fits_everywhere(text: str) -> None:
+    everything = Renderer("", lambda _: Links.of(["https://github.com/acme/*", "https://a.bc/*"]))
+    record = record_of(
+        question=(text + "\n") * (16_000 // len(text)), context=(text + " ") * (4000 // len(text))
+    )
+    with capture_logs() as logs:
+        assert links(everything.card(record).blocks)
+        assert links(everything.answer_modal(record))
+        assert links(everything.view(full_view(record)))
+        assert links(everything.message(page_card(content(about(record)))).blocks)
+    assert logs == []
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(open_records() | settled_records(), st.sampled_from(["terse", "normal", "detailed"]), st.booleans())
+def test_p8_nothing_an_agent_says_leads_outside_its_list(
+    record: Clarification, verbosity: Verbosity, shrinks: bool
+) -> None:
+    messages = [
+        LINKING.card(record, verbosity=verbosity, shrinks=shrinks, posted_to_fallback="C0GOOD"),
+        LINKING.message(plain_card(record)),
+        LINKING.message(page_card(content(about(record)))),
+        LINKING.message(page_card(content(about(record), item(2)))),
+        LINKING.message(nudge(record, ["U0GOOD"])),
+        LINKING.message(rollup([record], 3, NOW, record.from_)),
+        LINKING.message(
+            listing("Open", Page((row(record, Offer(answer=True, take=True), 1),), 1, 1, 1), query="")
+        ),
+    ]
+    for message in messages:
+        judge_message(message)  # also that no mrkdwn, which Slack reads, has a link
+    views = [LINKING.view(full_view(record)), LINKING.view(rollup_modal(Page((record,), 1, 1, 1)))]
+    views += [LINKING.answer_modal(record), LINKING.accept_modal(record, 1)] if record.is_open else []
+    for view in views:
+        judge_view(view)
+    for address in links([[message.blocks for message in messages], views]):
+        assert ACME.allowed(address) == address

@@ -1,0 +1,368 @@
+"""Turns the Markdown that agents write into rich text and tables for blocks, and into plain text for everything else.
+
+A subset counts as markup: bold, italic, strike, code, headings, lists, quotes, code blocks, tables. Everything else stays
+text: links, images, HTML, entities, escapes. Text without markup stays exactly as it is.
+
+Nothing may get lost or look like something else, as people decide on what they read:
+
+- All of the source but its markup is shown, in order; otherwise the whole text stays as it was written.
+- Asterisks and underscores are markup only around words, so that globs (`*.log`) and identifiers (`__init__`) stay whole.
+- Lists whose numbers would change, and lines of a diff (`+`, `-`), stay as they were written.
+
+Slack reads the text elements of rich text and of cells literally, so all of it is inert. Sources: docs.slack.dev, "Rich
+text block", "Table block"; spec.commonmark.org; github.github.com/gfm. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
+
+from bot.views import inert
+from bot.views.blockkit import Items, Lines, Rich, RichElement, Run, Runs, Section, Table, sections
+from bot.views.classic import table_lines
+
+_PARSER = MarkdownIt("zero").enable(
+    ["backticks", "blockquote", "code", "emphasis", "fence", "heading", "list", "strikethrough", "table"]
+)
+# What every markup contains something of; most texts contain nothing.
+_MARKUP = re.compile(
+    r"[*_`]|~~|^[ \t]*(?:#|>|-[ \t]|\d+[.)][ \t])|^(?: {4}|\t)|^[ \t|]*:?-+:?[ \t]*\||\]\(https?:",
+    re.MULTILINE,
+)
+_MARK = re.compile(r"[*_`~|>#]|^[ \t]*(?:-|\d+[.)])", re.MULTILINE)
+_LONGEST, _MOST_MARKS = 20_000, 1_200  # reading more takes too long, whoever made it so
+_MOST_PIPES = 60  # of a line: cells that a row leaves out are filled up
+_ISOLATED = re.compile("([ \t]*)[\u2067\u2068]([^\u2066-\u2069]*)\u2069([ \t]*)")
+_RLI, _PDI = "\u2067", "\u2069"
+_LABELLED = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\((https?://[^\s()<>]+)\)")
+_LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{0,20}")
+# What stands directly before and after emphasis that is not around words.
+_BEFORE = re.compile(r"[A-Za-z0-9_*./\\~$-]\Z")
+_AFTER = re.compile(r"[A-Za-z0-9_*/\\~]|[^\w\s][A-Za-z0-9_*/]")
+_WORD = re.compile(r"\w")
+_OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\\\u2066\u2067\u2068\u2069"))
+_STYLES: dict[str, str] = {"strong": "bold", "em": "italic", "s": "strike"}
+_COLUMNS, _ROWS, _CELL = 20, 100, 1000  # of a table block; characters of a cell
+_DEEPEST = 8  # level of a nested list
+_MOST_OFFSET = 9_999
+_CUT = "…"  # where `inert` has cut a text
+_EMPTY = " "  # Slack refuses an empty text
+
+
+def blocks(
+    text: str, *, label: str = "", exact: bool = False, tables: bool = True
+) -> tuple[Section | Rich | Table, ...]:
+    """Returns an agent's text as parts of a message: rich text and tables if it has markup, else plain sections.
+
+    Args:
+        text: any, also the beginning of one.
+        label: the bot's own words at its beginning, such as `Action: `, if it has them.
+        exact: single asterisks and underscores stay: for text to approve.
+        tables: whether a table may be a block. A message takes one; further ones become text.
+    """
+    said = text.removeprefix(label)
+    marked = _read(said.removesuffix(_CUT), exact)
+    if marked is None:
+        return sections(inert.plain(text))
+    elements: list[RichElement | Table] = []
+    end = [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
+    for each in (*marked.labelled(label if said != text else ""), *end):
+        elements.append(
+            each if tables or not isinstance(each, Table) else Lines((Run("\n".join(_row_lines(each))),))
+        )
+        tables = tables and not isinstance(each, Table)
+    found: list[Rich | Table] = []
+    for is_rich, group in groupby(elements, lambda each: not isinstance(each, Table)):
+        if is_rich:
+            found.append(Rich(tuple(each for each in group if not isinstance(each, Table))))
+        else:
+            found += [each for each in group if isinstance(each, Table)]
+    return tuple(each for each in found if any(run.text.strip() for run in each.runs))
+
+
+def plain(text: str, *, label: str = "", exact: bool = False) -> str:
+    """Returns an agent's text without markup, inert: to be read aloud, and where only text fits. Arguments as `blocks`."""
+    said = text.removeprefix(label)
+    marked = _read(said, exact)
+    if marked is None:
+        return inert.plain(text)
+    return f"{label}{marked.plain}" if said != text else marked.plain
+
+
+def growth(*texts: str) -> int:
+    """Returns how much longer these texts may become without their markup."""
+    return sum(max(0, inert.size(plain(text)) - inert.size(text)) for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """A text with markup. `plain`: without it."""
+
+    elements: tuple[RichElement | Table, ...]
+    plain: str
+
+    def labelled(self, label: str) -> Sequence[RichElement | Table]:
+        """Returns the elements with the bot's own words at their beginning."""
+        first = self.elements[0]
+        if not label:
+            return self.elements
+        if isinstance(first, Lines) and first.kind == "section":
+            return (replace(first, runs=(Run(label), *first.runs)), *self.elements[1:])
+        return (Lines((Run(label.rstrip()),)), *self.elements)
+
+
+@lru_cache(maxsize=64)  # the card and its fallback text ask for the same
+def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by position
+    """Returns a text with markup, or None if it has none or could not be shown whole."""
+    if len(text) > _LONGEST or not _MARKUP.search(text) or len(_MARK.findall(text)) > _MOST_MARKS:
+        return None
+    if any(line.count("|") > _MOST_PIPES for line in text.split("\n")):
+        return None
+    text = inert.cleaned(text)
+    source = "\n".join(_without_isolate(line) for line in text.split("\n"))
+    reader = _Reader(source, exact=exact, rtl=_RLI in text)
+    elements = reader.elements()
+    if not reader.has_links and not any(map(_is_marked, elements)):
+        return None
+    if _solid("\n".join(_plainly(elements, whole=True))) != _solid(source):
+        return None
+    words = "\n".join(inert.isolate(line, rtl=reader.rtl) for line in _plainly(elements))
+    return _Marked(_joined(elements), words.strip("\n"))
+
+
+def _without_isolate(line: str) -> str:
+    found = _ISOLATED.fullmatch(line)
+    return "".join(found.groups()) if found else line
+
+
+def _is_marked(element: RichElement | Table) -> bool:
+    return (
+        not isinstance(element, Lines) or element.kind != "section" or any(run.styles for run in element.runs)
+    )
+
+
+def _solid(text: str) -> str:
+    """Returns what a text must not lose: all but blanks and characters that markup is made of."""
+    return "".join(text.translate(_OF_MARKUP).split())
+
+
+@dataclass
+class _Reader:
+    """Reads one text. `rtl`: its event says that it reads from right to left."""
+
+    source: str
+    exact: bool
+    rtl: bool
+
+    def __post_init__(self) -> None:
+        self._lines = self.source.split("\n")
+        self.has_links = False
+
+    def elements(self) -> list[RichElement | Table]:
+        root = SyntaxTreeNode(_PARSER.parse(self.source))
+        # Lines of a diff look like lists.
+        self._is_diff = any(node.type == "bullet_list" and node.markup == "+" for node in root.walk())
+        return list(self._blocks(root.children))
+
+    def _blocks(self, nodes: Iterable[SyntaxTreeNode], level: int = 0) -> Iterator[RichElement | Table]:
+        end = 0
+        for node in nodes:
+            start = node.map[0] if node.map else end
+            is_apart = start > end > 0  # by a blank line
+            end = node.map[1] if node.map else end
+            match node.type:
+                case "paragraph" | "heading":
+                    yield Lines(self._runs(node.children[0], bold=node.type == "heading"), is_apart=is_apart)
+                case "fence" | "code_block" if _LANGUAGE.fullmatch(node.info.strip()):
+                    code = inert.isolate(node.content.rstrip("\n"), rtl=self.rtl) or _EMPTY
+                    yield Lines((Run(code),), "preformatted", language=node.info.strip(), is_apart=is_apart)
+                case "blockquote":
+                    said = "\n".join(_plainly(self._blocks(node.children))).strip("\n")
+                    yield Lines(self._isolated((Run(said or _EMPTY),)), "quote", is_apart=is_apart)
+                case "bullet_list" | "ordered_list" if self._is_kept(node):
+                    yield from self._list(node, min(level, _DEEPEST))
+                case "table" if (table := self._table(node)) is not None:
+                    yield table
+                case _:
+                    yield Lines(self._isolated((Run(self._written(node)),)), is_apart=is_apart)
+
+    def _written(self, node: SyntaxTreeNode) -> str:
+        """Returns the lines of a block as they were written."""
+        start, end = node.map or (0, 0)
+        return "\n".join(self._lines[start:end]).strip("\n") or _EMPTY
+
+    def _is_kept(self, node: SyntaxTreeNode) -> bool:
+        """Returns whether a list of Slack shows the same: it numbers its items itself."""
+        if node.type == "bullet_list":
+            return not self._is_diff or node.markup == "*"
+        numbers = [int(item.info) for item in node.children]
+        return (
+            numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 0 < numbers[0] <= _MOST_OFFSET
+        )
+
+    def _list(self, node: SyntaxTreeNode, level: int) -> Iterator[RichElement | Table]:
+        """Yields the items; what cannot be in an item follows it, and the list goes on after that."""
+        ordered = node.type == "ordered_list"
+        first = int(node.children[0].info) - 1 if ordered else 0
+        items: list[Runs] = []
+        offset = first
+        for number, item in enumerate(node.children):
+            runs: list[Run] = []
+            rest: list[SyntaxTreeNode] = list(item.children)
+            while rest and rest[0].type in ("paragraph", "heading"):
+                runs += [Run("\n")] if runs else []
+                runs += self._runs(rest[0].children[0], bold=rest[0].type == "heading")
+                del rest[0]
+            items.append(tuple(runs) or (Run(_EMPTY),))
+            if rest:
+                yield Items(tuple(items), ordered, offset, level)
+                yield from self._blocks(rest, level + 1)
+                items, offset = [], first + number + 1
+        if items:
+            yield Items(tuple(items), ordered, offset, level)
+
+    def _table(self, node: SyntaxTreeNode) -> Table | None:
+        """Returns a table, or None if it does not fit a block or would lose cells."""
+        rows = [
+            tuple(
+                self._runs(cell.children[0], bold=cell.type == "th") or (Run(_EMPTY),)
+                for cell in row.children
+            )
+            for part in node.children
+            for row in part.children
+        ]
+        aligned = [str(cell.attrs.get("style", "")) for cell in node.children[0].children[0].children]
+        table = Table(tuple(rows), tuple(each.removeprefix("text-align:") for each in aligned))
+        said = "".join(_said(cell) for row in rows for cell in row)
+        fits = len(rows) <= _ROWS and len(rows[0]) <= _COLUMNS
+        fits = fits and all(inert.size(_said(cell)) <= _CELL for row in rows for cell in row)
+        return table if fits and _solid(said) == _solid(self._written(node)) else None
+
+    def _runs(self, node: SyntaxTreeNode, *, bold: bool = False) -> Runs:
+        """Returns a paragraph's text with its styles; `bold`: all of it."""
+        tokens = self._words(node.token.children or []) if node.token is not None else []
+        held: list[str] = ["bold"] if bold else []
+        runs: list[Run] = []
+        for token in tokens:
+            kind = token.type.removesuffix("_open").removesuffix("_close")
+            if token.nesting > 0:
+                held.append(_STYLES[kind])
+            elif token.nesting < 0:
+                held.remove(_STYLES[kind])
+            elif token.content:
+                text = token.content if kind == "code_inline" else self._unlabelled(token.content)
+                styles = frozenset((*held, "code") if kind == "code_inline" else held)
+                if runs and runs[-1].styles == styles:
+                    text = runs.pop().text + text
+                runs.append(Run(text, styles))
+        return self._isolated(tuple(runs))
+
+    def _unlabelled(self, text: str) -> str:
+        """Returns the text with the addresses of links behind their labels."""
+        text, count = _LABELLED.subn(r"\1 (\2)", text)
+        self.has_links = self.has_links or count > 0
+        return text
+
+    def _words(self, tokens: list[Token]) -> list[Token]:
+        """Returns the tokens, with emphasis that is not around words as text."""
+        found = [token.copy() for token in tokens]
+        opened: list[int] = []
+        for at, token in enumerate(found):
+            if token.nesting > 0:
+                opened.append(at)
+            elif token.nesting < 0 and not self._is_emphasis(found, start := opened.pop(), at):
+                for each in (found[start], token):
+                    each.type, each.nesting, each.content = "text", 0, each.markup
+        return found
+
+    def _is_emphasis(self, tokens: Sequence[Token], start: int, end: int) -> bool:
+        markup = tokens[start].markup
+        before = tokens[start - 1].content if start else ""
+        after = tokens[end + 1].content if end + 1 < len(tokens) else ""
+        within = "".join(token.content for token in tokens[start + 1 : end])
+        if _BEFORE.search(before) or _AFTER.match(after):
+            return False
+        if markup in ("*", "_"):
+            is_word = _WORD.match(within) and _WORD.match(within[-1:]) and markup not in within
+            return not self.exact and bool(is_word)
+        return markup != "__" or " " in within
+
+    def _isolated(self, runs: Runs) -> Runs:
+        """Returns the runs with each right-to-left line in one isolate, whatever its styles."""
+        if not self.rtl and all(run.text.isascii() for run in runs):
+            return runs
+        made: list[Run] = []
+        for line in _by_line(runs):
+            said = "".join(run.text for run in line)
+            made += [Run("\n")] if made else []
+            made += line
+            if (shown := inert.isolate(said, rtl=self.rtl)) != said:
+                first = len(made) - len(line)
+                made[first] = replace(made[first], text=shown.lstrip()[0] + made[first].text)
+                made[-1] = replace(made[-1], text=made[-1].text + _PDI)
+        return tuple(made)
+
+
+def _by_line(runs: Runs) -> Iterator[list[Run]]:
+    line: list[Run] = []
+    for run in runs:
+        first, *rest = run.text.split("\n")
+        line += [replace(run, text=first)] if first else []
+        for text in rest:
+            yield line
+            line = [replace(run, text=text)] if text else []
+    yield line
+
+
+def _joined(elements: Iterable[RichElement | Table]) -> tuple[RichElement | Table, ...]:
+    """Returns the elements with paragraphs that follow each other as one, apart by a blank line if they were."""
+    made: list[RichElement | Table] = []
+    for each in elements:
+        last = made[-1] if made else None
+        if isinstance(each, Lines) and isinstance(last, Lines) and each.kind == last.kind == "section":
+            made[-1] = replace(last, runs=(*last.runs, Run("\n\n" if each.is_apart else "\n"), *each.runs))
+        else:
+            made.append(each)
+    return tuple(made)
+
+
+def _plainly(elements: Iterable[RichElement | Table], *, whole: bool = False) -> Iterator[str]:
+    """Yields the lines of a text without markup. `whole`: just what it shows, and the languages of code blocks."""
+    for each in elements:
+        match each:
+            case Table():
+                yield from ([_said(cell) for row in each.rows for cell in row] if whole else _row_lines(each))
+            case Items():
+                for number, item in enumerate(each.items, each.offset + 1):
+                    indent = "  " * each.level
+                    mark = f"{number}. " if each.ordered else "" if whole else "• "
+                    yield f"{indent}{mark}{_said(item)}".replace("\n", f"\n{indent}  ")
+            case Lines():
+                if each.is_apart:
+                    yield ""
+                if whole and each.language:
+                    yield each.language
+                said = _said(each.runs)
+                yield f"> {said}".replace("\n", "\n> ") if each.kind == "quote" else said
+
+
+def _row_lines(table: Table) -> list[str]:
+    return table_lines([[_said(cell) for cell in row] for row in table.rows])
+
+
+def _said(runs: Runs) -> str:
+    """Returns the text of runs. What is struck out or code stays marked, as that changes what it means."""
+    return "".join(_marked(run) for run in runs)
+
+
+def _marked(run: Run) -> str:
+    text = f"`{run.text}`" if "code" in run.styles else run.text
+    return f"~~{text}~~" if "strike" in run.styles else text

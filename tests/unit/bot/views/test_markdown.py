@@ -1,0 +1,230 @@
+"""Agents' Markdown as rich text, tables and plain text (promise P8): formatted, inert, and nothing lost."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.views import inert
+from bot.views.blockkit import Draft
+from bot.views.classic import classic
+from bot.views.markdown import blocks, plain
+from bot.views.render import Renderer
+from tests.unit.bot.judges import judge_message, shown, walk
+
+RENDERER = Renderer()
+PIECES = st.sampled_from(
+    [
+        *(
+            "*",
+            "**",
+            "_",
+            "__",
+            "~~",
+            "`",
+            "```",
+            "#",
+            "# ",
+            "> ",
+            "- ",
+            "+ ",
+            "* ",
+            "1. ",
+            "3) ",
+            "7. ",
+            "\n",
+            "\n\n",
+        ),
+        *(
+            "|",
+            " | ",
+            "|---|\n",
+            "|:-:|--:|\n",
+            "    ",
+            "\t",
+            " ",
+            "\\",
+            "&nbsp;",
+            "&lt;",
+            "<b>",
+            "<!-- x -->",
+            "<!channel>",
+        ),
+        *(
+            "<@U0ANN>",
+            "<https://evil.example|here>",
+            "[good](https://evil.example)",
+            "![x](https://evil.example/p.png)",
+        ),
+        *(
+            ":tada:",
+            "@here",
+            "[ref]: https://evil.example 'hidden'",
+            "```sh rm -rf /\n",
+            "---\n",
+            "word",
+            "Ünïcode",
+            "42",
+        ),
+        *("\u2067שלום\u2069", "שלום", "\u202e", "\u2068", "\x00", "👩‍👩‍👧‍👦", "日本語"),
+    ]
+)
+LANGUAGE = re.compile(r"(?:```|~~~)[`~]*[ \t]*([A-Za-z0-9+#.-]{1,20})[ \t]*$", re.MULTILINE)
+TEXTS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200)
+
+
+def laid_out(text: str, **options: Any) -> list[dict[str, Any]]:
+    message = RENDERER.message(Draft("test", "text", (*blocks(text, **options),)))
+    judge_message(message)
+    return message.blocks
+
+
+def numbered(payload: list[dict[str, Any]]) -> str:
+    """All that blocks show, with the numbers that Slack puts before the items of a list."""
+    for item in walk(payload):
+        if item.get("type") == "rich_text_list" and item["style"] == "ordered":
+            for number, each in enumerate(item["elements"], item.get("offset", 0) + 1):
+                each["elements"].insert(0, {"type": "text", "text": f"{number}. "})
+    return shown(payload)
+
+
+def solid(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Use **bold**, *italic*, ~~struck~~, `code`.", "Use bold, italic, ~~struck~~, `code`."),
+        ("# Plan\nFirst", "Plan\nFirst"),
+        ("See [the docs](https://docs.example/a).", "See the docs (https://docs.example/a)."),
+        ("1. a\n2. b\n   - c", "1. a\n2. b\n  • c"),
+        ("> quoted\n> twice", "> quoted\n> twice"),
+        ("```python\nprint(1)\n```", "print(1)"),
+        ("| A | B |\n|---|--:|\n| x | 1 |\n| **y** | |", "A: x · B: 1\nA: y"),
+        ("これは**太字**です", "これは太字です"),
+        ("***both***", "both"),
+        ("**Note:** `a*b*c`", "Note: `a*b*c`"),
+    ],
+)
+def test_markup_is_formatting_and_no_longer_characters(text: str, expected: str) -> None:
+    assert plain(text) == expected
+    assert {block["type"] for block in laid_out(text)} <= {"rich_text", "table"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Delete *.log and *.tmp",
+        "Delete *.log*",
+        "Run a*b*c, 2 * 3 * 4, **/*.py and **/*.js",
+        "Call __init__ in pkg/__init__.py, _private_name_ or snake_case_name",
+        "Set $A_B_C, ~/x~ and C:\\*x*\\",
+        "+ added\n- removed",
+        "- removed\n+ added",
+        "1. first\n3. third",
+        "0. zero",
+        "#123 is open, see <https://x.example> &amp; &nbsp; <b>this</b>",
+        "![picture](https://evil.example/p.png)",
+        "[a]: https://evil.example 'hidden'",
+        "a\n---\nb",
+        "\\*as it is\\*",
+        "```rm -rf / --no-preserve-root\nls\n```",
+        "  indented\n   lines",
+        "| A |\n|---|\n| x | y |",
+        "| A |\n|---|\n| x | !? |",
+    ],
+)
+def test_what_only_looks_like_markup_stays_as_it_was_written(text: str) -> None:
+    assert plain(text) == text
+    assert "\n".join(block["text"]["text"] for block in laid_out(text) if block["type"] == "section") == text
+
+
+def test_text_to_approve_keeps_single_asterisks() -> None:
+    assert plain("Delete *log* files, **all** of them", exact=True) == "Delete *log* files, all of them"
+
+
+def test_a_diff_beside_prose_keeps_its_signs() -> None:
+    assert plain("**Change:**\n\n- old\n\n+ new") == "Change:\n\n- old\n+ new"
+
+
+def test_styles_lists_and_tables_are_slacks_own() -> None:
+    text = "**Plan**\n\n3. one\n4. two\n   - deep\n\n> q\n\n```\ncode\n```\n\n|A|B|\n|:--|:-:|\n|`x`|y|"
+    rich, table = laid_out(text)
+    head, ordered, deep, quote, code = rich["elements"]
+    assert head["elements"] == [{"type": "text", "text": "Plan", "style": {"bold": True}}]
+    assert (ordered["type"], ordered["style"], ordered["offset"], len(ordered["elements"])) == (
+        "rich_text_list",
+        "ordered",
+        2,
+        2,
+    )
+    assert (deep["style"], deep["indent"]) == ("bullet", 1)
+    assert quote == {"type": "rich_text_quote", "elements": [{"type": "text", "text": "q"}]}
+    assert code == {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": "code"}]}
+    assert [setting.get("align") for setting in table["column_settings"]] == ["left", "center"]
+    assert table["rows"][1][1] == {"type": "raw_text", "text": "y"}
+    assert table["rows"][1][0]["elements"][0]["elements"] == [
+        {"type": "text", "text": "x", "style": {"code": True}}
+    ]
+
+
+def test_one_table_is_a_block_and_others_are_text() -> None:
+    text = "|A|\n|-|\n|x|\n\nand\n\n|B|\n|-|\n|y|"
+    assert [block["type"] for block in laid_out(text)].count("table") == 1
+    assert "B: y" in shown(laid_out(text))
+    assert [block["type"] for block in laid_out(text, tables=False)].count("table") == 0
+
+
+def test_a_cut_text_says_so_at_its_end() -> None:
+    *_, end = laid_out("|A|B|\n|-|-|\n|x|y|…")
+    assert shown(end) == "…"
+
+
+def test_the_bots_own_words_come_before_the_agents_first_block() -> None:
+    assert plain("Action: # Deploy\nnow", label="Action: ") == "Action: Deploy\nnow"
+    (rich,) = laid_out("Action: - a\n- b", label="Action: ")
+    assert [each["type"] for each in rich["elements"]] == ["rich_text_section", "rich_text_list"]
+
+
+def test_a_right_to_left_line_is_one_isolate_whatever_its_styles() -> None:
+    (rich,) = laid_out("**שלום** world *שלום*")
+    words = "".join(each["text"] for each in rich["elements"][0]["elements"])
+    assert words == "\u2068שלום world שלום\u2069"
+
+
+def test_text_that_takes_long_to_read_stays_text() -> None:
+    for text in ("*a* " * 2_000, "|a" * 200 + "\n" + "|-" * 200, "**b** " + "x" * 20_000):
+        assert plain(text) == text
+
+
+@given(TEXTS, st.booleans(), st.booleans())
+def test_every_letter_is_shown_in_order_and_nothing_is_live(text: str, exact: bool, tables: bool) -> None:
+    text = "x" + LANGUAGE.sub("```", text)
+    made = laid_out(text, exact=exact, tables=tables)
+    kinds = {item["type"] for item in walk(made) if "type" in item}
+    assert kinds.isdisjoint(
+        {"mrkdwn", "link", "user", "usergroup", "channel", "broadcast", "emoji", "date", "image"}
+    )
+    assert all(not item.get("emoji") for item in walk(made))
+    whole = solid(inert.cleaned(text))
+    assert is_within(whole, solid(numbered(made)))
+    assert is_within(whole, solid(plain(text, exact=exact)))
+
+
+def is_within(part: str, whole: str) -> bool:
+    """Whether all of `part` is in `whole`, in order."""
+    left = iter(whole)
+    return all(char in left for char in part)
+
+
+@given(TEXTS)
+def test_classic_blocks_say_the_same(text: str) -> None:
+    made = laid_out(f"x{text}")
+    instead = classic(made, {"table"})
+    assert all(block["type"] != "table" for block in instead)
+    assert set(solid(shown(made))) == set(solid(shown(instead)))
