@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Locator, Page, ViewportSize, expect
+from playwright.async_api import ViewportSize, expect
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, ONCALL
@@ -235,22 +235,6 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     await expect(page.get_by_role("button", name="Traffic", exact=True)).to_have_attribute(
         "aria-pressed", "false"
     )
-
-
-async def test_new_messages_move_the_list_only_for_those_who_read_its_end(talk: Visit) -> None:
-    stage = talk.stage
-    for number in range(40):
-        await stage.workspace.post(FOLAKE, AGENTS, f"talk {number}")
-    page = await talk.page()
-    await expect(shown_last(page, "talk 39")).to_be_in_viewport()
-    await page.locator("#messages").evaluate("list => { list.scrollTop = 0; }")
-    await stage.workspace.post(FOLAKE, AGENTS, "far below")
-    await expect(page.locator("main article").filter(has_text="far below")).to_be_attached()
-    assert await page.locator("#messages").evaluate("list => list.scrollTop") == 0
-
-
-def shown_last(page: Page, words: str) -> Locator:
-    return page.locator("main article").filter(has_text=words)
 
 
 async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(visit: Visit) -> None:
