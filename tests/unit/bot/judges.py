@@ -114,7 +114,9 @@ def full_text(record: Clarification) -> str:
     for page in range(1, 100):
         view = Renderer().view(full_view(record, page=page))
         judge_view(view)
-        parts += [shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text")]
+        parts += [
+            shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text", "alert")
+        ]
         if "Next" not in labels(view):
             return "".join(parts)
     raise AssertionError("View full does not end")
