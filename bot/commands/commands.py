@@ -363,7 +363,7 @@ class OnCallTurns:
             return f"You have already asked {inert.mention(user)} to be {what}. There is no answer yet."
         earlier = ", ".join(dict.fromkeys(inert.mention(each.user) for each in withdrawn))
         rest = f" Your earlier request to {earlier} is withdrawn." if earlier else ""
-        return f"{inert.mention(user)} is asked to be {what}. You'll hear the answer.{rest}"
+        return f"{inert.mention(user)} is asked to be {what}. You'll hear the answer.{rest} {self._read_in(policy)}"
 
     async def _wrong(self, command: OnCall, since: datetime | None, person: Person) -> str:
         """Returns why this person cannot be on call, or not then; empty if they can."""
@@ -391,12 +391,17 @@ class OnCallTurns:
         await self.roster.hand(policy, user, until, person.user, since=since)
         begins = "" if since is None else f" from {inert.date(since)}"
         told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"
+        read_in = "" if since is None else f" {self._read_in(policy)}"
         if user == person.user:
-            return f"You are {told}."
+            return f"You are {told}.{read_in}"
         if is_announced:
             return f"{inert.mention(user)} is {told}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} handed you on-call: you are {told}."
-        return f"{inert.mention(user)} is {told}{await self._tell(user, policy, words)}"
+        return f"{inert.mention(user)} is {told}{await self._tell(user, policy, words)}{read_in}"
+
+    def _read_in(self, policy: str) -> str:
+        """Says how a typed start was read. Slack shows it in the reader's time zone."""
+        return f"The time you typed was read in the policy's time zone, {self._zones[policy].key}."
 
     def _since(self, command: OnCall, policy: str) -> datetime | None:
         """Returns the start in UTC, or None for now. Takes the first of an hour that comes twice."""

@@ -387,7 +387,7 @@ def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command 
     elif verb == "ask" and user is None:
         wrong = f"Whom do you ask? For example: “/clarify oncall {_LATER[verb]}”."
     elif verb == "ask" and since is None:
-        wrong = f"From when? For example: “/clarify oncall {_LATER[verb]}”."
+        wrong = f"From when? {_example_of(verb)}"
     elif span is not None and span > LONGEST_DUTY:
         wrong = "That's too long: at most 14d. For example: “/clarify oncall take 8h”."
     elif since is not None and span is None:
@@ -417,9 +417,14 @@ def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
         since = _moment(match[1], hour if is_apart else match[2] or "00:00") if match else None
         if since is None:
             what = f"“{_short(day)}” is not a date and time." if day else "From when?"
-            return tokens, None, Hint(f"{what} For example: “/clarify oncall {_LATER['hand']}”.")
+            return tokens, None, Hint(f"{what} {_example_of('hand')}")
         tokens = [*tokens[:at], *tokens[at + (3 if is_apart else 2) :]]
     return [token for token in tokens if token.casefold() != "for"], since, None
+
+
+def _example_of(verb: DutyVerb) -> str:
+    """Returns an example with a start, and in which time zone that is read."""
+    return f"For example: “/clarify oncall {_LATER[verb]}”, in the policy's time zone."
 
 
 def _moment(day: str, hour: str) -> datetime | None:

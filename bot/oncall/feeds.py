@@ -47,7 +47,7 @@ from bot.slackapi import Place as Destination
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views import inert
-from core.clock import Clock
+from core.clock import Clock, spoken
 
 _log = structlog.get_logger("clarify.oncall")
 EVERY = 180.0  # seconds
@@ -513,7 +513,7 @@ class Feeds:
             return
         said = f"{_subject(policy)} cannot be read: {_inert(reason)}."
         if kept is not None and holds:
-            said += f" The copy read at {kept.read_at:%Y-%m-%d %H:%M} UTC is used for one day. After that, {_stand_in(policy)}."
+            said += f" The copy read at {inert.date(kept.read_at)} is used for one day. After that, {_stand_in(policy)}."
         else:
             said += f" Until it can be read, {_stand_in(policy)}."
         await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
@@ -602,7 +602,8 @@ def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
     if copy.read_at == _NEVER:
         return f"{feed} cannot be read"
     if now - copy.read_at > TOO_OLD:
-        return f"{feed} has not been readable since {copy.read_at:%Y-%m-%d %H:%M} UTC"
+        # A span, since this is also sent to pagers, where no one's time zone is known.
+        return f"{feed} has not been readable for {spoken(now - copy.read_at)}"
     current = [each for each in copy.shifts if each.begins <= now < each.ends]
     if not current:
         return f"{feed} lists no one right now"

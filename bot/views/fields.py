@@ -26,6 +26,7 @@ _ONE_LINE = 200  # characters; a longer text gets several lines
 _DIGITS = 60  # of a bound that Slack checks
 _FIRST_MOMENT, _LAST_MOMENT = 1_000_000_000, 9_999_999_999  # of Slack's datetimepicker: ten digits
 _PLAIN = {"text", "a number", "an e-mail address"}  # need no hint
+_PICKED_IN = "In your time zone, as set in Slack."
 _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under View full."
 _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are listed under View full."
 
@@ -112,6 +113,8 @@ def _hint(field: FormField) -> str:
     expected = ""
     if field.how_many:
         expected = f"Choose {field.how_many}."
+    elif field.type == "date-time":
+        expected = _PICKED_IN
     elif field.type in {"text", "number", "integer", "uri", "email"} and field.expected not in _PLAIN:
         expected = f"{field.expected[:1].upper()}{field.expected[1:]}."
     parts = (field.description or "", expected)

@@ -31,6 +31,7 @@ from bot.views.blockkit import (
     YES_OR_NO,
     YES_VALUE,
     Actions,
+    Alert,
     Button,
     Code,
     Context,
@@ -67,19 +68,21 @@ from bot.views.wording import (
     ASK_AGAIN,
     LABELS,
     Round,
+    action_words,
     capital,
     change_heading,
     closed_words,
+    consequence_words,
     decided_words,
     default_words,
     escalation_words,
     extra_words,
     people_words,
-    plain_stakes,
     reply_words,
     requester_words,
     risk_words,
     round_of,
+    stakes_alerts,
     until_words,
     words,
 )
@@ -100,7 +103,7 @@ FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _CONTEXT, _ANSWER = "Context: ", "Answer:\n"
-_Shown = Section | Code | Context | Rich | Table
+_Shown = Section | Alert | Code | Context | Rich | Table
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -220,10 +223,11 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
     wanted = shown.asked.confirmation
+    top = stakes_alerts(wanted) if wanted and on.number > 1 else ()
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     why = (_reason_input(shown, optional=False),) if is_last and shown.asked.reason_wanted else ()
     return View(
-        (*_page(on, press, stakes), *why),
+        (*top, *_page(on, press, stakes), *why),
         ACCEPT_CALLBACK,
         (Press("accept", record.id, shown.number, version) if is_last else press(on.number)).pack(),
         title=ASK_AGAIN,
@@ -382,7 +386,8 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
     heading = change_heading(shown.asked)
     people = live_words(people_words(shown.asked), heading)
     return (
-        *sections(*plain_stakes(wanted)),
+        *stakes_alerts(wanted),
+        *sections(action_words(wanted), consequence_words(wanted)),
         *argument_parts(argument_pieces(left)),
         *sections(_HIDDEN if _hides(shown.asked, left) else ""),
         *sections(extra_words(wanted)),
@@ -401,7 +406,7 @@ def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
 def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]:
     """Yields everything: the arguments as they are, each change, and as the agent sent them."""
     asked, decided = shown.asked, shown.decided
-    yield from plain_stakes(wanted)
+    yield from (action_words(wanted), consequence_words(wanted))
     if asked.edits:
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"
@@ -435,6 +440,7 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
+    yield from stakes_alerts(asked.confirmation) if asked.confirmation else ()
     yield f"{shown.agent} · {shown.id}{again}"
     if asked.confirmation:
         yield from _whole_consent(shown, asked.confirmation)
@@ -454,8 +460,8 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
         yield Section(Words(said, live=True))
     if asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
-    if asked.expires_at:
-        yield f"Answer by {inert.utc(asked.expires_at)}" if shown.stage == "open" else ""
+    if asked.expires_at and shown.stage == "open":
+        yield Section(until_words(asked.expires_at))
     yield escalation_words(shown, SECTION)
 
 
@@ -470,7 +476,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     yield shown.reason
 
 
-def _standing(shown: Round) -> Iterator[str]:
+def _standing(shown: Round) -> Iterator[str | _Shown]:
     """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
         yield reply_words(shown.asked)
@@ -479,13 +485,14 @@ def _standing(shown: Round) -> Iterator[str]:
     yield from _history(shown)
 
 
-def _history(shown: Round) -> Iterator[str]:
+def _history(shown: Round) -> Iterator[str | _Shown]:
     thread = shown.record.thread
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            head = f"{inert.utc(entry.timestamp)} · {entry.type} · {inert.line(entry.from_, 256)}"
-            yield f"{head}\n{words(entry.body)}"
+            by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
+            yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
+            yield words(entry.body)
 
 
 def _pages(
@@ -509,7 +516,7 @@ def _cost(part: _Shown) -> int:
     match part:
         case Context():
             return 200 + json_size([each.text for each in part.words])
-        case Section():
+        case Section() | Alert():
             return 200 + json_size(part.words.text)
         case Code():
             return 200 + json_size(part.text)

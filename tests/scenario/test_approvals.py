@@ -459,9 +459,11 @@ async def test_arguments_look_like_what_they_are(stage: World) -> None:
     async with asking(stage) as http:
         _, card = await ask(stage, http, arguments=arguments)
         codes = [
-            block["elements"][0]["elements"][0]["text"]
+            element["elements"][0]["text"]
             for block in card.blocks
             if block["type"] == "rich_text"
+            for element in block["elements"]
+            if element["type"] == "rich_text_preformatted"
         ]
         assert codes[0] == "rm -rf build && echo <@U1> *done*"
         assert "-b = 2\n+b = 3" in codes[1]

@@ -330,6 +330,6 @@ async def test_backup_that_takes_over_from_a_calendar_that_is_away_reads_why(
         for _ in range(3):
             await stage.later(bot, minutes=3)
         begins = await hears(stage, EVA, BEGINS)
-        assert "The calendar has not been readable since" in begins.text
+        assert "The calendar has not been readable for 1 day" in begins.text
         ends = await hears(stage, ONCALL, ENDS)
         assert f"<@{EVA}> took over" in ends.text

@@ -69,15 +69,17 @@ async def test_accepted_request_is_an_override_that_is_listed_and_holds_when_its
 ) -> None:
     async with stage.bot(text(stage)) as bot:
         at = begins(stage)
-        assert f"<@{ADE}> is asked to be on call for platform from" in await ask(stage, at)
+        told = await ask(stage, at)
+        assert f"<@{ADE}> is asked to be on call for platform from" in told
+        assert "read in the policy's time zone, UTC." in told
         card = await asked(stage)
         for part in (f"<@{ONCALL}> {ASKS}", f"{at:%H:%M} UTC", "Click Accept", "or Decline", "lapses when"):
             assert part in card.text
         assert "No overrides" in await says(stage, "oncall swaps")
         await stage.press(card, "Accept", ADE)
         await stage.becomes(card, "You accepted: you are on call for platform from", without=BOTH)
-        told = await hears(stage, ONCALL, f"<@{ADE}> accepted: they are on call for platform from")
-        assert "“/clarify oncall cancel 1” cancels that." in told.text
+        heard = await hears(stage, ONCALL, f"<@{ADE}> accepted: they are on call for platform from")
+        assert "“/clarify oncall cancel 1” cancels that." in heard.text
         swaps = await says(stage, "oncall swaps")
         assert f"1. platform: <@{ADE}> from" in swaps
         assert f", by <@{ONCALL}>" in swaps
@@ -140,6 +142,7 @@ async def test_clicks_that_come_twice_or_late_are_told_what_came_of_it(stage: Ni
             await stage.until(partial(heard_more, stage, before))
             assert inert.utc_dates(stage.workspace.ephemerals(ADE)[-1].text) == shown.text
         assert ("1. platform" in await says(stage, "oncall swaps")) == accepted
+        await hears(stage, ONCALL, f"<@{ADE}>")
         answers = [each.text for each in stage.pages() if f"<@{ADE}>" in each.text]
         assert len(answers) == 1
         assert ("accepted" in answers[0]) == accepted

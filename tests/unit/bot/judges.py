@@ -16,9 +16,9 @@ from bot.views.render import Message, Renderer
 from bot.workspace.rules import check_message, check_view
 from core.clarification import Clarification
 
-OWN = re.compile(
-    r"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
-)
+_DATE = r"<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
+OWN = re.compile(rf"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|{_DATE}")
+SPELLED_OUT = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC")
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")
 
@@ -40,6 +40,8 @@ def judge_message(message: Message) -> None:
     assert len(set(actions)) == len(actions)
     judge_words(message.blocks)
     judge_live(message.text)
+    judge_times(message.blocks)
+    assert "<!date" not in message.text  # Slack formats nothing there
     for piece in message.more:
         assert not NEVER.search(piece)
         assert piece.strip()
@@ -52,6 +54,17 @@ def judge_view(view: dict[str, Any]) -> None:
     View(**view).to_dict()
     assert len(json.dumps(view)) <= 250_000
     judge_words(view)
+    judge_times(view)
+
+
+def judge_times(payload: Any) -> None:
+    """Every time is Slack's own date, which each reader sees in their time zone: in mrkdwn, the only place where Slack formats
+    it.
+    """
+    for item in walk(payload):
+        if isinstance(text := item.get("text"), str):
+            assert not SPELLED_OUT.search(re.sub(_DATE, "", text)), text
+            assert item.get("type") == "mrkdwn" or not re.search(_DATE, text), text
 
 
 def judge_words(payload: Any) -> None:
@@ -101,7 +114,9 @@ def full_text(record: Clarification) -> str:
     for page in range(1, 100):
         view = Renderer().view(full_view(record, page=page))
         judge_view(view)
-        parts += [shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text")]
+        parts += [
+            shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text", "alert")
+        ]
         if "Next" not in labels(view):
             return "".join(parts)
     raise AssertionError("View full does not end")

@@ -118,7 +118,7 @@ def test_parse_reads_every_form(text: str, command: Command) -> None:
         ("oncall ask from 2026-12-24T18:00 for 12h", "Whom do you ask?"),
         (
             "oncall ask <@U1> 2h",
-            "From when? For example: “/clarify oncall ask @ade from 2026-12-24T18:00 for 12h”.",
+            "From when? For example: “/clarify oncall ask @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone.",
         ),
         ("oncall ask <@U1> from 2026-12-24T18:00", "For how long?"),
         ("oncall cancel", "“/clarify oncall swaps” shows their numbers"),

@@ -177,6 +177,12 @@ def test_element_of_a_field(field: Json, holds: Json) -> None:
         assert found == value, name
 
 
+def test_field_for_a_time_says_in_which_time_zone_it_is_read() -> None:
+    when = {"type": "string", "format": "date-time", "description": "Not on a Friday"}
+    (block,) = modal(one(when))
+    assert block["hint"]["text"] == "Not on a Friday\nIn your time zone, as set in Slack."
+
+
 @pytest.mark.parametrize(
     ("field", "state", "value"),
     [
