@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 from playwright.async_api import Locator, Page, ViewportSize, expect
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE
 from tests.browser.visitor import DESK, PHONE, Visit, serious_in_both_schemes, tab_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -139,11 +140,15 @@ async def test_bar_is_always_there_on_a_phone_and_covers_nothing(talk: Visit, *,
     assert browser is not None
     for number in range(3):
         await stage.workspace.post(FOLAKE, AGENTS, f"{number}: " + "so many words " * 12)
+    slack = AsyncWebClient(BOT_TOKEN, base_url=stage.workspace.api_url)
+    blocks = [{"type": "header", "text": {"type": "plain_text", "text": "A card's heading " * 6}}]
+    for _ in range(2):
+        await slack.chat_postMessage(channel=AGENTS, text="A card", blocks=blocks)
     window = await browser.new_context(has_touch=touch, is_mobile=touch, reduced_motion="reduce")
     visit = Visit(stage, window)
     page = await visit.page(size={"width": 820, "height": 800} if touch else PHONE)
     bars = page.locator("main .tools")
-    await expect(bars).to_have_count(3)
+    await expect(bars).to_have_count(5)
     for bar in await bars.all():
         await expect(bar).to_have_css("opacity", "1")
         assert await bar.evaluate(COVERED) == []
