@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from bot.views import inert
 from bot.views.arguments import (
-    argument_parts,
+    argument_parts_with_table,
     argument_pieces,
     argument_texts,
     change_words,
@@ -329,11 +329,11 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         *(each.text for each in with_what),
     )
     action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts))
-    shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
+    shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *blocks(action, label=ACTION, exact=True, tables=False),
         *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
-        *argument_parts(shorter),
+        *argument_parts_with_table(shorter),
     ]
     if heading:
         said += [Context(live_words(heading)), *sections(changes)]

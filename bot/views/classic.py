@@ -53,6 +53,8 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     line of its own if naming takes more room than the table, or leaves out a column.
     """
     head, *rest = ([cell.strip() for cell in row] for row in rows)
+    if tuple(head) == ARGUMENT_HEADER:
+        return list(map(": ".join, rest))
     named = [
         " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
         for row in rest
@@ -62,6 +64,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return named if rest and is_complete and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
 
 
+ARGUMENT_HEADER = ("Argument", "Value")
 _SIGN = "⚠ "
 _BOLD = frozenset({"error", "warning"})
 _SECTION = 3000

@@ -24,6 +24,7 @@ from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import confirm, decided
 from tests.scenario.typist import command
+from tests.unit.bot.judges import table_rows
 
 MAIL: dict[str, Any] = {
     "action": "Send the newsletter",
@@ -584,9 +585,11 @@ async def test_what_hides_in_a_command_shows_wherever_it_is_decided(stage: World
             assert "⟨3,000 spaces⟩" in told
             assert "⟨400 line breaks⟩" in told
             assert "rm -rf ~" in told
-            assert 'dry_run: "no"' in told
-            assert "force: no" in told
             assert "a<U+200B>b<U+3164><U+E0041>" in told
+            if told is not shown:
+                assert 'dry_run: "no"' in told
+                assert "force: no" in told
+        assert table_rows(card.blocks)[:2] == [["dry_run", '"no"'], ["force", "no"]]
         await press(stage, FOLAKE, card, "Answer…")
         modal = await stage.modal(FOLAKE)
         assert "400 line breaks" in json.dumps(modal.payload)
