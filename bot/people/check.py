@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot.checks import CheckResult, clock, right, wrong
+from bot.checks import CheckResult, clock, right, warning, wrong
 from bot.errors import SlackError, SlackRefusedError
 from bot.people.access import MEMBERS
 from bot.people.answerers import check_answerers, count_answerers
@@ -21,6 +22,9 @@ from bot.settings.environment import SLACK_API_URL
 from bot.settings.model import ProducerSettings, RouteSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, located
 from bot.slackapi import SlackBusyError, ask
+from bot.views.classic import classic
+from bot.views.samples import samples
+from core.clarification import one_line
 
 _T = TypeVar("_T")
 NEEDED_SCOPES = frozenset(
@@ -61,6 +65,8 @@ _FIXES = {
     "ratelimited": "try again in a minute",
 }
 _SCOPES = "SLACK_BOT_TOKEN scopes"
+_LAYOUTS = "messages and windows"
+_REFUSALS, _REFUSED_MOST = 3, 500
 
 
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
@@ -83,6 +89,8 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
         yield result
     if (limited := await _history(settings, bot)) is not None:
         yield limited
+    async for result in check_layouts(bot):
+        yield result
 
 
 async def check_bot_token(
@@ -260,6 +268,50 @@ async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | Non
     return None
 
 
+async def check_layouts(bot: AsyncWebClient) -> AsyncIterator[CheckResult]:
+    """Hand a sample of every kind of message and window to Slack, which judges it without showing it to anyone.
+
+    That says whether Slack knows their blocks, not whether this workspace has them already (docs.slack.dev, blocks.validate).
+    """
+    every, found = list(samples()), list[CheckResult]()
+    try:
+        for name, made in every:
+            refused = await _refusals(bot, made)
+            if not refused:
+                continue
+            text = f"{name}: Slack refuses it: {refused}"
+            if not await _refusals(bot, made | {"blocks": classic(made["blocks"])}):
+                fix = "update clarify-bot; until then it is sent in Slack's older blocks"
+                found.append(warning(_LAYOUTS, text, fix))
+            else:
+                found.append(wrong(_LAYOUTS, text, "update clarify-bot, or report this"))
+    except SlackError as error:
+        code = getattr(error, "code", None)
+        why = "Slack does not offer blocks.validate" if code == "unknown_method" else str(error)
+        found.append(right(_LAYOUTS, f"could not be checked: {why}"))
+    for result in found or [right(_LAYOUTS, f"Slack accepts a sample of each of {len(every)} kinds")]:
+        yield result
+
+
+async def _refusals(bot: AsyncWebClient, made: Mapping[str, Any]) -> str:
+    """Returns what Slack says is wrong with a message's blocks or a view, and where; empty if nothing.
+
+    Raises:
+        SlackError: Slack cannot judge it.
+    """
+    kind = "view" if "type" in made else "message"
+    try:
+        await _call(bot, "blocks.validate", {kind: json.dumps(made)})
+    except SlackRefusedError as error:
+        if error.code != f"invalid_{kind}":
+            raise
+        errors = _body(getattr(error.__cause__, "response", None)).get("errors")
+        told = [each for each in errors if isinstance(each, Mapping)] if isinstance(errors, list) else []
+        shown = [f"{each.get('message')} at {each.get('pointer')}" for each in told[:_REFUSALS]]
+        return one_line("; ".join(shown) or error.code, _REFUSED_MOST)
+    return ""
+
+
 def _names(settings: Settings) -> list[tuple[Place, str]]:
     """Returns every Slack id in the file, with its key."""
     named: list[tuple[Place, str]] = []
@@ -296,7 +348,7 @@ def slack_client(api_url: str, token: SecretStr) -> AsyncWebClient:
 async def _call(
     client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None, tries: int = _TRIES
 ) -> AsyncSlackResponse:
-    call = partial(client.api_call, method, params=dict(arguments or {}))
+    call = partial(client.api_call, method, data=dict(arguments or {}))
     return await _patiently(partial(ask, method, call), tries)
 
 

@@ -110,8 +110,7 @@ def link_url(text: str) -> WebUrl:
     if not _FRAGMENT.fullmatch(fragment):
         raise ValueError("expected a URL without spaces and other characters that URLs escape")
     found = replace(found, query=found.query.replace("'", "%27"), fragment=mark + fragment)
-    if len(found.text) > LONGEST_URL:
-        raise ValueError(f"expected a URL of at most {LONGEST_URL:,} characters")
+    _check_length(found.text)
     return found
 
 
@@ -131,6 +130,7 @@ def link_pattern(text: str) -> WebUrl:
 
 def _web_url(text: str) -> WebUrl:
     """Parses a URL that has only one reading. Raises ValueError otherwise, without repeating it."""
+    _check_length(text)
     parts = _PARTS.fullmatch(text)
     if parts is None:
         raise ValueError(
@@ -149,9 +149,13 @@ def _web_url(text: str) -> WebUrl:
         raise ValueError("expected a port from 1 to 65535")
     if _climbs(found.path):
         raise ValueError("expected a path without . and .. segments")
-    if len(found.text) > LONGEST_URL:
-        raise ValueError(f"expected a URL of at most {LONGEST_URL:,} characters")
+    _check_length(found.text)
     return found
+
+
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST_URL:
+        raise ValueError(f"expected a URL of at most {LONGEST_URL:,} characters")
 
 
 def reach(address: str) -> Reach:

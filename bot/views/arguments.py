@@ -1,8 +1,9 @@
 """The arguments of an action that needs approval: how people read them, and how they change them.
 
-A command, SQL or a change of a file is shown as code. Everything else becomes lines of `name: value`, nested values
-indented. Each line of a multi-line text is marked (`│`), so that it cannot look like another argument. All of it is
-`inert.visible`, and ambiguous strings are quoted (`inert.value_words`). Pure.
+A command, SQL or a change of a file is shown as code. Short values become rows of a table, or lines of `name: value` where
+there is none; nested ones by their path: `links › survey`. Longer values become lines, nested ones indented. Each line of a
+multi-line text is marked (`│`), so that it cannot look like another argument. All of it is `inert.visible`, and ambiguous
+strings are quoted (`inert.value_words`). Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.views import inert
@@ -22,12 +23,15 @@ from bot.views.blockkit import (
     YES_VALUE,
     Code,
     Input,
+    Run,
     Section,
+    Table,
     Words,
     chosen,
     json_size,
     pieces,
 )
+from bot.views.classic import ARGUMENT_HEADER
 from core.aaep import whole_characters
 from core.clarification import Aaep
 from core.questions import REDACTED
@@ -50,6 +54,9 @@ _COMPARED = 400  # lines: comparing more takes too long
 _DEEPEST = 24
 _APART = 8  # pieces with one argument each; further arguments share pieces
 _LONG_LINES, _LONG = 7, 600
+_MOST_ROWS = 99  # of a table, besides its header
+_ROWS_EACH, _DEEPEST_ROW = 8, 3  # rows of one argument; names in a path
+_NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value in a row, and of a list as JSON
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS = "Arguments:"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
@@ -66,17 +73,26 @@ _NOTHING = _LeftOut()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some arguments as text; `is_code`: shown verbatim, below its `title`."""
+    """Some arguments as text; `is_code`: shown verbatim, below its `title`. `rows`: the same as names and values, for a
+    table; only one piece has them.
+    """
 
     text: str
     title: str = ""
     is_code: bool = False
+    rows: tuple[tuple[str, str], ...] = ()
+
+    def cut(self, text: str) -> Piece:
+        """Returns the piece with `text`, which may be cut: then it is no table."""
+        return replace(self, text=text, rows=self.rows if text == self.text else ())
 
 
 def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
-    """Returns all arguments, in order."""
+    """Returns all arguments: in order, but those in rows together, where the first of them is."""
     found: list[Piece] = []
     lines: list[str] = []
+    rows: list[tuple[str, str]] = []
+    at: int | None = None  # where the rows are inserted
     rest = dict(arguments)
     apart = 0
     for name in arguments:
@@ -85,6 +101,11 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
         piece = _code(name, rest) if apart < _APART else None
         rest.pop(name, None)
         if piece is None:
+            in_rows = _rows(inert.name_words(name), arguments[name])
+            if in_rows and len(rows) + len(in_rows) <= _MOST_ROWS:
+                at = len(found) + bool(lines) if at is None else at
+                rows += in_rows
+                continue
             told = "\n".join(_outlined(name, arguments[name], 0))
             if apart == _APART or (told.count("\n") < _LONG_LINES and inert.size(told) < _LONG):
                 lines.append(told)
@@ -95,7 +116,11 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
             found.append(Piece("\n".join(lines)))
             lines = []
         found.append(piece)
-    return [*found, Piece("\n".join(lines))] if lines else found
+    if lines:
+        found.append(Piece("\n".join(lines)))
+    if at is not None:
+        found.insert(at, Piece("\n".join(map(": ".join, rows)), rows=tuple(rows)))
+    return found
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
@@ -126,16 +151,26 @@ def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
 
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
     """Returns the pieces as blocks, without blank ones."""
-    shown: list[Section | Code] = []
-    for each in found:
-        if not each.text.strip():
-            continue
-        if each.is_code:
-            shown.append(Section(Words(each.title)))
-            shown += [Code(part) for part in pieces(each.text)]
-        else:
-            shown += [Section(Words(part)) for part in pieces(each.text)]
-    return tuple(shown)
+    return tuple(part for each in found for part in _parts(each))
+
+
+def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Code | Table, ...]:
+    """Returns the same for a message, with a table if there are two rows or more. The message takes no other table."""
+    return tuple(
+        part for each in found for part in ((_table(each.rows),) if len(each.rows) > 1 else _parts(each))
+    )
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> Table:
+    return Table(tuple(((Run(name),), (Run(value),)) for name, value in (ARGUMENT_HEADER, *rows)))
+
+
+def _parts(each: Piece) -> tuple[Section | Code, ...]:
+    if not each.text.strip():
+        return ()
+    if each.is_code:
+        return (Section(Words(each.title)), *(Code(part) for part in pieces(each.text)))
+    return tuple(Section(Words(part)) for part in pieces(each.text))
 
 
 def change_words(asked: Aaep) -> list[str]:
@@ -372,6 +407,29 @@ def _unified(before: list[str], after: list[str]) -> list[str]:
         return [*(f"-{each}" for each in before), *(f"+{each}" for each in after)]
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[3:]
     return ["⋯" if each.startswith("@@") else each for each in lines]
+
+
+def _rows(path: str, value: object, depth: int = 1) -> list[tuple[str, str]]:
+    """Returns a short value as rows of path and value; empty if it is too long or too nested for that."""
+    if isinstance(value, Mapping) and value:
+        found = [
+            _rows(f"{path} › {inert.name_words(str(name))}", each, depth + 1) for name, each in value.items()
+        ]
+        is_short = depth < _DEEPEST_ROW and all(found) and sum(map(len, found)) <= _ROWS_EACH
+        return [row for rows in found for row in rows] if is_short else []
+    if isinstance(value, str) and value.strip() and "\n" in value:
+        return []
+    said, most = inert.value_words(value), _CELL
+    if isinstance(value, list) and value:
+        most = _LIST if all(map(_is_plain, value)) else 0
+    return [(path, said)] if inert.size(path) <= _NAME and inert.size(said) <= most else []
+
+
+def _is_plain(value: object) -> bool:
+    """Returns whether JSON shows a value as people would write it."""
+    if isinstance(value, str):
+        return not inert.has_hidden(value) and not any(each in value for each in '\n\t"\\')
+    return not isinstance(value, (Mapping, list))
 
 
 def _outlined(name: str, value: object, depth: int) -> Iterator[str]:

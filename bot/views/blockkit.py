@@ -21,6 +21,7 @@ from core.lists import Page
 
 Block = dict[str, Any]
 Style = Literal["", "primary", "danger"]
+Level = Literal["error", "warning", "info", "success"]
 
 YES, NO, ANSWER, TAKE, VIEW_FULL = "Yes", "No", "Answer…", "Take", "View full"
 TAKE_OVER, RELEASE = "Take over", "Release"
@@ -35,6 +36,7 @@ OPTION = 75
 BUTTON = 75
 TITLE = 24
 CONFIRM_TEXT = 300
+ALERT = 200
 CHART_TITLE, CHART_LABEL, CHART_CATEGORIES = 50, 20, 20
 _SELECT = {"placeholder": 150}
 # Characters of texts and strings, by the kind of element.
@@ -42,6 +44,7 @@ _LIMITS: dict[str, dict[str, int]] = {
     "section": {"text": SECTION},
     "header": {"text": 150},
     "context": {"elements": 2000},
+    "alert": {"text": ALERT},
     "data_visualization": {"title": CHART_TITLE},
     "button": {"text": BUTTON, "value": 2000, "url": 3000, "accessibility_label": 75},
     "option": {"text": OPTION, "value": 150},
@@ -129,6 +132,17 @@ class Section:
     words: Words
     button: Button | None = None
     fields: tuple[Words, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What to see before anything else: an icon and a colour by `level`, which never carries a meaning alone. At most 200
+    characters. Messages have no such block: its classic form stands there.
+    """
+
+    kind: ClassVar = "alert"
+    words: Words
+    level: Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +323,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Code | Rich | Table | Chart | Context | Actions | Input
+Part = Header | Section | Alert | Code | Rich | Table | Chart | Context | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +403,11 @@ def pieces(text: str, limit: int = SECTION) -> tuple[str, ...]:
 def sections(*texts: str) -> tuple[Section, ...]:
     """Returns plain text in as many sections as it needs."""
     return tuple(Section(Words(piece)) for text in texts for piece in pieces(text))
+
+
+def alerts(level: Level, *texts: str) -> tuple[Alert, ...]:
+    """Returns plain text in as many alerts as it needs."""
+    return tuple(Alert(Words(piece), level) for text in texts for piece in pieces(text, ALERT))
 
 
 def plain_words(*texts: str) -> tuple[Words, ...]:

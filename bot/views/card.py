@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from bot.views import inert
 from bot.views.arguments import (
-    argument_parts,
+    argument_parts_with_table,
     argument_pieces,
     argument_texts,
     change_words,
@@ -31,6 +31,7 @@ from bot.views.blockkit import (
     VIEW_FULL,
     YES,
     Actions,
+    Alert,
     Budget,
     Button,
     Context,
@@ -86,11 +87,11 @@ from bot.views.wording import (
     risk_words,
     round_of,
     sentence,
+    stakes_alerts,
     stakes_words,
     too_few_words,
     until_aloud,
     until_words,
-    warning_words,
     words,
 )
 from core import answers
@@ -131,6 +132,7 @@ class Card:
 
     heading: str
     decided: tuple[Section, ...] = ()  # how, and by whom
+    stakes: tuple[Alert, ...] = ()  # of an open approval
     alert: tuple[Words, ...] = ()
     question: tuple[Part, ...] = ()
     topic: tuple[Words, ...] = ()
@@ -149,6 +151,7 @@ class Card:
         return (
             Header(self.heading),
             *self.decided,
+            *self.stakes,
             Context(self.alert),
             *self.question,
             Context(self.topic),
@@ -310,8 +313,10 @@ def _asides(
 def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
     """An action and its consequence. The stakes are always shown in full, whatever else is cut."""
     terse, extra = verbosity == "terse", extra_words(wanted)
-    stakes, again = (risk_words(wanted), warning_words(wanted)), _dialog(wanted)
-    budget.spend(*stakes, again.title, again.text, again.confirm, again.deny, *LABELS.values())
+    stakes, again = stakes_alerts(wanted), _dialog(wanted)
+    budget.spend(*(each.words.text for each in stakes), *LABELS.values())
+    if again is not None:
+        budget.spend(again.title, again.text, again.confirm, again.deny)
     with_what = argument_pieces(wanted.arguments)
     heading = change_heading(shown.asked)
     budget.spend(heading, *(each.title for each in with_what))
@@ -324,17 +329,17 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         *(each.text for each in with_what),
     )
     action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts))
-    shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
+    shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *blocks(action, label=ACTION, exact=True, tables=False),
         *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
-        *sections(*stakes),
-        *argument_parts(shorter),
+        *argument_parts_with_table(shorter),
     ]
     if heading:
         said += [Context(live_words(heading)), *sections(changes)]
     return Card(
         heading=_heading(shown),
+        stakes=stakes,
         question=tuple(said),
         context=_asides(aside, detail, "Summary", exact=True, is_data=not wanted.is_direct),
         is_whole=not (terse and extra),
@@ -541,10 +546,12 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
 
 def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
     """Yields a button for each decision that the agent accepts. With high stakes, Accept asks for confirmation. On a
-    `cut` card, or where a reason is wanted, it opens the whole action instead, which also asks. The colour that warns is on
-    the button that does harm: Accept where the risk is high, else Reject.
+    `cut` card, where a reason is wanted, or where the dialog could not name the whole action, it opens the whole action
+    instead, which also asks. The colour that warns is on the button that does harm: Accept where the risk is high, else
+    Reject.
     """
-    opens = cut or bool(shown.asked.reason_wanted)
+    again = _dialog(wanted) if wanted.asks_twice else None
+    opens = cut or bool(shown.asked.reason_wanted) or (wanted.asks_twice and again is None)
     styles: dict[bool, Style] = (
         {True: "danger", False: ""} if wanted.is_high_risk else {True: "primary", False: "danger"}
     )
@@ -557,13 +564,14 @@ def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[But
             LABELS[decision],
             f"{LABELS[decision]}: {inert.visible_line(wanted.action, prose=True)}",
             style=styles[accepts],
-            dialog=_dialog(wanted) if accepts and wanted.asks_twice and not opens else None,
+            dialog=again if accepts and not opens else None,
         )
 
 
-def _dialog(wanted: Confirmation) -> Dialog:
-    """Returns the dialog before Accept counts; it names the action, or its beginning, and the stakes in full."""
-    return Dialog(ASK_AGAIN, _action_and_stakes(wanted, CONFIRM_TEXT), LABELS["accept"], CANCEL)
+def _dialog(wanted: Confirmation) -> Dialog | None:
+    """Returns the dialog before Accept counts, which names the action and the stakes, or None if they do not fit."""
+    said = _action_and_stakes(wanted, inert.NO_LIMIT)
+    return Dialog(ASK_AGAIN, said, LABELS["accept"], CANCEL) if inert.size(said) <= CONFIRM_TEXT else None
 
 
 def _action_and_stakes(wanted: Confirmation, limit: int) -> str:

@@ -20,6 +20,16 @@ def _chart(block: Block) -> list[Block]:
     return [{"type": "section", "text": {"type": "mrkdwn", "text": title, "verbatim": True}}]
 
 
+def _alert(block: Block) -> list[Block]:
+    """Returns an alert's text: a grave one in bold after a sign that screen readers name, a warning in bold."""
+    text, level = block["text"], block["level"]
+    if text["type"] == "mrkdwn" or level not in _BOLD:
+        return [{"type": "section", "text": text}]
+    said = f"{_SIGN if level == 'error' else ''}{text['text']}"
+    words = {"type": "text", "text": said, "style": {"bold": True}}
+    return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
+
+
 def _table(block: Block) -> list[Block]:
     """Returns a table's rows as text."""
     words = "\n".join(table_lines([list(map(_cell, row)) for row in block["rows"]]))
@@ -43,6 +53,8 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     line of its own if naming takes more room than the table, or leaves out a column.
     """
     head, *rest = ([cell.strip() for cell in row] for row in rows)
+    if tuple(head) == ARGUMENT_HEADER:
+        return list(map(": ".join, rest))
     named = [
         " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
         for row in rest
@@ -52,8 +64,16 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return named if rest and is_complete and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
 
 
+ARGUMENT_HEADER = ("Argument", "Value")
+_SIGN = "⚠ "
+_BOLD = frozenset({"error", "warning"})
 _SECTION = 3000
-_CLASSIC: dict[str, Callable[[Block], list[Block]]] = {"data_visualization": _chart, "table": _table}
+_CLASSIC: dict[str, Callable[[Block], list[Block]]] = {
+    "alert": _alert,
+    "data_visualization": _chart,
+    "table": _table,
+}
+NOT_IN_MESSAGES = frozenset({"alert"})
 
 
 def newer(blocks: Iterable[Block]) -> frozenset[str]:

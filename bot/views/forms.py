@@ -31,6 +31,7 @@ from bot.views.blockkit import (
     YES_OR_NO,
     YES_VALUE,
     Actions,
+    Alert,
     Button,
     Code,
     Context,
@@ -68,19 +69,21 @@ from bot.views.wording import (
     ASK_AGAIN,
     LABELS,
     Round,
+    action_words,
     capital,
     change_heading,
     closed_words,
+    consequence_words,
     decided_words,
     default_words,
     escalation_words,
     extra_words,
     people_words,
-    plain_stakes,
     reply_words,
     requester_words,
     risk_words,
     round_of,
+    stakes_alerts,
     until_words,
     words,
 )
@@ -101,7 +104,7 @@ FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _CONTEXT, _ANSWER = "Context: ", "Answer:\n"
-_Shown = Section | Code | Context | Rich | Table
+_Shown = Section | Alert | Code | Context | Rich | Table
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -221,10 +224,11 @@ def accept_modal(record: Clarification, page: int = 1, locale: str = "") -> View
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
     wanted = shown.asked.confirmation
+    top = stakes_alerts(wanted) if wanted and on.number > 1 else ()
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     why = (_reason_input(shown, locale, optional=False),) if is_last and shown.asked.reason_wanted else ()
     return View(
-        (*_page(on, press, stakes), *why),
+        (*top, *_page(on, press, stakes), *why),
         ACCEPT_CALLBACK,
         (Press("accept", record.id, shown.number, version) if is_last else press(on.number)).pack(),
         title=ASK_AGAIN,
@@ -383,7 +387,8 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
     heading = change_heading(shown.asked)
     people = live_words(people_words(shown.asked), heading)
     return (
-        *sections(*plain_stakes(wanted)),
+        *stakes_alerts(wanted),
+        *sections(action_words(wanted), consequence_words(wanted)),
         *argument_parts(argument_pieces(left)),
         *sections(_HIDDEN if _hides(shown.asked, left) else ""),
         *sections(extra_words(wanted)),
@@ -402,7 +407,7 @@ def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
 def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]:
     """Yields everything: the arguments as they are, each change, and as the agent sent them."""
     asked, decided = shown.asked, shown.decided
-    yield from plain_stakes(wanted)
+    yield from (action_words(wanted), consequence_words(wanted))
     if asked.edits:
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"
@@ -436,6 +441,7 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
+    yield from stakes_alerts(asked.confirmation) if asked.confirmation else ()
     yield f"{shown.agent} · {shown.id}{again}"
     if asked.confirmation:
         yield from _whole_consent(shown, asked.confirmation)
@@ -511,7 +517,7 @@ def _cost(part: _Shown) -> int:
     match part:
         case Context():
             return 200 + json_size([each.text for each in part.words])
-        case Section():
+        case Section() | Alert():
             return 200 + json_size(part.words.text)
         case Code():
             return 200 + json_size(part.text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from bot.settings.addresses import LONGEST_URL, WebUrl, link_pattern, link_url
+from bot.settings.addresses import WebUrl, link_pattern, link_url
 from bot.settings.model import ProducerSettings
 from bot.views.blockkit import (
     Context,
@@ -56,7 +56,7 @@ class Links:
         """Returns the address to link to, which is also the text to show; None if it may not be clicked. It is never longer
         than `url`, so that what fits a message still does.
         """
-        if not self.patterns or len(url) > LONGEST_URL or not url.isascii():
+        if not self.patterns or not url.isascii():
             return None
         try:
             found = link_url(url)

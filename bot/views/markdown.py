@@ -75,10 +75,12 @@ def blocks(
     elements: list[RichElement | Table] = []
     end = [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
     for each in (*marked.labelled(label if said != text else ""), *end):
-        elements.append(
-            each if tables or not isinstance(each, Table) else Lines((Run("\n".join(_row_lines(each))),))
-        )
-        tables = tables and not isinstance(each, Table)
+        if isinstance(each, Table):
+            is_block = tables and len(each.rows) > 1  # a cut one may have nothing but its header
+            tables = tables and not is_block
+            elements.append(each if is_block else Lines((Run("\n".join(_row_lines(each))),)))
+        else:
+            elements.append(each)
     found: list[Rich | Table] = []
     for is_rich, group in groupby(elements, lambda each: not isinstance(each, Table)):
         if is_rich:

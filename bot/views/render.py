@@ -20,7 +20,7 @@ from jinja2.nativetypes import NativeEnvironment
 from bot.errors import BadPress, RenderError
 from bot.views import blockkit, card, forms
 from bot.views.blockkit import Block, Draft, Part, View
-from bot.views.classic import classic, newer
+from bot.views.classic import NOT_IN_MESSAGES, classic, newer
 from bot.views.codec import seal, seal_controls
 from bot.views.links import NO_LINKS, LinksOf, linked
 from bot.views.wording import Verbosity
@@ -137,7 +137,7 @@ class Renderer:
         Raises:
             RenderError: it breaks one of Slack's limits: a fault of ours.
         """
-        blocks = self._laid_out(draft.parts, draft.asked)
+        blocks = classic(self._laid_out(draft.parts, draft.asked), NOT_IN_MESSAGES)
         for index, block in enumerate(blocks):
             # Shows changes without a new revision, as other writers of ledgers need not count.
             digest = hashlib.sha256(_encoded(block).encode()).hexdigest()[:8]

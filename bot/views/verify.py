@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import Button, Code, Context, Part, Section, View, Words, button, sections
+from bot.views.blockkit import Alert, Button, Code, Context, Part, Section, View, Words, button, sections
 from bot.views.codec import VERIFY_CALLBACK, Press
 from bot.views.numerals import in_words
 from bot.views.wording import Round, capital, decided_words
@@ -83,10 +83,13 @@ def verify_view(record: Clarification, number: int, proof: Proof, locale: str = 
 def _parts(record: Clarification, number: int, proof: Proof, locale: str) -> Iterator[Part]:
     checked, claims = proof.checked, proof.checked.claims
     if checked.problem is None:
-        yield Section(Words(GOOD, live=True))
+        yield Alert(Words(GOOD, live=True), "success")
     else:
         why = _PROBLEMS[checked.problem].format(kid=_code(checked.kid), jti=_code(claims.get("jti")))
-        yield Section(Words(f"*{NOT_VERIFIED}* {why}", live=True))
+        yield Alert(
+            Words(f"*{NOT_VERIFIED}*", live=True), "warning" if checked.problem == "missing" else "error"
+        )
+        yield Section(Words(why, live=True))
         below = _BELOW_LOG if checked.problem in {"log", "removed"} else _BELOW
         if checked.problem != "missing":
             yield Section(Words(f"{_WARNING} {below}" if claims else _WARNING))

@@ -15,7 +15,7 @@ from typing import Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
-from bot.views.blockkit import Words
+from bot.views.blockkit import Alert, Level, Words, alerts
 from bot.views.markdown import plain
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
@@ -489,6 +489,14 @@ def stakes_words(wanted: Confirmation) -> str:
     return " ".join(filter(None, (risk_words(wanted), silence, warning_words(wanted))))
 
 
+def stakes_alerts(wanted: Confirmation) -> tuple[Alert, ...]:
+    """Returns how grave it is, whether it can be undone, and a warning if silence would trigger it: at the top of whatever
+    it is decided on, in a form that differs at a glance.
+    """
+    level: Level = "info" if wanted.risk_level == "low" else "warning"
+    return alerts("error" if wanted.asks_twice else level, risk_words(wanted), warning_words(wanted))
+
+
 def warning_words(wanted: Confirmation) -> str:
     """Returns a warning if silence would trigger something irreversible; otherwise an empty text."""
     return _WARNING if wanted.breaks_default_rule else ""
@@ -538,15 +546,11 @@ def extra_words(wanted: Confirmation) -> str:
 
 
 def whole_words(wanted: Confirmation) -> list[str]:
-    """Returns all of an action but the time: what is done, the consequence, the stakes, the arguments, other details."""
+    """Returns all of an action but the time: the stakes, what is done, the consequence, the arguments, other details."""
     with_what = argument_words(wanted.arguments)
-    return [part for part in (*plain_stakes(wanted), with_what, extra_words(wanted)) if part]
-
-
-def plain_stakes(wanted: Confirmation) -> tuple[str, str, str]:
-    """Returns what is done, the consequence, and the stakes."""
     risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
-    return action_words(wanted), consequence_words(wanted), risk
+    said = (risk, action_words(wanted), consequence_words(wanted), with_what, extra_words(wanted))
+    return [part for part in said if part]
 
 
 def requester_words(asked: Aaep, named: Callable[[str], str] = inert.person) -> str:

@@ -5,8 +5,8 @@ A story is played with the whole bot; nothing in the pictures is made up.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
+from tests.browser.gallery import ACTS, hang
 from tests.browser.visitor import PHONE, WIDE, Visit, card
 from tests.kit.world import World, scene, url_of
 
@@ -161,6 +162,17 @@ async def save(page: Page, file: Path) -> None:
     await page.screenshot(path=file)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "--gallery", action="store_true", help="take every kind instead, at each size and in each scheme"
+    )
+    parser.add_argument("acts", nargs="*", choices=[[], *ACTS], help="of the gallery; without any, all")
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(hang(asked.folder, asked.acts) if asked.gallery else take(asked.folder))
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    asyncio.run(take(Path(sys.argv[1])))
+    main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Locator, Page, ViewportSize, expect
+from playwright.async_api import ViewportSize, expect
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, ONCALL
@@ -19,7 +19,7 @@ ON_TOP = """(button) => {  // all of it, as a mouse finds it
 }"""
 OUTSIDE = """() => [...document.querySelectorAll("article .blocks")].flatMap((card) => {
   const { right } = card.getBoundingClientRect();
-  const out = (each) => each.checkVisibility() && each.getBoundingClientRect().right > right + 1;
+  const out = (each) => each.checkVisibility() && !each.closest(".wide table") && each.getBoundingClientRect().right > right + 1;
   return [...card.querySelectorAll("*")].filter(out).map((each) => each.outerHTML.slice(0, 80));
 })"""
 
@@ -237,22 +237,6 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     )
 
 
-async def test_new_messages_move_the_list_only_for_those_who_read_its_end(talk: Visit) -> None:
-    stage = talk.stage
-    for number in range(40):
-        await stage.workspace.post(FOLAKE, AGENTS, f"talk {number}")
-    page = await talk.page()
-    await expect(shown_last(page, "talk 39")).to_be_in_viewport()
-    await page.locator("#messages").evaluate("list => { list.scrollTop = 0; }")
-    await stage.workspace.post(FOLAKE, AGENTS, "far below")
-    await expect(page.locator("main article").filter(has_text="far below")).to_be_attached()
-    assert await page.locator("#messages").evaluate("list => list.scrollTop") == 0
-
-
-def shown_last(page: Page, words: str) -> Locator:
-    return page.locator("main article").filter(has_text=words)
-
-
 async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(visit: Visit) -> None:
     await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
     page = await visit.page(size=WIDE)
@@ -294,3 +278,43 @@ async def test_chart_stays_in_its_card_and_its_figures_open_with_the_keyboard(
     await expect(page.get_by_role("row", name="Day 19, November 19 19 19")).to_be_visible()
     assert await page.evaluate(OUTSIDE) == []
     assert await serious_in_both_schemes(page) == []
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+async def test_container_folds_with_the_keyboard_and_its_table_scrolls_inside_itself(
+    talk: Visit, size: ViewportSize
+) -> None:
+    def cells(*texts: str) -> list[dict[str, str]]:
+        return [{"type": "raw_text", "text": text} for text in texts]
+
+    rows = [cells(*[f"Column {n} of twenty" for n in range(20)]), cells(*[f"value {n}" for n in range(20)])]
+    table = {"type": "table", "block_id": "t", "rows": rows}
+    folded = {
+        "type": "container",
+        "block_id": "c",
+        "title": {"type": "plain_text", "text": "Arguments"},
+        "is_collapsible": True,
+        "default_collapsed": True,
+        "child_blocks": [table],
+    }
+    below = {"type": "section", "text": {"type": "plain_text", "text": "Unclaimed"}}
+    slack = AsyncWebClient(BOT_TOKEN, base_url=talk.stage.workspace.api_url)
+    sent = await slack.chat_postMessage(channel=AGENTS, text="x", blocks=[folded, below])
+    page = await talk.page(size=size)
+    grid = page.get_by_role("region", name="Table")
+    await expect(page.get_by_text("Unclaimed")).to_be_visible()
+    await expect(grid).to_be_hidden()
+    await tab_to(page, page.locator("summary").filter(has_text="Arguments"))
+    await page.keyboard.press("Enter")
+    await expect(grid).to_be_visible()
+    assert await grid.evaluate("each => each.scrollWidth > each.clientWidth")
+    await tab_to(page, grid)
+    await page.keyboard.press("ArrowRight")
+    await page.wait_for_function("each => each.scrollLeft > 0", arg=await grid.element_handle())
+    assert await page.evaluate(OUTSIDE) == []
+    assert await serious_in_both_schemes(page) == []
+
+    below["text"] = {"type": "plain_text", "text": "Claimed"}
+    await slack.chat_update(channel=AGENTS, ts=str(sent["ts"]), text="x", blocks=[folded, below])
+    await expect(page.get_by_text("Claimed", exact=True)).to_be_visible()
+    await expect(grid).to_be_visible()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -78,6 +79,12 @@ def test_site_has_every_page_and_no_link_out_of_it() -> None:
     assert sorted(named) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
     out = [page for page in docs.rglob("*.md") if any(docs not in path.parents for path, _ in links(page))]
     assert out == []
+
+
+def test_site_has_the_apps_one_logo() -> None:
+    theme = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["theme"]
+    logo = (ROOT / "bot/workspace/static/icon.svg").read_bytes()
+    assert [(ROOT / "docs" / theme[use]).read_bytes() == logo for use in ("logo", "favicon")] == [True, True]
 
 
 def test_every_generated_part_is_on_a_page() -> None:

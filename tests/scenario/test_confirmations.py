@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,30 @@ async def test_modal_takes_a_decision_and_a_reason(stage: World, reason: str | N
         if reason:
             assert "Reason: Not before &lt;Monday&gt;, &amp; ask *Ade*." in after.text
             assert f"Reason: {reason}" in json.dumps(after.blocks, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("has_alerts", [True, False])
+async def test_window_shows_the_stakes_as_an_alert_or_in_classic_blocks(
+    stage: World, *, has_alerts: bool
+) -> None:
+    if not has_alerts:
+        context = stage.workspace.context
+        context.options = replace(context.options, without_blocks=frozenset({"alert"}))
+    async with stage.bot():
+        card = await confirm(stage, consequence="x" * 16_000)
+        for number in range(2):
+            assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="View full")).ok
+            modal = await stage.modal(ADE)
+            first = modal.payload["blocks"][0]
+            assert first["type"] == ("alert" if has_alerts else "rich_text")
+            assert "Risk: high. Irreversible: it cannot be undone." in json.dumps(first)
+            stage.workspace.board.close_views(ADE)
+            tries = [call.outcome for call in stage.workspace.calls if call.method == "views.open"]
+            assert (
+                tries == ["ok"] * (number + 1)
+                if has_alerts
+                else ["invalid_arguments", *["ok"] * (number + 1)]
+            )
 
 
 async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: World) -> None:

@@ -200,7 +200,7 @@ async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
     await another_writes(stage, approved)
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
-    assert said.startswith("*Not verified.* The receipt in the record isn't the one in the log")
+    assert said.startswith("*Not verified.*\nThe receipt in the record isn't the one in the log")
     assert "✅" not in said
     assert f"Below is what the log has.\n*Decision*\nRejected by <@{FOLAKE}>" in said
     assert "Entry 1 of 1" in said
@@ -215,7 +215,9 @@ async def test_receipt_that_was_removed_from_the_record_is_shown_from_the_log(
     await another_writes(stage, lambda record: record["aaep"].pop("receipt"))
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
-    assert said.startswith("*Not verified.* The log has a receipt for this decision, but the record has none")
+    assert said.startswith(
+        "*Not verified.*\nThe log has a receipt for this decision, but the record has none"
+    )
     assert f"Below is what the log has.\n*Decision*\nRejected by <@{FOLAKE}>" in said
 
 
@@ -261,7 +263,7 @@ async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -
         await another_writes(stage, lambda record: record["aaep"]["earlier"][0].update(response=False))
         assert (await stage.workspace.click_as_seen(ADE, old, "Verify")).ok
         said = shown((await stage.modal(ADE)).payload["blocks"])
-        assert said.startswith("*Not verified.* The signature is good, but")
+        assert said.startswith("*Not verified.*\nThe signature is good, but")
 
 
 async def test_expired_card_has_verify_only_beside_view_full(tmp_path: Path) -> None:

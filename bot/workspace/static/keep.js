@@ -26,6 +26,7 @@ function keep(target, fragment) {
     const had = held.get(keyOf(next));
     if (had && sentAs.get(had) === sentAs.get(next)) return had;
     if (had && inUse(had)) { keep.late = true; return had; }
+    if (had) unfold(had, next);
     fresh.push(next);
     return next;
   });
@@ -38,6 +39,15 @@ function keep(target, fragment) {
   });
   if (focused && !focused.isConnected) refocus(target, focused.id, place);
   return fresh;
+}
+
+// What one folded or unfolded in a message stays so when the message is drawn anew.
+function unfold(had, next) {
+  const places = new Map([...next.querySelectorAll("details > summary[id]")].map((summary) => [summary.id, summary.parentElement]));
+  for (const summary of had.querySelectorAll(".container > summary[id], .grid summary[id]")) {
+    const place = places.get(summary.id);
+    if (place) place.open = summary.parentElement.open;
+  }
 }
 
 // What had the focus was replaced: its successor gets it, else the message that it was in, else the list.

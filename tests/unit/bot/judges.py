@@ -19,6 +19,7 @@ from core.clarification import Clarification
 _DATE = r"<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
 OWN = re.compile(rf"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|{_DATE}")
 SPELLED_OUT = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC")
+LINKED = "https://github.com/acme/"  # what tests' lists allow
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")
 
@@ -80,7 +81,11 @@ def judge_words(payload: Any) -> None:
             assert not NEVER.search(item["text"])
             assert item["text"].strip() if item["type"] == "plain_text" else item["text"]
         elif item.get("type") == "rich_text":
-            assert shown(item).strip() or item not in payload  # only a cell may be blank
+            blocks = payload["blocks"] if isinstance(payload, dict) else payload
+            assert shown(item).strip() or item not in blocks  # only a cell may be blank
+        elif item.get("type") == "link":
+            assert set(item) <= {"type", "url", "style"}  # no label: it shows where it leads
+            assert item["url"].startswith(LINKED)
 
 
 def judge_live(text: str) -> None:
@@ -105,7 +110,14 @@ def labels(payload: Any) -> list[str]:
 
 def shown(payload: Any) -> str:
     """All that a message or view shows, joined by newlines."""
-    return "\n".join(item["text"] for item in walk(payload) if isinstance(item.get("text"), str))
+    said = (item["url"] if item.get("type") == "link" else item.get("text") for item in walk(payload))
+    return "\n".join(text for text in said if isinstance(text, str))
+
+
+def table_rows(payload: Any) -> list[list[str]]:
+    """The cells of the tables, without their headers."""
+    tables = [item for item in walk(payload) if item.get("type") == "table"]
+    return [[shown(cell) for cell in row] for table in tables for row in table["rows"][1:]]
 
 
 def full_text(record: Clarification) -> str:
@@ -114,7 +126,9 @@ def full_text(record: Clarification) -> str:
     for page in range(1, 100):
         view = Renderer().view(full_view(record, page=page))
         judge_view(view)
-        parts += [shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text")]
+        parts += [
+            shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text", "alert")
+        ]
         if "Next" not in labels(view):
             return "".join(parts)
     raise AssertionError("View full does not end")

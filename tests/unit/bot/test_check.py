@@ -19,11 +19,11 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from bot.check import _signing_key, check_all, check_machine
-from bot.checks import CheckResult
+from bot.checks import CheckResult, right
 from bot.cli.app import app
 from bot.demo.producer import DemoProducer
 from bot.oncall.feeds import check_feeds
-from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, check_slack, slack_client
+from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, check_layouts, check_slack, slack_client
 from bot.people.directory import People
 from bot.producers.check import check_producers
 from bot.settings.load import parse_settings, prepare_folders
@@ -184,6 +184,7 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         "routes[0].answerers",
         "routes[0].answerers",
         "on_call[0].users",
+        "messages and windows",
         "producer demo",
         "producer demo clock",
         "producer pusher",
@@ -448,7 +449,7 @@ def test_manifest_has_what_people_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 11 checks failed.")]
+    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 12 checks failed.")]
 )
 async def test_check_command_exit_code(
     workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
@@ -460,6 +461,52 @@ async def test_check_command_exit_code(
     assert (done.exit_code, done.stderr) == (code, "")
     assert done.stdout.rstrip().endswith(summary)
     assert BOT_TOKEN not in done.stdout
+
+
+async def layouts(workspace: Workspace) -> list[CheckResult]:
+    bot = slack_client(workspace.api_url, SecretStr(BOT_TOKEN))
+    return [result async for result in check_layouts(bot)]
+
+
+async def test_check_hands_a_sample_of_every_kind_to_slack(workspace: Workspace) -> None:
+    (result,) = await layouts(workspace)
+    calls = [call for call in workspace.calls if call.method == "blocks.validate"]
+    assert result == right("messages and windows", f"Slack accepts a sample of each of {len(calls)} kinds")
+    assert len(calls) > 20
+    assert all(not channel.messages for channel in workspace.state.channels.values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("refuse:unknown_method", "Slack does not offer blocks.validate"),
+        ("refuse:not_allowed_token_type", "blocks.validate: not_allowed_token_type"),
+        ("5xx:500", "blocks.validate: HTTP 500"),
+    ],
+)
+async def test_check_says_that_the_layouts_could_not_be_checked(
+    workspace: Workspace, fault: str, why: str
+) -> None:
+    workspace.faults.add("blocks.validate", fault)
+    assert await layouts(workspace) == [right("messages and windows", f"could not be checked: {why}")]
+
+
+CHART = {"type": "data_visualization", "title": "Title", "chart": {"type": "pie", "segments": []}}
+EMPTY = {"type": "section", "text": {"type": "plain_text", "text": ""}}
+
+
+async def test_check_names_what_slack_refuses(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the bot then sends in classic blocks is no more than a warning."""
+    window = {"type": "modal", "title": {"type": "plain_text", "text": "T"}, "blocks": [EMPTY]}
+    made = [("card", {"blocks": [EMPTY]}), ("digest", {"blocks": [CHART]}), ("window", window)]
+    monkeypatch.setattr("bot.people.check.samples", lambda: made)
+    card, digest, view = await layouts(workspace)
+    where = "must be more than 0 characters at /blocks/0/text/text"
+    assert (card.ok, card.text) == (False, f"card: Slack refuses it: {where}")
+    assert (view.ok, view.text) == (False, f"window: Slack refuses it: {where}")
+    assert (digest.ok, digest.warns) == (True, True)
+    assert digest.text == "digest: Slack refuses it: no less than 1 items allowed at /blocks/0/chart/segments"
+    assert digest.fix == "update clarify-bot; until then it is sent in Slack's older blocks"
 
 
 UNKNOWN = f"""\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html import unescape
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -21,13 +22,14 @@ from bot.views.arguments import (
     read_changes,
 )
 from bot.views.card import shows_whole
+from bot.views.classic import classic
 from bot.views.forms import full_view
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown, table_rows, walk
 from tests.unit.bot.strategies import NOW, SLA, words
 from tests.unit.bot.views.kit import RENDERER, about, content
 
@@ -234,8 +236,9 @@ def test_changes_within_an_argument_are_named_by_their_place() -> None:
 def test_value_shows_its_type_where_it_could_be_mistaken(value: Any, told: str) -> None:
     assert told in argument_words({"x": value, "y": 1})
     message = RENDERER.card(asked({"x": value, "y": 1}))
-    for words_ in (shown(message.blocks), unescape(message.text)):
-        assert told in words_
+    assert told in unescape(message.text)
+    assert table_rows(message.blocks) == [["x", told.strip().removeprefix("x: ")], ["y", "1"]]
+    assert told in shown(classic(message.blocks))
 
 
 def test_no_two_values_look_alike() -> None:
@@ -316,7 +319,9 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert "step 0" in told
         assert "step 159" in told
     for told in (shown(card.blocks), card.text):
-        assert all(each in told for each in ("to: ann", "cc: bob", "│ bye"))
+        assert "│ bye" in told
+    assert table_rows(card.blocks) == [["to", "ann"], ["cc", "bob"]]
+    assert "to: ann\ncc: bob" in card.text
     assert "step 6\n… 1255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
         assert "Click Accept to see all of it" in told
@@ -348,6 +353,80 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
         assert all("".join(line.split()) in everything for line in piece.text.split("\n"))
     card = RENDERER.card(record)
     assert ("View full" not in labels(card.blocks)) is shows_whole(record)
+    if shows_whole(record):
+        for blocks in (card.blocks, classic(card.blocks)):
+            on_card = "".join(shown(blocks).split())
+            for piece in argument_pieces(wanted.arguments):
+                said = (
+                    piece.text.split("\n")
+                    if blocks is not card.blocks or len(piece.rows) < 2
+                    else chain(*piece.rows)
+                )
+                assert all("".join(each.split()) in on_card for each in said)
+
+
+def test_short_arguments_are_rows_of_one_table_and_the_rest_stays_as_it_is_written() -> None:
+    arguments = {
+        "command": "make deploy",
+        "region": "eu-west-1",
+        "note": "first\nforce: no",
+        "links": {"survey": "https://a.example/1", "more": {"n": 3}},
+        "force": True,
+        "to": ["ann", "bob"],
+        "bodies": ["x" * 80, "y"],
+        "empty": {},
+    }
+    card = RENDERER.card(asked(arguments))
+    judge_message(card)
+    rows = [
+        ["region", "eu-west-1"],
+        ["links › survey", "https://a.example/1"],
+        ["links › more › n", "3"],
+        ["force", "yes"],
+        ["to", '["ann", "bob"]'],
+        ["empty", "{}"],
+    ]
+    assert table_rows(card.blocks) == rows
+    said = shown(card.blocks)
+    assert "note:\n  │ first\n  │ force: no\nbodies:\n  - xxx" in said
+    (code,) = (item for item in walk(card.blocks) if item.get("type") == "rich_text_preformatted")
+    assert code["elements"][0]["text"] == "make deploy"
+    assert "View full" not in labels(card.blocks)
+    in_lines = "\n".join(map(": ".join, rows))
+    assert in_lines in shown(classic(card.blocks))
+    assert in_lines in unescape(card.text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"path": "/srv/x"},
+        {"a": 1, "body": "x" * 400},
+        {"a": 1, "deep": {"b": {"c": {"d": 1}}}},
+        {"a": 1, "many": {str(n): n for n in range(9)}},
+        {"a": 1, "to": ["an\u200bn", "bob"]},
+        {"a": 1, "x" * 101: 2},
+    ],
+)
+def test_single_argument_and_what_is_long_or_hard_to_read_in_a_cell_make_no_table(
+    arguments: dict[str, Any],
+) -> None:
+    card = RENDERER.card(asked(arguments))
+    assert table_rows(card.blocks) == []
+    assert all(line in shown(card.blocks) for line in argument_words(arguments).split("\n")[1:])
+
+
+def test_table_that_is_cut_becomes_text_and_opens_a_window() -> None:
+    fits, cut = ({f"argument_{n}": n for n in range(many)} for many in (12, 100))
+    card = RENDERER.card(asked(fits))
+    assert (len(table_rows(card.blocks)), shows_whole(asked(fits))) == (12, True)
+    card = RENDERER.card(asked(cut))
+    judge_message(card)
+    assert (table_rows(card.blocks), shows_whole(asked(cut))) == ([], False)
+    assert "argument_0: 0\n" in shown(card.blocks)
+    assert "View full" in labels(card.blocks)
+    assert "clarify.review" in str(card.blocks)
+    assert "clarify.accept" not in str(card.blocks)
 
 
 def test_largest_arguments_are_read_to_their_end_before_they_are_accepted() -> None:

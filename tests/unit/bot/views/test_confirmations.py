@@ -13,6 +13,7 @@ from bot.views import inert
 from bot.views import wording as consent
 from bot.views.card import shows_whole
 from bot.views.codec import Press
+from bot.views.forms import full_view
 from bot.views.lists import rollup, which_question
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
@@ -107,11 +108,18 @@ def judged(record: Clarification, message: Message) -> None:
     assert offered == [consent.LABELS[each] for each in wanted_of(record).allowed]
     cut = "View full" in labels(message.blocks)
     for item in walk(message.blocks):
-        assert item.get("action_id") != ("clarify.accept" if cut else "clarify.review")
+        fits = not wanted_of(record).asks_twice or fits_dialog(wanted_of(record))
+        assert item.get("action_id") != ("clarify.accept" if cut or not fits else "clarify.review")
         if item.get("action_id") == "clarify.accept":
             assert ("confirm" in item) is wanted_of(record).asks_twice
         elif item.get("type") == "button":
             assert "confirm" not in item
+
+
+def fits_dialog(wanted: Confirmation) -> bool:
+    """Slack's dialog takes 300 characters."""
+    said = f"{inert.visible_line(wanted.action, prose=True)}\n{consent.risk_words(wanted)}"
+    return inert.size(said) <= 300
 
 
 def squeezed(text: str) -> str:
@@ -250,17 +258,79 @@ def test_card_says_in_words_what_is_at_stake_and_what_came_of_it(each: Said) -> 
     each.judge(RENDERER.card(each.record))
 
 
-def test_dialog_names_the_action_or_its_beginning_and_the_stakes() -> None:
-    (element,) = (
-        each
-        for each in walk(RENDERER.card(consent_of(action="Wipe " * 200)).blocks)
-        if each.get("action_id") == "clarify.accept"
-    )
-    again = element["confirm"]
-    assert again["text"]["text"].startswith("Wipe Wipe")
-    assert again["text"]["text"].endswith("…\nRisk: high. Irreversible: it cannot be undone.")
-    assert (again["confirm"]["text"], again["deny"]["text"]) == ("Accept", "Cancel")
-    assert len(again["text"]["text"]) <= 300
+GRAVE = "Risk: high. Irreversible: it cannot be undone."
+UNDOABLE: dict[str, Any] = {"irreversible": False}
+AT_A_GLANCE: list[tuple[dict[str, Any], str, str, str]] = [
+    ({}, "error", "⚠ ", GRAVE),
+    ({"risk_level": "critical"} | UNDOABLE, "error", "⚠ ", "Risk: critical. Reversible."),
+    ({"risk_level": "low"}, "error", "⚠ ", "Risk: low. Irreversible: it cannot be undone."),
+    ({"risk_level": "medium"} | UNDOABLE, "warning", "", "Risk: medium. Reversible."),
+    ({"risk_level": None} | UNDOABLE, "warning", "", "Risk: the agent did not say. Reversible."),
+    ({"risk_level": "low"} | UNDOABLE, "info", "plain", "Risk: low. Reversible."),
+]
+
+
+@pytest.mark.parametrize(("fields", "level", "sign", "said"), AT_A_GLANCE)
+def test_stakes_are_at_the_top_in_a_form_that_differs_at_a_glance(
+    fields: dict[str, Any], level: str, sign: str, said: str
+) -> None:
+    record = consent_of(**fields)
+    bold = {"type": "text", "text": f"{sign}{said}", "style": {"bold": True}}
+    plain = {"type": "section", "text": {"type": "plain_text", "text": said, "emoji": False}}
+    for message in (RENDERER.card(record), RENDERER.message(page_card(content(about(record))))):
+        at = [block["type"] for block in message.blocks].index("header") + 1
+        stands = {key: each for key, each in message.blocks[at].items() if key != "block_id"}
+        assert stands == plain if sign == "plain" else stands["elements"][0]["elements"] == [bold]
+        assert message.text.index(said) < message.text.index("Transfer $500.")
+    alert = {"type": "alert", "level": level, "text": plain["text"]}
+    for view in (
+        RENDERER.view(full_view(record)),
+        RENDERER.accept_modal(record, 1),
+        RENDERER.answer_modal(record),
+    ):
+        judge_view(view)
+        assert view["blocks"][0] == alert
+
+
+def test_stakes_are_at_the_top_of_the_page_that_accepts_too() -> None:
+    last = RENDERER.accept_modal(consent_of(action="x" * 150_000, default_decision="accept"), 99)
+    assert last["submit"]["text"] == "Accept"
+    assert [block["type"] for block in last["blocks"]].count("alert") == 2
+    assert GRAVE in last["blocks"][0]["text"]["text"]
+    assert last["blocks"][1]["text"]["text"].startswith("Warning: if no one answers")
+
+
+def test_agents_words_about_the_stakes_are_whole_and_verbatim_at_the_top() -> None:
+    """An alert takes 200 characters, more goes into the next."""
+    said = {
+        "risk_level": f"*{'risk ' * 11}",
+        "reversibility": f"<!here> {'back ' * 10}",
+        "irreversible": True,
+    }
+    record = consent_of(**said, claimed_risk="x" * 60)
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"claimed_risk": "y" * 60})})
+    view = RENDERER.accept_modal(record, 1)
+    judge_view(view)
+    found = [block["text"]["text"] for block in view["blocks"] if block["type"] == "alert"]
+    assert len(found) == 2
+    assert squeezed("".join(found)) == squeezed(consent.risk_words(wanted_of(record)))
+
+
+STAKES_IN_DIALOG = "\nRisk: high. Irreversible: it cannot be undone."
+
+
+@pytest.mark.parametrize("size", [1, 300 - len(STAKES_IN_DIALOG), 301 - len(STAKES_IN_DIALOG)])
+def test_dialog_names_the_whole_action_and_the_stakes_or_a_window_does(size: int) -> None:
+    message = RENDERER.card(consent_of(action="W" * size))
+    assert "View full" not in labels(message.blocks), "the card shows all of it"
+    (accept,) = (each for each in walk(message.blocks) if each.get("style") == "danger" and "value" in each)
+    if size + len(STAKES_IN_DIALOG) > 300:
+        assert (accept["action_id"], "confirm" in accept) == ("clarify.review", False)
+    else:
+        again = accept["confirm"]
+        assert again["text"]["text"] == "W" * size + STAKES_IN_DIALOG
+        assert (again["confirm"]["text"], again["deny"]["text"]) == ("Accept", "Cancel")
+        assert accept["action_id"] == "clarify.accept"
 
 
 @pytest.mark.parametrize(

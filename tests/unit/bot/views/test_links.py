@@ -174,6 +174,7 @@ REFUSED = [
     "https://github.com/acme/x ",
     "https://github.com/acme/https://github.com/acme/x\ud800",
     "https://github.com/acme/" + "x" * 2000,
+    "https://github.com/acme/%" + "25" * 200_000,  # decoding it again and again would take minutes
     "https://github.com/acme/#" + "x" * 2000,
     "https://github.com/acme/?" + "'" * 900,
     "https://" + "a." * 900 + "com/acme/x",

@@ -76,7 +76,7 @@ def test_good_receipt_says_what_was_decided(record: Clarification, said: str) ->
 )
 def test_what_is_wrong_is_told_in_words_and_without_a_tick(problem: Problem, said: str) -> None:
     window_ = window(APPROVED, problem)
-    assert window_.startswith("*Not verified.* ")
+    assert window_.startswith("*Not verified.*\n")
     assert said in window_
     warning = "Don't rely on what the card says. Tell the people who run clarify-bot."
     assert (warning in window_) is (problem != "missing")

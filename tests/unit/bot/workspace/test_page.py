@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +16,7 @@ from bot.workspace import Workspace
 from bot.workspace.charts import chart_of
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL, USE_AS_ANSWER
 from tests.unit.bot.workspace.kit import (
+    FAST,
     App,
     Json,
     actions,
@@ -26,6 +28,7 @@ from tests.unit.bot.workspace.kit import (
     section,
     select,
     text_input,
+    web_client,
 )
 
 CONFIRM = {"title": plain("T"), "text": plain('"quoted"'), "confirm": plain("Y"), "deny": plain("N")}
@@ -199,6 +202,73 @@ async def test_recent_messages_are_shown_first_and_threads_beside(
     assert ("root" in recent, "message 149." in recent, "Show earlier" in recent) == (False, True, True)
     assert ("root" in whole, "only in the thread" in whole) == (True, False)
     assert "only in the thread" in await seen(http, "/part/thread", thread=root.ts)
+
+
+async def test_messages_are_grouped_by_author_within_minutes() -> None:
+    now = 1_800_000_000.0
+    async with (
+        Workspace(options=replace(FAST, clock=lambda: now)) as ws,
+        aiohttp.ClientSession(ws.url) as http,
+    ):
+        client = web_client(ws)
+        await ws.post(ADE, AGENTS, "first")
+        root = await ws.post(ADE, AGENTS, "next, talked about")
+        await ws.post(FOLAKE, AGENTS, "a reply", root.ts)
+        await ws.post(FOLAKE, AGENTS, "another reply", root.ts)
+        await ws.post(ADE, AGENTS, "below the link to the thread")
+        await ws.post(FOLAKE, AGENTS, "somebody else")
+        await client.chat_postMessage(channel=AGENTS, text="a card", blocks=[section("One")])
+        await client.chat_postMessage(channel=AGENTS, text="its second", blocks=[section("Two")])
+        now += 299
+        await client.chat_postMessage(channel=AGENTS, text="soon")
+        now += 301
+        await client.chat_postMessage(channel=AGENTS, text="later")
+        await client.chat_postMessage(
+            channel=AGENTS, text="told here, too", thread_ts=root.ts, reply_broadcast=True
+        )
+        assert grouped(await seen(http, "/part/channel")) == [
+            ("Ade", False), ("Ade", True), ("Ade", False), ("Folake", False),
+            ("clarify", False), ("clarify", True), ("clarify", True), ("clarify", False), ("clarify", False),
+        ]  # fmt: skip
+        thread = await seen(http, "/part/thread", thread=root.ts)
+        assert grouped(thread) == [("Ade", False), ("Folake", False), ("Folake", True), ("clarify", False)]
+        assert "3 replies" in thread
+
+
+def grouped(html: str) -> list[tuple[str, bool]]:
+    """Of each message: its author, and whether it stands below their last one, without their name."""
+    found = re.findall(
+        r'<article class="message( continued)?"[^>]* aria-label="(\w+), [\d:]+">(.*?)</article>',
+        html,
+        re.DOTALL,
+    )
+    assert all(bool(continued) is ("<strong>" + author not in inside) for continued, author, inside in found)
+    return [(author, bool(continued)) for continued, author, _ in found]
+
+
+async def test_app_has_one_logo_wherever_it_is_drawn(
+    ws: Workspace, app: App, http: aiohttp.ClientSession
+) -> None:
+    logo = 'src="/static/icon.svg" alt=""'
+    root = (await app.client.chat_postMessage(channel=AGENTS, text="hello"))["ts"]
+    await app.client.chat_postMessage(channel=AGENTS, text="a reply", thread_ts=root)
+    sent = await app.client.chat_postMessage(channel=ADE, text="hello")
+    ws.board.open_view(ADE, modal(text_input()))
+    drawn = {
+        "frame": (await seen(http)).split("</header>")[0],
+        "messages, faces": await seen(http, "/part/channel"),
+        "Home, direct messages": await seen(http, "/part/sidebar"),
+        "window": await seen(http, "/part/modal"),
+        "Home": (await seen(http, home="1")).split("<main")[1].split("</h1>")[0],
+        "head of the direct messages": (await seen(http, channel=sent["channel"]))
+        .split("<main")[1]
+        .split("</h1>")[0],
+    }
+    counts = {place: html.count(logo) for place, html in drawn.items()}
+    assert counts == dict.fromkeys(drawn, 1) | {"messages, faces": 2, "Home, direct messages": 2}
+    assert '<link rel="icon" href="/static/icon.svg"' in drawn["frame"]
+    async with http.get("/static/icon.svg") as answer:
+        assert answer.content_type == "image/svg+xml"
 
 
 async def test_deleted_message_is_not_unread(
