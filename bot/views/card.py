@@ -716,9 +716,12 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
 
 
 def whole_pieces(shown: Round) -> tuple[str, ...]:
-    """Returns all of an open question in pieces for the thread, plain, each at most 3900 when sent."""
+    """Returns all of an open question in pieces for the thread, plain, each at most 3900 when sent. Not its deadline, which
+    only the card can show in the reader's time zone.
+    """
     asked = " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown)))))
-    found = in_pieces(f"{asked}\n{until_aloud(shown.asked, inert.NO_LIMIT)}")
+    default = "" if shown.asked.confirmation else sentence(default_words(shown.asked, inert.NO_LIMIT))
+    found = in_pieces("\n".join(filter(None, (asked, default))))
     return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
 
 

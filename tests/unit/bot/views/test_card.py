@@ -34,7 +34,8 @@ from core.clarification import (
 )
 from core.escalation import escalation_words
 from core.matching import followed_up
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import (
     CONTEXT,
     NOW,

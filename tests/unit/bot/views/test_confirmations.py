@@ -33,7 +33,8 @@ from core.clarification import (
 )
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
 from tests.unit.bot.views.kit import RENDERER, Said, about, content, row, told_why
 

@@ -44,7 +44,8 @@ from core.clarification import CHANGED, Aaep, Answer, Clarification, Decider, an
 from core.lists import Page
 from core.matching import followed_up
 from tests.kit.node import node_program
-from tests.unit.bot.judges import judge_message, judge_view, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import judge_message, judge_view
 from tests.unit.bot.strategies import NOW, SLA, ask_of, open_records, record_of, settled_records
 from tests.unit.bot.views.kit import about, content, item
 

@@ -14,7 +14,8 @@ from bot.views.blockkit import Draft
 from bot.views.classic import classic
 from bot.views.markdown import blocks, plain
 from bot.views.render import Renderer
-from tests.unit.bot.judges import judge_message, shown, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import judge_message, shown
 
 RENDERER = Renderer()
 PIECES = st.sampled_from(
