@@ -280,7 +280,7 @@ def test_addresses_are_found_where_readers_see_them_end(text: str, found: list[s
     assert all(text[start:end] == url for start, end, url in find(text))
 
 
-@pytest.mark.parametrize("after", ["…", " …", "\n… 1,204 more characters …\n", "\u2069…"])
+@pytest.mark.parametrize("after", ["…", " …", "\n… 1204 more characters …\n", "\u2069…"])
 def test_address_at_which_a_text_was_cut_is_left_out(after: str) -> None:
     assert list(ACME.within(f"See https://github.com/acme/shop{after}")) == []
 
