@@ -226,9 +226,9 @@ def test_nothing_is_a_link_without_a_list() -> None:
     [
         ("http://github.com/acme/*", "expected https://"),
         ("github.com/acme/*", "expected a URL with https:// and a host"),
-        ("https://*.github.com/*", "expected a host name"),
-        ("https://*/*", "expected a host name"),
-        ("https://github.com*/acme", "expected a host name"),
+        ("https://*.github.com/*", 'expected a host without "*"'),
+        ("https://*/*", 'expected a host without "*"'),
+        ("https://github.com*/acme", 'expected a host without "*"'),
         ("https://github.com/acme*", 'expected "*" only at the end, after a "/"'),
         ("https://github.com/*/shop", 'expected "*" only at the end, after a "/"'),
         ("https://github.com/**", 'expected "*" only at the end, after a "/"'),
