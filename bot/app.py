@@ -259,6 +259,7 @@ class Bot:
             send=partial(publish, base.gateway),
             viewers=Viewers(store),
             clock=clock,
+            locale_of=base.people.known_locale,
         )
         self.watch = LedgerWatch(
             ledger=ledger,

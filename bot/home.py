@@ -401,7 +401,8 @@ class _Seat:
 class HomeTabs:
     """Keeps open Home tabs up to date.
 
-    Call `restore` once, then `run`. `send` publishes a person's view, once.
+    Call `restore` once, then `run`. `send` publishes a person's view, once. `locale_of` returns a user's locale, empty if it
+    is not known.
     """
 
     gathering: Gathering
@@ -410,6 +411,7 @@ class HomeTabs:
     send: Callable[[str, View], Awaitable[Outcome]]
     viewers: Viewers
     clock: Clock
+    locale_of: Callable[[str], str] = lambda _: ""
 
     def __post_init__(self) -> None:
         self._seats: dict[str, _Seat] = {}
@@ -578,9 +580,10 @@ class HomeTabs:
         admitted = await self.access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
         shown = await to_thread(chosen, snapshot, viewer.user, admitted, seat.pages)
         inbox, taken = await self.gathering.whole(shown.inbox), await self.gathering.whole(shown.taken)
+        locale = self.locale_of(viewer.user)
 
         def rendered() -> tuple[View, str, bool]:
-            view = self.renderer.view(views.home(replace(shown, inbox=inbox, taken=taken)))
+            view = self.renderer.view(views.home(replace(shown, inbox=inbox, taken=taken, locale=locale)))
             said = json.dumps(view, sort_keys=True).encode()
             return view, hashlib.blake2b(said, digest_size=12).hexdigest(), shown.unsure
 

@@ -52,6 +52,7 @@ def build(
         permalinks=board.permalinks,
         sessions=sessions.facts,
         clock=clock,
+        locale_of=base.people.known_locale,
     )
     commands = Commands(
         lists=lists,

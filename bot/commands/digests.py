@@ -70,6 +70,7 @@ class Digests:
             counted=figures.names()[:2],
             shown=_shown,
             notes=_not_counted(unread),
+            locale=self.people.known_locale(person.user),
         )
 
     async def for_channel(self, channel: str, since: datetime, until: datetime, zone: ZoneInfo) -> Draft:

@@ -36,6 +36,7 @@ from bot.views.lists import (
     session_line,
     unread,
 )
+from bot.views.numerals import in_words
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
@@ -145,7 +146,7 @@ class Lists:
     """Lists what is open, a page at a time.
 
     Every coroutine raises SlackError if Slack cannot tell what the person may see. `sessions` returns the agents' sessions;
-    may raise StorageUnavailable.
+    may raise StorageUnavailable. `locale_of` returns a user's locale, empty if it is not known.
     """
 
     index: Index
@@ -154,6 +155,7 @@ class Lists:
     permalinks: Permalinks
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]]
     clock: Clock
+    locale_of: Callable[[str], str] = lambda _: ""
 
     async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Draft:
         """Returns a page of a list.
@@ -166,10 +168,11 @@ class Lists:
         wanted, mine, rights = await self._wanted(command, person, place)
         if not wanted:
             return said(_NOTHING[command.kind], live=False)
-        heading = f"{_HEADINGS[command.kind]}: {len(wanted)}"
+        locale = self.locale_of(person.user)
+        heading = in_words(f"{_HEADINGS[command.kind]}: {len(wanted)}", locale)
         notes = []
         if command.kind == "waiting":
-            notes = [f"{mine} for you, {len(wanted) - mine} more in this channel"]
+            notes = [in_words(f"{mine} for you, {len(wanted) - mine} more in this channel", locale)]
         return await self._page(wanted, rights, page, heading=heading, query=command.query, notes=notes)
 
     async def one(self, clarification_id: str, person: Person) -> Draft:
@@ -221,7 +224,8 @@ class Lists:
             nothing = f"Issue {command.issue} has no questions that you may see."
             return said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         rights = await self.access.rights(person, {audience_of(record) for record in found})
-        heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
+        counts = f"{len(found)} clarifications, {sum(r.is_open for r in found)} open"
+        heading = f"Issue {command.issue}: {in_words(counts, self.locale_of(person.user))}"
         return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
 
     async def _wanted(

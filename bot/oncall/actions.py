@@ -150,7 +150,9 @@ class Announcer:
 
 @dataclass(kw_only=True, eq=False)
 class PageActions:
-    """Handles clicks on a page's controls, if `admission` allows them; `announcer` posts in the session's thread."""
+    """Handles clicks on a page's controls, if `admission` allows them; `announcer` posts in the session's thread. `locale_of`
+    returns a user's locale, empty if it is not known.
+    """
 
     incidents: Incidents
     policies: Policies
@@ -160,6 +162,7 @@ class PageActions:
     admission: Admission
     announcer: Announcer
     clock: Clock
+    locale_of: Callable[[str], str] = lambda _: ""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
     _later: set[asyncio.Task[Clarification]] = field(default_factory=set, init=False)
 
@@ -186,7 +189,7 @@ class PageActions:
 
     async def _pressed(self, press: PagePress, person: Person) -> Reaction:
         if press.verb == "show":
-            return await self._show(press)
+            return await self._show(press, person)
         incidents, refused = await self._admitted(press, person)
         if refused is not None:
             return refused
@@ -282,7 +285,7 @@ class PageActions:
         await self.incidents.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
         return Tell(f"Snoozed until {inert.date(until)}. You'll be paged again then.")
 
-    async def _show(self, press: PagePress) -> Reaction:
+    async def _show(self, press: PagePress, person: Person) -> Reaction:
         """Show one incident of a page about several, with the controls to answer it."""
         chosen = await self._chosen(press)
         if not chosen:
@@ -296,7 +299,8 @@ class PageActions:
         record = await self.ledger.find(incident.clarification, parse_id(incident.clarification)[0])
         # In a thread: a large record must not delay other clicks.
         if record.is_open:
-            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
+            locale = self.locale_of(person.user)
+            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record, locale))
         return OpenModal(await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
 
     def _is_others(self, incident: Incident, user: str) -> bool:

@@ -124,6 +124,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             admission=Admission(settings, base.audiences, incidents, board.roster, base.index, board.access),
             announcer=announcer,
             clock=clock,
+            locale_of=base.people.known_locale,
         ),
         feeds=Feeds(
             settings,

@@ -39,7 +39,8 @@ _log = logging.getLogger("clarify.slack")
 class Profile:
     """A person as users.info describes them. `team` is their home workspace, `enterprise` its organization (Enterprise
     Grid), and `global_id` their id across the organization; each is empty if Slack does not say. Slack shows `name`; `names`
-    are the display name and the real names. `zone`: the name of their time zone, empty if Slack does not say.
+    are the display name and the real names. `zone`: the name of their time zone; `locale`: their language in Slack, such as
+    `de-DE`; both empty if Slack does not say.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Profile:
     is_guest: bool = False
     is_stranger: bool = False
     zone: str = ""
+    locale: str = ""
 
     def goes_by(self, named: str) -> bool:
         """Returns whether this Slack user id or e-mail address is this person's."""
@@ -129,7 +131,7 @@ class People:
         self._kept: dict[tuple[str, str], _CachedFact] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._refused: dict[tuple[str, str], str] = {}  # Slack's last error, by fact
-        self._names: dict[str, str] = {}
+        self._known: dict[str, Profile] = {}  # as last described
         self._groups: set[str] = set()  # that were asked about: those of the configuration
         self._me: AsyncSlackResponse | None = None
 
@@ -203,7 +205,11 @@ class People:
 
     def known_name(self, user: str) -> str | None:
         """Returns the last name that Slack returned for a person, without asking."""
-        return self._names.get(user) or None
+        return known.name or None if (known := self._known.get(user)) is not None else None
+
+    def known_locale(self, user: str) -> str:
+        """Returns the last locale that Slack returned for a person, without asking; empty if there is none."""
+        return known.locale if (known := self._known.get(user)) is not None else ""
 
     def trouble_with(self, entry: str) -> str | None:
         """Returns what is wrong with a user (U…) or user group (S…) by Slack's last answer; None if nothing or unknown."""
@@ -297,13 +303,15 @@ class People:
     def _keep_fact(self, key: tuple[str, str], value: object) -> None:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
-            self._names.clear()
+            self._known.clear()
         if isinstance(value, Profile):
-            self._names[value.id] = value.name
+            # users.lookupByEmail says no locale.
+            locale = value.locale or self.known_locale(value.id)
+            self._known[value.id] = replace(value, locale=locale)
         self._kept[key] = _CachedFact(value, self._seconds())
 
     async def _profile(self, user: str) -> Profile:
-        response = await ask("users.info", lambda: self._web.users_info(user=user))
+        response = await ask("users.info", lambda: self._web.users_info(user=user, include_locale=True))
         return profile_of(response["user"])
 
     async def _by_email(self, email: str) -> Profile:
@@ -417,4 +425,5 @@ def profile_of(user: dict[str, Any]) -> Profile:
         is_guest=bool(user.get("is_restricted") or user.get("is_ultra_restricted")),
         is_stranger=bool(user.get("is_stranger")),
         zone=str(user.get("tz") or ""),
+        locale=str(user.get("locale") or ""),
     )

@@ -120,6 +120,8 @@ def link_pattern(text: str) -> WebUrl:
     Raises:
         ValueError: it is none. `https://github.com/acme*` is none, either: it would allow `/acme-evil`, too.
     """
+    if "*" in text.partition("://")[2].partition("/")[0]:
+        raise ValueError('expected a host without "*"; list each host')
     found = link_url(text)
     if found.query or found.fragment:
         raise ValueError("expected a URL without ? and #; any query and fragment is allowed")

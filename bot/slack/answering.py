@@ -252,7 +252,9 @@ class Answering:
             case "verify":
                 record = await self.find(press.clarification)
                 proof = await self.prove(record, press.round)
-                reaction = OpenModal(self.renderer.view(verify_view(record, press.round, proof)))
+                reaction = OpenModal(
+                    self.renderer.view(verify_view(record, press.round, proof, self._locale_of(person)))
+                )
             case "list" | "page":
                 reaction = OpenModal(await self._list(press))
         return reaction
@@ -290,7 +292,7 @@ class Answering:
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
             )
         except NotShownWhole as error:
-            return OpenModal(self.renderer.accept_modal(error.record, 1))
+            return OpenModal(self.renderer.accept_modal(error.record, 1, self._locale_of(person)))
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """Record a stored reply, now that its author says which question it answers."""
@@ -315,7 +317,9 @@ class Answering:
         if press.round < record.round:
             return Tell(phrases.STALE_CARD)
         if press.verb == "answer":
-            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
+            return OpenModal(
+                await asyncio.to_thread(self.renderer.answer_modal, record, self._locale_of(person))
+            )
         check_seen(record, press.version)  # every page must show the same arguments
         decider = await self.access.decider_of(person, record)
         try:
@@ -324,7 +328,15 @@ class Answering:
             if (why := why_refused(error, decider)) is not None:
                 self.router.note_refusal(record, decider, why, tried)
             raise
-        return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
+        return OpenModal(
+            await asyncio.to_thread(
+                self.renderer.accept_modal, record, press.number(), self._locale_of(person)
+            )
+        )
+
+    def _locale_of(self, person: Person) -> str:
+        """Returns a person's locale as far as Slack said it before: no click waits for it."""
+        return self.people.known_locale(person.user)
 
     def _whole(self, record: Clarification, press: Press) -> View:
         """Runs in a thread: a large view must not hold up other clicks."""

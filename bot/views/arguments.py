@@ -3,7 +3,7 @@
 A command, SQL or a change of a file is shown as code. Short values become rows of a table, or lines of `name: value` where
 there is none; nested ones by their path: `links › survey`. Longer values become lines, nested ones indented. Each line of a
 multi-line text is marked (`│`), so that it cannot look like another argument. All of it is `inert.visible`, and ambiguous
-strings are quoted (`inert.value_words`). Pure.
+strings are quoted (`inert.value_words`). A coding agent's plan is shown as its Markdown says. Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bot.views.blockkit import (
     YES_VALUE,
     Code,
     Input,
+    Rich,
     Run,
     Section,
     Table,
@@ -32,6 +33,7 @@ from bot.views.blockkit import (
     pieces,
 )
 from bot.views.classic import ARGUMENT_HEADER
+from bot.views.markdown import blocks, plain
 from core.aaep import whole_characters
 from core.clarification import Aaep
 from core.questions import REDACTED
@@ -73,13 +75,14 @@ _NOTHING = _LeftOut()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some arguments as text; `is_code`: shown verbatim, below its `title`. `rows`: the same as names and values, for a
-    table; only one piece has them.
+    """Some arguments as text; `is_code`: shown verbatim, below its `title`; `is_prose`: as formatted, below that. `rows`: the
+    same as names and values, for a table; only one piece has them.
     """
 
     text: str
     title: str = ""
     is_code: bool = False
+    is_prose: bool = False
     rows: tuple[tuple[str, str], ...] = ()
 
     def cut(self, text: str) -> Piece:
@@ -88,12 +91,15 @@ class Piece:
 
 
 def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
-    """Returns all arguments: in order, but those in rows together, where the first of them is."""
+    """Returns all arguments: in order, but those in rows together, where the first of them is, and a plan last, so that
+    nothing in it looks like an argument after it.
+    """
     found: list[Piece] = []
     lines: list[str] = []
     rows: list[tuple[str, str]] = []
     at: int | None = None  # where the rows are inserted
     rest = dict(arguments)
+    plan = _plan(rest)
     apart = 0
     for name in arguments:
         if name not in rest:
@@ -120,13 +126,15 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
         found.append(Piece("\n".join(lines)))
     if at is not None:
         found.insert(at, Piece("\n".join(map(": ".join, rows)), rows=tuple(rows)))
-    return found
+    return [*found, *plan]
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
     """Returns all arguments as text, after a heading; empty without arguments."""
     said = [
-        f"{each.title}\n{_marked(each.text)}" if each.is_code else each.text
+        f"{each.title}\n{_marked(plain(each.text, exact=True) if each.is_prose else each.text)}"
+        if each.title
+        else each.text
         for each in argument_pieces(arguments)
     ]
     return [_ARGUMENTS, *said] if said else []
@@ -149,12 +157,12 @@ def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
     return inert.line(f"{chosen.title} {said}".strip(), limit)
 
 
-def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
+def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code | Rich | Table, ...]:
     """Returns the pieces as blocks, without blank ones."""
     return tuple(part for each in found for part in _parts(each))
 
 
-def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Code | Table, ...]:
+def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Code | Rich | Table, ...]:
     """Returns the same for a message, with a table if there are two rows or more. The message takes no other table."""
     return tuple(
         part for each in found for part in ((_table(each.rows),) if len(each.rows) > 1 else _parts(each))
@@ -165,9 +173,11 @@ def _table(rows: Iterable[tuple[str, str]]) -> Table:
     return Table(tuple(((Run(name),), (Run(value),)) for name, value in (ARGUMENT_HEADER, *rows)))
 
 
-def _parts(each: Piece) -> tuple[Section | Code, ...]:
+def _parts(each: Piece) -> tuple[Section | Code | Rich | Table, ...]:
     if not each.text.strip():
         return ()
+    if each.is_prose:
+        return (Section(Words(each.title)), *blocks(each.text, exact=True, tables=False))
     if each.is_code:
         return (Section(Words(each.title)), *(Code(part) for part in pieces(each.text)))
     return tuple(Section(Words(part)) for part in pieces(each.text))
@@ -358,6 +368,15 @@ def _json(text: str, value: object) -> tuple[Any] | None:
         )
         raise ValueError(f"The agent sent {called}; enter one, too.")  # noqa: TRY004 - a hint, like all others
     return None if written == json.dumps(value) else (read,)
+
+
+def _plan(arguments: dict[str, Any]) -> list[Piece]:
+    """Takes the plan of a coding agent out of the arguments: Markdown of several lines. Empty if there is none."""
+    value = arguments.get("plan")
+    if not isinstance(value, str) or "\n" not in value.strip():
+        return []
+    del arguments["plan"]
+    return [Piece(inert.visible(value, prose=True), "plan:", is_prose=True)]
 
 
 def _code(name: str, arguments: dict[str, Any]) -> Piece | None:

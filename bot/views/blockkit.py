@@ -406,9 +406,10 @@ class Budget:
         self.cut = self.cut or shown != text
         return shown
 
-    def excerpts(self, texts: list[str]) -> list[str]:
-        """Returns each text or, if it is too long, its beginning and end."""
+    def excerpts(self, texts: list[str], grows: Callable[[str], int]) -> list[str]:
+        """Returns each text or, if it is too long, its beginning and end. `grows`: how much longer it may be as shown."""
         shown = [inert.excerpt(text, rows=_ROWS) for text in texts]
+        self.left -= sum(map(grows, shown))
         room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
         for n, text in enumerate(texts):
             if size(shown[n]) > room[n]:
@@ -426,8 +427,9 @@ class Budget:
         self.left -= made.size
         return (made,)
 
-    def fit(self, texts: list[str]) -> list[str]:
-        """Returns each text or, if it does not fit, its beginning."""
+    def fit(self, texts: list[str], grows: Callable[[str], int] = lambda _: 0) -> list[str]:
+        """Returns each text or, if it does not fit, its beginning. `grows`: how much longer it may be as shown."""
+        self.left -= sum(map(grows, texts))
         fitted = inert.shared(texts, max(self.left, 10 * len(texts)))
         self.cut = self.cut or fitted != texts
         self.spend(*fitted)

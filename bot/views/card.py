@@ -274,9 +274,9 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
         [
             *map(budget.brief, (words(shown.question), context, _detail(shown, verbosity))),
             shown.numbered if listed else form_words(form, brief=True) if form else "",
-        ]
+        ],
+        growth,
     )
-    budget.spend("x" * growth(question, context))
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
     hides = (
@@ -334,7 +334,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         "\n".join(change_words(shown.asked)),
         *(each.text for each in with_what),
     )
-    action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts))
+    action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts), growth)
     shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *blocks(action, label=ACTION, exact=True, tables=False),
@@ -433,7 +433,8 @@ def closed_card(shown: Round, text: str) -> Card:
             brief,
             changes,
             reason,
-        ]
+        ],
+        growth,
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)

@@ -24,6 +24,7 @@ from bot.views.blockkit import (
     Words,
     plain_words,
 )
+from bot.views.numerals import in_words
 from core.digest import Count, Digest, Share, in_one_unit
 from core.lists import several
 
@@ -56,6 +57,7 @@ def digest(
     counted: Sequence[tuple[str, Sequence[Count]]],
     shown: Callable[[str], str],
     notes: Sequence[str] = (),
+    locale: str = "",
 ) -> Draft:
     """Returns the message.
 
@@ -66,15 +68,22 @@ def digest(
         counted: topics and agents by name, each list with its title.
         shown: formats a person's name, as the bot's own mrkdwn.
         notes: at the end, as the bot's own mrkdwn.
+        locale: of the one person who reads it; empty: several do.
     """
-    above = figures.words()
-    charts = [each for each in (by_day(figures, zone), by_route(figures)) if each is not None]
+    above = [(name, in_words(value, locale)) for name, value in figures.words()]
+    charts = [each for each in (by_day(figures, zone, locale), by_route(figures, locale)) if each is not None]
     below = [
-        (title, ", ".join(f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts))
+        (
+            title,
+            ", ".join(
+                f"{inert.escaped_line(count.name, _NAME)} ({in_words(str(count.times), locale)})"
+                for count in counts
+            ),
+        )
         for title, counts in counted
         if counts
     ]
-    people = [f"• {shown(each.name)}: {each.words}" for each in figures.people]
+    people = [f"• {shown(each.name)}: {in_words(each.words, locale)}" for each in figures.people]
     people = ["*By person*", *people] if people else []
     last = [*(f"*{title}*: {words}" for title, words in below), *people, *(f"_{note}_" for note in notes)]
     parts = (
@@ -97,7 +106,7 @@ def digest(
     return Draft("digest", inert.clip_escaped("\n".join(aloud), room), parts)
 
 
-def by_day(figures: Digest, zone: str) -> Figures | None:
+def by_day(figures: Digest, zone: str, locale: str = "") -> Figures | None:
     """Returns the questions of each day or stretch by outcome, or None if nothing was asked."""
     found = figures.stretches
     if not found:
@@ -109,10 +118,10 @@ def by_day(figures: Digest, zone: str) -> Figures | None:
     series = tuple((name, tuple(row)) for name, row in zip(_SERIES, counts, strict=True))
     begins = "Day" if days == 1 else "From"
     rows = [
-        [label, *(str(getattr(each, name)) for name in _OUTCOMES)]
+        [label, *(in_words(str(getattr(each, name)), locale) for name in _OUTCOMES)]
         for label, each in zip(labels, found, strict=True)
     ]
-    lines = [f"{label}: {each.words}" for label, each in zip(labels, found, strict=True)]
+    lines = [f"{label}: {in_words(each.words, locale)}" for label, each in zip(labels, found, strict=True)]
     return Figures(
         Chart(title, tuple(labels), series, y_label="Questions"),
         _table([begins, *_COLUMNS], rows),
@@ -121,7 +130,7 @@ def by_day(figures: Digest, zone: str) -> Figures | None:
     )
 
 
-def by_route(figures: Digest) -> Figures | None:
+def by_route(figures: Digest, locale: str = "") -> Figures | None:
     """Returns the time to answer by route, or None with fewer than two routes. Of many, those with the most questions."""
     if len(figures.routes) < 2:
         return None
@@ -133,15 +142,18 @@ def by_route(figures: Digest) -> Figures | None:
     known = dict(zip((each.name for each in timed), medians, strict=True))
     title, names = "Median time to answer by route", _labels([_route(each) for each in timed])
     rows = [
-        [_number(known.get(each.name)), str(each.answers), str(each.asked), _with_approvals(each)]
+        [
+            *(in_words(number, locale) for number in _row(each, known.get(each.name))),
+            _with_approvals(each, locale),
+        ]
         for each in shares
     ]
-    lines = [f"{_with_approvals(each)}: {_aloud(each, known.get(each.name), unit)}" for each in shares]
-    more = (
-        f"And {several([_route(each) for each in rest], 3)}: {sum(each.asked for each in rest)} asked."
-        if rest
-        else ""
-    )
+    lines = [
+        f"{_with_approvals(each, locale)}: {in_words(_aloud(each, known.get(each.name), unit), locale)}"
+        for each in shares
+    ]
+    asked = in_words(f"{sum(each.asked for each in rest)} asked.", locale)
+    more = f"And {several([_route(each) for each in rest], 3)}: {asked}" if rest else ""
     chart = Chart(title, names, (("Median", tuple(medians)),), y_label=unit.capitalize()) if timed else None
     return Figures(
         chart,
@@ -163,8 +175,13 @@ def _route(share: Share) -> str:
     return "all others" if share.name == "*" else inert.named(share.name, _ROUTE)
 
 
-def _with_approvals(share: Share) -> str:
-    return f"{_route(share)} ({words})" if (words := share.approvals.words) else _route(share)
+def _with_approvals(share: Share, locale: str) -> str:
+    words = in_words(share.approvals.words, locale)
+    return f"{_route(share)} ({words})" if words else _route(share)
+
+
+def _row(share: Share, value: float | None) -> tuple[str, str, str]:
+    return _number(value), str(share.answers), str(share.asked)
 
 
 def _aloud(share: Share, value: float | None, unit: str) -> str:
@@ -173,7 +190,7 @@ def _aloud(share: Share, value: float | None, unit: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
+    return "-" if value is None else f"{value:.1f}"
 
 
 def _labels(names: Sequence[str]) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ from bot.views.codec import (
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
 from bot.views.markdown import blocks
+from bot.views.numerals import in_words
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ASK_AGAIN,
@@ -137,8 +138,8 @@ class SubmissionErrors(Exception):
         self.errors = dict(errors)
 
 
-def answer_modal(record: Clarification) -> View:
-    """Returns the modal behind Answer…: the current round's question in full, and its inputs."""
+def answer_modal(record: Clarification, locale: str = "") -> View:
+    """Returns the modal behind Answer…: the current round's question in full, and its inputs. `locale`: its reader's."""
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.asked.confirmation
     form = asked.form
@@ -146,9 +147,9 @@ def answer_modal(record: Clarification) -> View:
     if form:
         inputs = form_inputs(form)
     elif wanted:
-        inputs = _decision_inputs(shown, wanted.allowed)
+        inputs = _decision_inputs(shown, wanted.allowed, locale)
     else:
-        inputs = tuple(_input(shown, block, several=len(kinds) > 1) for block in kinds)
+        inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
     fields = tuple(_changeable(asked).values())
     every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question), tables=False)
     parts: list[str] = []
@@ -165,7 +166,7 @@ def answer_modal(record: Clarification) -> View:
     if wanted and not is_whole and "accept" in wanted.allowed:
         more = _MORE_TO_ACCEPT
         rest = tuple(each for each in wanted.allowed if each != "accept")
-        inputs, fields = _decision_inputs(shown, rest) if rest else (), ()
+        inputs, fields = _decision_inputs(shown, rest, locale) if rest else (), ()
     facts = () if is_whole else plain_words(more)
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
     facts += plain_words(default_words(asked, 1000))
@@ -210,7 +211,7 @@ def full_view(
     )
 
 
-def accept_modal(record: Clarification, page: int = 1) -> View:
+def accept_modal(record: Clarification, page: int = 1, locale: str = "") -> View:
     """Returns the modal behind Accept on a card that leaves something out: page `page` (from 1) of what is accepted.
     Only the last page, which is reached through all others, accepts it.
     """
@@ -225,7 +226,7 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     wanted = shown.asked.confirmation
     top = stakes_alerts(wanted) if wanted and on.number > 1 else ()
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
-    why = (_reason_input(shown, optional=False),) if is_last and shown.asked.reason_wanted else ()
+    why = (_reason_input(shown, locale, optional=False),) if is_last and shown.asked.reason_wanted else ()
     return View(
         (*top, *_page(on, press, stakes), *why),
         ACCEPT_CALLBACK,
@@ -546,20 +547,20 @@ def _types_choices(asked: Aaep) -> bool:
     return len(asked.choices) + none > MENU_OPTIONS
 
 
-def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, ...]:
+def _decision_inputs(shown: Round, allowed: Iterable[Decision], locale: str) -> tuple[Input, ...]:
     """Returns the inputs for the decision, without a default, and for a reason."""
     offered = tuple((LABELS[decision], decision) for decision in allowed)
     return (
         Input(DECISION_BLOCK, "Your decision", "radio_buttons", options=offered),
-        _reason_input(shown, optional=True),
+        _reason_input(shown, locale, optional=True),
     )
 
 
-def _reason_input(shown: Round, *, optional: bool) -> Input:
+def _reason_input(shown: Round, locale: str, *, optional: bool) -> Input:
     """Returns the input for a reason. `optional`: also for a reject, which needs none."""
     wanted = shown.asked.reason_wanted
     least = f" At least {LEAST_REASON} characters{' to accept it' if optional else ''}." if wanted else ""
-    hint = f"Sent to the agent with your decision.{least} Up to {_most(shown):,} characters."
+    hint = f"Sent to the agent with your decision.{least} {_up_to(shown, locale)}."
     few = 0 if optional else LEAST_REASON
     return Input(
         RATIONALE_BLOCK,
@@ -572,14 +573,14 @@ def _reason_input(shown: Round, *, optional: bool) -> Input:
     )
 
 
-def _input(shown: Round, block: str, *, several: bool) -> Input:
+def _input(shown: Round, block: str, locale: str, *, several: bool) -> Input:
     """Returns the input for one kind of answer; if there are `several`, only one may be filled in."""
     label, element, hint = _LABELS[block], "radio_buttons", ""
     offered: tuple[tuple[str, str], ...] = ()
     if block == NUMERIC_BLOCK:
         element, hint = "number_input", "Use a point for decimals, like 1200 or 12.5."
     elif block == FREETEXT_BLOCK:
-        element, hint = "plain_text_input", f"Up to {_most(shown):,} characters"
+        element, hint = "plain_text_input", _up_to(shown, locale)
         hint += "; for a longer answer, reply in the thread." if _is_events(shown) else "."
     elif block == YES_NO_BLOCK:
         offered = YES_OR_NO
@@ -601,6 +602,10 @@ def _is_events(shown: Round) -> bool:
 
 def _most(shown: Round) -> int:
     return _TEXT_LIMIT if _is_events(shown) else BODY_LIMIT
+
+
+def _up_to(shown: Round, locale: str) -> str:
+    return in_words(f"Up to {_most(shown)} characters", locale)
 
 
 def _choice_element(shown: Round, *, several: bool) -> str:

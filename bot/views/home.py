@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar, get_args
+from typing import Any, get_args
 
 from bot.routing import Audience, audience_of
 from bot.views import inert, phrases
@@ -37,12 +37,12 @@ from bot.views.codec import (
     HomeVerb,
 )
 from bot.views.markdown import plain
+from bot.views.numerals import in_words
 from bot.views.wording import ID_LIMIT, capital, decided_words, name_of, until_words
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
 from core.lists import Decided, Page, several
 
-_T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
 # there may be two notes above: 22 + 12 + 17 + 12 + 10 + 11 + 2 = 86.
@@ -117,7 +117,7 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What one person sees. People who are on call or were paged see all agents and sessions; others see those whose
-    questions they may answer. `stranger`: the person may answer nothing, so the agents are omitted.
+    questions they may answer. `stranger`: the person may answer nothing, so the agents are omitted. `locale`: the person's.
     """
 
     user: str
@@ -129,26 +129,28 @@ class Chosen:
     answers: Page[Answered]
     unsure: bool = False
     stranger: bool = False
+    locale: str = ""
 
 
 def home(shown: Chosen) -> View:
     """Returns a person's Home tab."""
     several = Counter(each.name or each.agent for each in shown.ready.items)
     made: list[Part] = list(sections(UNSURE if shown.unsure else "", STRANGER if shown.stranger else ""))
-    made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user))
-    made += _part("taken", shown.taken, _questions("taken", shown.taken, shown.user))
+    made += _part(shown, "inbox", _questions("inbox", shown.inbox, shown.user))
+    made += _part(shown, "taken", _questions("taken", shown.taken, shown.user))
     if not shown.stranger:
-        made += _part("agents", shown.agents, [Context(tuple(_agent(each))) for each in shown.agents.items])
+        made += _part(shown, "agents", [Context(tuple(_agent(each))) for each in shown.agents.items])
         ready = [_ready(each, told_apart=several[each.name or each.agent] > 1) for each in shown.ready.items]
-        made += _part("ready", shown.ready, [Context((Words(each),)) for each in ready])
-    made += _part("duty", shown.duty, [Context(tuple(_duty(each))) for each in shown.duty.items])
+        made += _part(shown, "ready", [Context((Words(each),)) for each in ready])
+    made += _part(shown, "duty", [Context(tuple(_duty(each))) for each in shown.duty.items])
     if not shown.stranger:
-        made += _part("answers", shown.answers, [Context(_answered(each)) for each in shown.answers.items])
+        made += _part(shown, "answers", [Context(_answered(each)) for each in shown.answers.items])
         made.append(_SEARCH)
     return View(tuple(made), HOME_CALLBACK, HOME_PRESS, kind="home")
 
 
-def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterator[Part]:
+def _part(shown: Chosen, section: HomeSection, rows: Sequence[Part]) -> Iterator[Part]:
+    page: Page[Any] = getattr(shown, section)
     heading = HEADINGS[section] + (f" ({page.total})" if page.total else "")
     if page.pages > 1:
         heading += f", page {page.number} of {page.pages}"
@@ -158,7 +160,7 @@ def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterato
         f"page of {HEADINGS[section]}",
         2 * SECTIONS.index(section) + 1,
     )
-    yield Header(heading)
+    yield Header(in_words(heading, shown.locale))
     yield from rows or [Context((Words(_NOTHING[section]),))]
     yield Actions(turns)
 

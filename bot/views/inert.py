@@ -118,7 +118,7 @@ def named(text: str, limit: int = NO_LIMIT) -> str:
 
 def visible(text: str, *, prose: bool = False) -> str:
     """Returns text to approve: like `plain`, but with invisible characters as numbers (U+200B as `<U+200B>`) and long
-    runs of blanks, which could push text out of sight, as `⟨3,000 spaces⟩`.
+    runs of blanks, which could push text out of sight, as `⟨3000 spaces⟩`.
 
     `prose`: keep the direction marks of right-to-left text, as `plain` does; commands and values need none.
     """
@@ -505,8 +505,8 @@ def _left_out(hidden: str, *, escaped: bool) -> str:
     """Returns how much is left out, in words."""
     characters = len(_ENTITY.sub(".", hidden)) if escaped else len(hidden)
     lines = max(0, hidden.count("\n") - 1)
-    said = [f"{characters:,} more character{'' if characters == 1 else 's'}"]
-    said += [f"{lines:,} more line{'' if lines == 1 else 's'}"] if lines else []
+    said = [f"{characters} more character{'' if characters == 1 else 's'}"]
+    said += [f"{lines} more line{'' if lines == 1 else 's'}"] if lines else []
     return f"… {', '.join(said)} …"
 
 
@@ -522,7 +522,7 @@ def _uncovered(text: str, *, prose: bool) -> str:
             return found[0]
         shown = _number(char)
         count = len(found[0])
-        shown = f"⟨{count:,} × {shown}⟩" if count > _MOST_ALIKE else shown * count
+        shown = f"⟨{count} × {shown}⟩" if count > _MOST_ALIKE else shown * count
         return (
             f"{_FSI}{shown}{_PDI}" if is_rtl else shown
         )  # isolated, so that its direction does not affect its surroundings
@@ -542,11 +542,11 @@ def _run_of_blanks(found: regex.Match[str]) -> str:
     run = found[0]
     if (ends := run.count("\n")) > 0:
         rest = run.rpartition("\n")[2]
-        return f"\n⟨{ends:,} line breaks⟩\n{rest}"
+        return f"\n⟨{ends} line breaks⟩\n{rest}"
     if len(run) + run.count("\t") * (_TAB - 1) <= _LONG_RUN:
         return run
     kind = "spaces" if run.strip(" ") == "" else "tabs" if run.strip("\t") == "" else "blanks"
-    return f" ⟨{len(run):,} {kind}⟩ "
+    return f" ⟨{len(run)} {kind}⟩ "
 
 
 def _quoted(text: str) -> str:

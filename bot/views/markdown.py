@@ -99,9 +99,9 @@ def plain(text: str, *, label: str = "", exact: bool = False) -> str:
     return f"{label}{marked.plain}" if said != text else marked.plain
 
 
-def growth(*texts: str) -> int:
-    """Returns how much longer these texts may become without their markup."""
-    return sum(max(0, inert.size(plain(text)) - inert.size(text)) for text in texts)
+def growth(text: str) -> int:
+    """Returns how much longer a text may become without its markup."""
+    return max(0, inert.size(plain(text)) - inert.size(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,20 +113,20 @@ class Renderer:
             _log.exception("cannot lay out a card; showing plain text", clarification=record.id)
         return self.message(card.plain_card(record, round))
 
-    def answer_modal(self, record: Clarification) -> dict[str, Any]:
-        """Returns the modal behind Answer… or, if it cannot be laid out, how to answer without it."""
+    def answer_modal(self, record: Clarification, locale: str = "") -> dict[str, Any]:
+        """Returns the modal behind Answer… or, if it cannot be laid out, how to answer without it. `locale`: its reader's."""
         try:
-            return self.view(forms.answer_modal(record))
+            return self.view(forms.answer_modal(record, locale))
         except (RenderError, BadPress):
             _log.exception("cannot lay out a question as a form", clarification=record.id)
         return self.view(forms.plain_answer_modal(record))
 
-    def accept_modal(self, record: Clarification, page: int) -> dict[str, Any]:
+    def accept_modal(self, record: Clarification, page: int, locale: str = "") -> dict[str, Any]:
         """Returns the modal behind Accept on a cut card. If it cannot be laid out, the modal says that this cannot be
         accepted.
         """
         try:
-            return self.view(forms.accept_modal(record, page))
+            return self.view(forms.accept_modal(record, page, locale))
         except (RenderError, BadPress):
             _log.exception("cannot lay out an action for approval", clarification=record.id)
         return self.view(forms.message_modal("Not accepted", _NOT_WHOLE))

@@ -16,6 +16,7 @@ from typing import Any
 from bot.views import inert
 from bot.views.blockkit import Alert, Button, Code, Context, Part, Section, View, Words, button, sections
 from bot.views.codec import VERIFY_CALLBACK, Press
+from bot.views.numerals import in_words
 from bot.views.wording import Round, capital, decided_words
 from core.clarification import Clarification
 from core.lists import Decided, DecidedBy, Outcome
@@ -57,7 +58,7 @@ class Proof:
     @property
     def place_words(self) -> str:
         if self.place is not None:
-            return f"Entry {self.place[0]:,} of {self.place[1]:,}"
+            return f"Entry {self.place[0]} of {self.place[1]}"
         return "Not in the log yet" if self.is_place_known else "Unknown, as the database can't be read now"
 
 
@@ -69,17 +70,17 @@ def verify_button(shown: Round) -> tuple[Button, ...]:
     return (button(Press("verify", shown.record.id, shown.number), VERIFY, spoken),)
 
 
-def verify_view(record: Clarification, number: int, proof: Proof) -> View:
-    """Returns the window about the decision of round `number`."""
+def verify_view(record: Clarification, number: int, proof: Proof, locale: str = "") -> View:
+    """Returns the window about the decision of round `number`. `locale`: its reader's."""
     return View(
-        tuple(_parts(record, number, proof)),
+        tuple(_parts(record, number, proof, locale)),
         VERIFY_CALLBACK,
         Press("verify", record.id, number).pack(),
         title=VERIFY,
     )
 
 
-def _parts(record: Clarification, number: int, proof: Proof) -> Iterator[Part]:
+def _parts(record: Clarification, number: int, proof: Proof, locale: str) -> Iterator[Part]:
     checked, claims = proof.checked, proof.checked.claims
     if checked.problem is None:
         yield Alert(Words(GOOD, live=True), "success")
@@ -94,7 +95,9 @@ def _parts(record: Clarification, number: int, proof: Proof) -> Iterator[Part]:
             yield Section(Words(f"{_WARNING} {below}" if claims else _WARNING))
     if claims:
         yield from (
-            Section(Words(f"*{name}*\n{text}", live=True)) for name, text in _rows(proof, claims) if text
+            Section(Words(f"*{name}*\n{text}", live=True))
+            for name, text in _rows(proof, claims, locale)
+            if text
         )
     if checked.problem != "missing":
         yield from sections(_BY_ITSELF)
@@ -107,7 +110,7 @@ def receipt_command(name: str) -> str:
     return f"clarify log --jwt {name} | clarify verify -"
 
 
-def _rows(proof: Proof, claims: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _rows(proof: Proof, claims: Mapping[str, Any], locale: str) -> Iterator[tuple[str, str]]:
     """Yields a name and what the receipt says, as the bot's own mrkdwn."""
     at = claims.get("iat")
     when = f", {inert.date(datetime.fromtimestamp(at, UTC))}" if isinstance(at, int) else ""
@@ -115,7 +118,7 @@ def _rows(proof: Proof, claims: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Question and round", _code(claims.get("jti"))
     yield "Approved arguments, SHA-256", _code(claims.get("arguments_sha256"))
     yield "Signed with the key", _code(proof.checked.kid)
-    yield "Place in the log", proof.place_words
+    yield "Place in the log", in_words(proof.place_words, locale)
 
 
 def _outcome(claims: Mapping[str, Any]) -> str:

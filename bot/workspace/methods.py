@@ -466,7 +466,8 @@ def users_info(call: ApiCall) -> Json:
     user = call.person()
     if user.hidden:
         raise ApiError(user.hidden)
-    return {"user": user_json(call.state, user, email="users:read.email" in call.scopes)}
+    email, locale = "users:read.email" in call.scopes, call.flag("include_locale")
+    return {"user": user_json(call.state, user, email=email, locale=locale)}
 
 
 @method("users.conversations", tier="tier3")

@@ -89,8 +89,8 @@ def ephemeral_json(state: State, message: Ephemeral) -> Json:
     return body
 
 
-def user_json(state: State, user: User, *, email: bool) -> Json:
-    """A person as `users.info` gives it; `email` where the token's scopes show it."""
+def user_json(state: State, user: User, *, email: bool, locale: bool = False) -> Json:
+    """A person as `users.info` gives it; `email` where the token's scopes show it, `locale` where the caller asks for it."""
     body: Json = {
         "id": user.id,
         "team_id": user.team_id,
@@ -103,6 +103,8 @@ def user_json(state: State, user: User, *, email: bool) -> Json:
     }
     if user.deleted:
         return body
+    if locale:
+        body["locale"] = user.locale
     if user.team_id != state.team["id"]:
         body["is_stranger"] = user.is_stranger
     if user.enterprise_id:

@@ -31,6 +31,7 @@ class User:
     global_id: str = ""  # in all workspaces of the organization; empty: the same as here
     hidden: str = ""  # what `users.info` refuses with, where the app is told nothing of them
     tz: str = "Etc/UTC"
+    locale: str = "en-US"
     updated: int = 0
     presence: str = "active"
 

@@ -256,6 +256,9 @@ class Directory:
     def known_name(self, user: str) -> str | None:
         return None
 
+    def known_locale(self, user: str) -> str:
+        return ""
+
     async def installation(self) -> Installation:
         return Installation(TEAM)
 

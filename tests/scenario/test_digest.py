@@ -119,6 +119,17 @@ async def test_days_are_those_of_the_reader(stage: World) -> None:
             assert f"Days in the time zone {zone}." in words(told)
 
 
+async def test_numbers_are_written_as_each_reader_is_used_to(stage: World) -> None:
+    for user, locale in ((ADE, "de-DE"), (FOLAKE, "en-GB")):
+        stage.workspace.change_user(user, locale=locale)
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        for user, average, limit in ((ADE, "1,0 on", "3.000"), (FOLAKE, "1.0 on", "3,000")):
+            assert f"*Rounds*: {average} average" in words(await command(stage, "digest", user))
+            assert (await stage.workspace.click(user, AGENTS, card.ts, label="Answer…")).ok
+            assert f"Up to {limit} characters" in str((await stage.modal(user)).payload)
+
+
 @pytest.mark.parametrize("zone", ["", "Mars/Olympus_Mons", "../etc/passwd"])
 async def test_days_are_utc_where_slack_names_no_known_zone(stage: World, zone: str) -> None:
     stage.workspace.state.users[ADE].tz = zone

@@ -136,3 +136,18 @@ async def test_p8_approval_shows_what_is_linked_exactly(stage: World) -> None:
         state = await stage.until(lambda: stage.record()["aaep"].get("response"))
         assert state
         assert safe(stage, FOLAKE) <= {PULL, ISSUE}
+
+
+async def test_p8_card_takes_up_a_changed_list_at_its_next_change(stage: World) -> None:
+    allowed = configured(stage)
+    async with stage.bot(allowed):
+        await stage.emit(question=TEXT)
+        card = await stage.card("Merge ")
+        assert links(card.blocks) == [PULL]
+    async with stage.bot(
+        allowed.replace("https://github.com/acme/*", "https://github.com/acme/shop/issues/*")
+    ):
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Take")
+        changed = await stage.now_says(card, "Claimed by")
+        assert links(changed.blocks) == []
+        assert PULL in words(changed)

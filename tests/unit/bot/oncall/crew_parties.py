@@ -54,6 +54,9 @@ class Directory:
         team = "T2" if user in self.outsiders else "T1"
         return Profile(user, team, is_deleted=user in self.gone, is_guest=user in self.guests)
 
+    def known_locale(self, user: str) -> str:
+        return ""
+
     async def installation(self) -> Installation:
         return Installation("T1")
 

@@ -180,3 +180,16 @@ async def test_channels_of_a_person_are_read_in_pages(people: People, ws: Worksp
         ws.add_channel(Channel(f"C0{n}", f"c{n}", [ADE]))
     assert len(await people.channels_of(ADE)) == 1203
     assert count(ws, "users.conversations") == 2
+
+
+async def test_locale_is_what_slack_said_last(people: People, ws: Workspace, seconds: Seconds) -> None:
+    ws.change_user(ADE, locale="de-DE")
+    assert people.known_locale(ADE) == "", "never asked: nothing waits for it"
+    await people.profile(ADE)
+    assert people.known_locale(ADE) == "de-DE"
+    people.forget("user", ADE)
+    mail = ws.state.users[ADE].email
+    assert (await people.by_email(mail)).locale == "", "users.lookupByEmail says none"
+    assert people.known_locale(ADE) == "de-DE"
+    ws.change_user(ADE, locale="pt-BR")
+    assert (await people.profile(ADE)).locale == people.known_locale(ADE) == "pt-BR"

@@ -259,7 +259,7 @@ def test_no_two_values_look_alike() -> None:
         ("a\u200b" + "\U000e0041" * 400, "a<U+200B>⟨400 × <U+E0041>⟩"),
         ("a\rb\u2028c", r"a\rb<U+2028>c"),
         ("👩‍👩‍👧‍👦 ❤\ufe0f 1\ufe0f⃣ می\u200cخواهم", "👩‍👩‍👧‍👦 ❤\ufe0f 1\ufe0f⃣ می\u200cخواهم"),
-        ("ls" + " " * 3000 + "rm -rf ~", "ls ⟨3,000 spaces⟩ rm -rf ~"),
+        ("ls" + " " * 3000 + "rm -rf ~", "ls ⟨3000 spaces⟩ rm -rf ~"),
         ("ls" + "\n" * 400 + "rm -rf ~", "ls\n⟨400 line breaks⟩\nrm -rf ~"),
         ("ls" + "\n \t\u00a0" * 400 + "rm -rf ~", "ls\n⟨400 line breaks⟩\n \t\u00a0rm -rf ~"),
         ("a\n\n    b\tc\n", "a\n\n    b\tc\n"),
@@ -322,7 +322,7 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert "│ bye" in told
     assert table_rows(card.blocks) == [["to", "ann"], ["cc", "bob"]]
     assert "to: ann\ncc: bob" in card.text
-    assert "step 6\n… 1,255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
+    assert "step 6\n… 1255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
         assert "Click Accept to see all of it" in told
         assert "eply with reject;" in told

@@ -13,7 +13,7 @@ from bot.views.classic import classic, newer
 from bot.views.figures import by_day, by_route, digest
 from bot.views.render import Message, Renderer
 from core.digest import Approvals, Count, Digest, DigestBuilder, Share, Stretch
-from tests.unit.bot.judges import judge_message
+from tests.unit.bot.judges import judge_message, shown
 
 MINUTE = timedelta(minutes=1)
 FIRST = date(2026, 11, 20)
@@ -27,12 +27,19 @@ def shares(number: int, name: str = "agent-{}-*") -> tuple[Share, ...]:
     return tuple(Share(name.format(n), 100 - n, 1, n * MINUTE + MINUTE) for n in range(number))
 
 
-def message(found: Digest, *names: str) -> Message:
+def message(found: Digest, *names: str, locale: str = "") -> Message:
     """The message, which Slack takes with charts and without."""
     counted = [(title, [Count(name, 3) for name in names]) for title in ("Top topics", "Top askers") if names]
-    made = Renderer().message(
-        digest(found, "Last 7 days", "UTC", counted=counted, shown=lambda name: name, notes=["A note."])
+    draft = digest(
+        found,
+        "Last 7 days",
+        "UTC",
+        counted=counted,
+        shown=lambda name: name,
+        notes=["A note."],
+        locale=locale,
     )
+    made = Renderer().message(draft)
     judge_message(made)
     judge_message(replace(made, blocks=classic(made.blocks, newer(made.blocks))))
     return made
@@ -135,3 +142,36 @@ def test_text_reads_all_of_it_aloud() -> None:
         "Top askers: Deploy (3)",
         "A note.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("locale", "asked", "average", "share", "day"),
+    [
+        ("", "1204 (", "1.3 on average", "1.5     1204   1204", "1204     0       0"),
+        ("de-DE", "1.204 (", "1,3 on average", "1,5    1.204  1.204", "1.204     0       0"),
+    ],
+)
+def test_figures_are_written_for_one_reader_and_plainly_for_several(
+    locale: str, asked: str, average: str, share: str, day: str
+) -> None:
+    found = figures(
+        total=1204,
+        rounds_mean=1.3,
+        rounds_max=4,
+        routes=(Share("v1.5000-*", 1204, 1204, 1.5 * MINUTE), *shares(1)),
+        stretches=(Stretch(FIRST, 1, 1204),),
+    )
+    made = message(found, "2000 mails", locale=locale)
+    seen = shown(made.blocks)
+    for part in (asked, average, share, day, "v1.5000-*", "2000 mails (3)"):
+        assert part in seen
+    for part in (
+        asked,
+        average,
+        f"{asked[:-2]} asked",
+        f"{asked[:-2]} answered",
+        "v1.5000-*",
+        "2000 mails (3)",
+    ):
+        assert part in made.text
+    assert [point["value"] for point in made.blocks[2]["chart"]["series"][0]["data"]] == [1204]

@@ -108,7 +108,18 @@ def test_modal_takes_as_much_as_the_router_does(token: str | None, limit: int) -
     )
     element = next(block["element"] for block in view["blocks"] if block["type"] == "input")
     assert element["max_length"] == limit
-    assert f"Up to {limit:,} characters" in str(view)
+    assert f"Up to {limit} characters" in str(view)
+
+
+def test_modal_has_numbers_as_its_reader_is_used_to_but_for_what_is_typed() -> None:
+    record = kinds("freetext", "numeric", to="architect")
+    hints = [
+        each["hint"]["text"] for each in RENDERER.answer_modal(record, "de-DE")["blocks"] if "hint" in each
+    ]
+    assert hints == [
+        "Use a point for decimals, like 1200 or 12.5.",
+        "Up to 3.000 characters; for a longer answer, reply in the thread.",
+    ]
 
 
 @pytest.mark.parametrize(

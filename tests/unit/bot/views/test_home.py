@@ -16,7 +16,7 @@ from bot.workspace.rules import check_view
 from core.agents import BlockedOn
 from core.lists import Decided, DecidedBy
 from tests.kit.clocks import START
-from tests.unit.bot.judges import NEVER, labels, walk
+from tests.unit.bot.judges import NEVER, judge_times, labels, walk
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
@@ -37,6 +37,7 @@ def view(renderer: Renderer, snapshot: Snapshot, admitted: Admitted = PLANNER) -
 def judge(made: dict[str, Any]) -> None:
     """Slack takes it, and nothing in it is live but the bot's own."""
     assert check_view(made) == []
+    judge_times(made)
     actions = [item["action_id"] for item in walk(made) if "action_id" in item]
     assert len(set(actions)) == len(actions)
     for item in walk(made):

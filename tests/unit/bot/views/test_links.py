@@ -225,9 +225,9 @@ def test_nothing_is_a_link_without_a_list() -> None:
     [
         ("http://github.com/acme/*", "expected https://"),
         ("github.com/acme/*", "expected a URL with https:// and a host"),
-        ("https://*.github.com/*", "expected a host name"),
-        ("https://*/*", "expected a host name"),
-        ("https://github.com*/acme", "expected a host name"),
+        ("https://*.github.com/*", 'expected a host without "*"'),
+        ("https://*/*", 'expected a host without "*"'),
+        ("https://github.com*/acme", 'expected a host without "*"'),
         ("https://github.com/acme*", 'expected "*" only at the end, after a "/"'),
         ("https://github.com/*/shop", 'expected "*" only at the end, after a "/"'),
         ("https://github.com/**", 'expected "*" only at the end, after a "/"'),
@@ -280,7 +280,7 @@ def test_addresses_are_found_where_readers_see_them_end(text: str, found: list[s
     assert all(text[start:end] == url for start, end, url in find(text))
 
 
-@pytest.mark.parametrize("after", ["…", " …", "\n… 1,204 more characters …\n", "\u2069…"])
+@pytest.mark.parametrize("after", ["…", " …", "\n… 1204 more characters …\n", "\u2069…"])
 def test_address_at_which_a_text_was_cut_is_left_out(after: str) -> None:
     assert list(ACME.within(f"See https://github.com/acme/shop{after}")) == []
 

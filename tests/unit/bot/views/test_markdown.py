@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.views import inert
+from bot.views.arguments import argument_parts, argument_pieces, argument_texts
 from bot.views.blockkit import Draft
+from bot.views.card import card
 from bot.views.classic import classic
 from bot.views.markdown import blocks, plain
 from bot.views.render import Renderer
 from tests.unit.bot.judges import judge_message, shown, walk
+from tests.unit.bot.strategies import record_of
 
 RENDERER = Renderer()
 PIECES = st.sampled_from(
@@ -229,3 +232,29 @@ def test_classic_blocks_say_the_same(text: str) -> None:
     instead = classic(made, {"table"})
     assert all(block["type"] != "table" for block in instead)
     assert set(solid(shown(made))) == set(solid(shown(instead)))
+
+
+@pytest.mark.parametrize("columns", [1, 3, 6, 9])
+@pytest.mark.parametrize("choices", [2, 40, 100])
+def test_a_card_with_tables_fits_a_message_in_newer_and_classic_blocks(columns: int, choices: int) -> None:
+    row = "|" + "x" * (80 // columns)
+    table = f"{row * columns}\n{'|-' * columns}\n" + f"{row * columns}\n" * 8
+    record = record_of(
+        question=table,
+        context=table,
+        accepted_response_kinds=["multiple_choice"],
+        choices=[{"value": f"c{n}", "label": f"{n} {'y' * 200}"} for n in range(choices)],
+    )
+    judge_message(RENDERER.message(card(record)))  # raises if one of Slack's limits is broken
+
+
+def test_a_plan_is_shown_as_its_markdown_says_after_all_other_arguments() -> None:
+    plan = "## Steps\n\n1. **Stop** `*.service`\n2. Delete *all*\n\ndry_run: true"
+    pieces = argument_pieces({"plan": plan, "mode": "strict", "file": "/p"})
+    assert [each.title for each in pieces] == ["", "plan:"]
+    title, rich = argument_parts(pieces[1:])
+    payload = RENDERER.message(Draft("test", "text", (title, rich))).blocks
+    assert [each["type"] for each in payload] == ["section", "rich_text"]
+    assert "Delete *all*" in shown(payload)
+    assert argument_texts({"plan": plan})[1].startswith("plan:\n│ Steps\n│ 1. Stop `*.service`")
+    assert argument_pieces({"plan": "one line", "b": 1})[0].rows == (("plan", "one line"), ("b", "1"))

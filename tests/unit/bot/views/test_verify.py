@@ -29,7 +29,9 @@ def window(record: Clarification, problem: Problem | None = None, **news: Any) -
     has_claims = problem in {None, "record", "another", "log", "removed"}
     claims = claims_of(record, "urn:clarify:x") | news.pop("claims", {}) if has_claims else {}
     kid = "" if problem in {"missing", "signature"} else KID
-    view = RENDERER.view(verify_view(record, record.round, Proof(Checked(problem, kid, claims), **news)))
+    locale = news.pop("locale", "")
+    proof = Proof(Checked(problem, kid, claims), **news)
+    view = RENDERER.view(verify_view(record, record.round, proof, locale))
     judge_view(view)
     assert labels(view) == []
     return shown(view["blocks"])
@@ -87,7 +89,8 @@ def test_what_is_wrong_is_told_in_words_and_without_a_tick(problem: Problem, sai
 def test_place_in_the_log_is_honest() -> None:
     assert "*Place in the log*\nNot in the log yet" in window(ANSWERED)
     assert "Unknown, as the database can't be read now" in window(ANSWERED, is_place_known=False)
-    assert "Entry 1,204 of 100,000" in window(ANSWERED, place=(1204, 100_000))
+    assert "Entry 1204 of 100000" in window(ANSWERED, place=(1204, 100_000))
+    assert "Entry 1.204 of 100.000" in window(ANSWERED, place=(1204, 100_000), locale="de-DE")
 
 
 def test_names_and_answers_in_a_receipt_are_inert() -> None:
