@@ -8,8 +8,9 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from bot.errors import RenderError
@@ -37,6 +38,7 @@ BUTTON = 75
 TITLE = 24
 CONFIRM_TEXT = 300
 ALERT = 200
+FOLD_BLOCKS = 10
 CHART_TITLE, CHART_LABEL, CHART_CATEGORIES = 50, 20, 20
 _SELECT = {"placeholder": 150}
 # Characters of texts and strings, by the kind of element.
@@ -45,6 +47,7 @@ _LIMITS: dict[str, dict[str, int]] = {
     "header": {"text": 150},
     "context": {"elements": 2000},
     "alert": {"text": ALERT},
+    "container": {"title": 150},
     "data_visualization": {"title": CHART_TITLE},
     "button": {"text": BUTTON, "value": 2000, "url": 3000, "accessibility_label": 75},
     "option": {"text": OPTION, "value": 150},
@@ -55,6 +58,7 @@ _LIMITS: dict[str, dict[str, int]] = {
     **dict.fromkeys(("static_select", "multi_static_select", "number_input", "plain_text_input"), _SELECT),
 }
 _COUNTS = {
+    "container": ("child_blocks", FOLD_BLOCKS),
     "context": ("elements", 10),
     "actions": ("elements", 25),
     "radio_buttons": ("options", 10),
@@ -258,6 +262,32 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """What unfolds by a click, in a message: all of what the parts before it show the beginning of. It never counts as seen.
+    Where Slack has no such block it is left out, so the message needs another way to see it whole.
+    """
+
+    kind: ClassVar = "fold"
+    title: str
+    parts: tuple[Section | Code | Rich, ...]
+
+    @property
+    def size(self) -> int:
+        """Its characters."""
+        return size(self.title) + sum(map(size, chain.from_iterable(map(_texts, self.parts))))
+
+
+def _texts(part: Section | Code | Rich) -> Iterable[str]:
+    match part:
+        case Section():
+            return (part.words.text,)
+        case Code():
+            return (part.text,)
+        case Rich():
+            return (run.text for run in part.runs)
+
+
+@dataclass(frozen=True, slots=True)
 class Actions:
     """A row of controls; omitted if empty."""
 
@@ -323,7 +353,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Alert | Code | Rich | Table | Chart | Context | Actions | Input
+Part = Header | Section | Alert | Code | Rich | Table | Chart | Context | Fold | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +417,15 @@ class Budget:
         self.cut = self.cut or shown != texts
         self.spend(*shown)
         return shown
+
+    def fold(self, title: str, parts: Sequence[Part]) -> tuple[Fold, ...]:
+        """Returns the parts to unfold, or none if they do not fit."""
+        plain = tuple(part for part in parts if isinstance(part, Section | Code | Rich))
+        made = Fold(title, plain)
+        if not 0 < len(parts) == len(plain) <= FOLD_BLOCKS or made.size > self.left:
+            return ()
+        self.left -= made.size
+        return (made,)
 
     def fit(self, texts: list[str], grows: Callable[[str], int] = lambda _: 0) -> list[str]:
         """Returns each text or, if it does not fit, its beginning. `grows`: how much longer it may be as shown."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from bot.views import inert
 from bot.views.arguments import (
+    argument_parts,
     argument_parts_with_table,
     argument_pieces,
     argument_texts,
@@ -103,6 +104,7 @@ CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
 MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
 POINTER = "This is only the beginning. The full text is in the thread."
+CONTEXT_IN_FULL, ARGUMENTS_IN_FULL = "Context in full", "Arguments in full"
 SHORTENED = "Some of this is left out. Click View full to see all of it."
 ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Click Accept to see all of it, and accept it there."
 PIECE = 3900
@@ -284,11 +286,15 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
     )
     asked = blocks(question)
     has_table = any(isinstance(each, Table) for each in asked)
+    whole = blocks(shown.context, tables=False) if context != shown.context and not terse else ()
     return Card(
         heading=_heading(shown),
         question=asked,
         choices=sections(choices),
-        context=_asides(f"{_CONTEXT_IS}{context}" if context else "", detail, tables=not has_table),
+        context=(
+            *_asides(f"{_CONTEXT_IS}{context}" if context else "", detail, tables=not has_table),
+            *budget.fold(CONTEXT_IN_FULL, whole),
+        ),
         is_whole=not hides,
     )
 
@@ -335,6 +341,8 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
         *argument_parts_with_table(shorter),
     ]
+    if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
+        said += budget.fold(ARGUMENTS_IN_FULL, argument_parts(with_what))
     if heading:
         said += [Context(live_words(heading)), *sections(changes)]
     return Card(

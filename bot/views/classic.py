@@ -70,6 +70,7 @@ _BOLD = frozenset({"error", "warning"})
 _SECTION = 3000
 _CLASSIC: dict[str, Callable[[Block], list[Block]]] = {
     "alert": _alert,
+    "container": lambda _: [],  # what it unfolds is behind View full, too
     "data_visualization": _chart,
     "table": _table,
 }
@@ -90,7 +91,8 @@ def classic(blocks: Iterable[Block], refused: Collection[str] = _CLASSIC.keys())
         if block["type"] not in refused:
             made.append(block)
             continue
-        first, *rest = _CLASSIC[block["type"]](block)
         own = {"block_id": block["block_id"]} if "block_id" in block else {}
-        made += [{**first, **own}, *rest]
+        for stand_in in _CLASSIC[block["type"]](block):
+            made.append({**stand_in, **own})
+            own = {}
     return made

@@ -14,7 +14,9 @@ from itertools import chain, islice
 from bot.settings.addresses import WebUrl, link_pattern, link_url
 from bot.settings.model import ProducerSettings
 from bot.views.blockkit import (
+    Code,
     Context,
+    Fold,
     Items,
     Lines,
     Part,
@@ -115,6 +117,13 @@ class _Linker:
                 return (replace(part, elements=tuple(map(self._element, part.elements))),)
             case Table():
                 return (replace(part, rows=tuple(tuple(map(self._runs, row)) for row in part.rows)),)
+            case Fold(parts=parts):
+                inner = chain.from_iterable(map(self.part, parts))
+                return (
+                    replace(
+                        part, parts=tuple(each for each in inner if isinstance(each, Section | Code | Rich))
+                    ),
+                )
             case Section(words, None, ()):
                 return (self._words(words) or part,)
             case Context():

@@ -508,3 +508,28 @@ def test_decided_card_that_shrinks_is_one_inert_line(arguments: dict[str, Any], 
     assert "<@U0GOOD>" in line["text"]["text"]
     assert "\n" not in line["text"]["text"]
     assert RENDERER.card(record, shrinks=True).blocks == RENDERER.card(record).blocks
+
+
+def test_arguments_that_unfold_have_not_been_seen() -> None:
+    """All of it is in the message, but folded: Accept still opens the window, and an accept in words does not count."""
+    command = "\n".join(f"step {n}" for n in range(100))
+    record = asked({"command": command, "to": "ann", "cc": "bob"})
+    card = RENDERER.card(record)
+    judge_message(card)
+    (fold,) = (item for item in walk(card.blocks) if item.get("type") == "container")
+    assert fold["title"]["text"] == "Arguments in full"
+    assert (fold["is_collapsible"], fold["default_collapsed"]) == (True, True)
+    assert shown(fold["child_blocks"]) == f"command:\n{command}\nto: ann\ncc: bob"
+    assert not shows_whole(record)
+    assert "clarify.review" in str(card.blocks)
+    assert "clarify.accept" not in str(card.blocks)
+    assert "Click Accept to see all of it" in shown(card.blocks)
+    older = classic(card.blocks)
+    assert "container" not in str(older)
+    for blocks in (card.blocks, older):
+        assert {"View full", "Accept"} <= set(labels(blocks))
+        assert "step 0\nstep 1" in shown(blocks)
+    assert "container" not in str(RENDERER.card(asked({"command": "ls"})).blocks)
+    assert "container" not in str(RENDERER.card(asked({"command": "line\n" * 3000})).blocks), (
+        "it fits no message"
+    )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bot.views import inert, phrases
+from bot.views.classic import classic
 from bot.views.codec import Press
 from bot.views.forms import full_view
 from bot.views.page import page_card
@@ -433,3 +434,32 @@ def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarificat
         assert question in solid("".join(message.more)) or message.more[-1] == "The rest is under View full."
     else:
         assert question in solid(html.unescape(message.text))
+
+
+def folds(payload: Any) -> list[dict[str, Any]]:
+    return [item for item in walk(payload) if item.get("type") == "container"]
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_context_that_is_cut_unfolds_in_the_message_and_is_behind_view_full(marked: bool) -> None:
+    lines = [f"{'**Step**' if marked else 'Step'} {n}" for n in range(60)]
+    message = RENDERER.card(record_of(context="\n".join(lines)))
+    judge_message(message)
+    (fold,) = folds(message.blocks)
+    assert (fold["is_collapsible"], fold["default_collapsed"]) == (True, True)
+    assert fold["title"]["text"] == "Context in full"
+    told = shown(fold["child_blocks"])
+    assert all(f"Step {n}" in told.replace("Step\n", "Step") for n in range(60))
+    assert "**" not in told
+    older = classic(message.blocks)
+    assert folds(older) == []
+    begun = shown(older).replace("Step\n", "Step")
+    assert ("Step 0" in begun, "Step 59" in begun) == (True, False)
+    for blocks in (message.blocks, older):
+        assert "View full" in labels(blocks)
+
+
+@pytest.mark.parametrize("context", ["Short.", "x" * 7000], ids=["whole", "too long"])
+def test_context_that_is_whole_or_fits_no_message_does_not_unfold(context: str) -> None:
+    assert folds(RENDERER.card(record_of(context=context)).blocks) == []
+    assert folds(RENDERER.card(record_of(context="line\n" * 60), verbosity="terse").blocks) == []
