@@ -38,7 +38,7 @@ _ADDRESS = re.compile(
 )
 _AFTER = frozenset(".,:;!?'*_~")  # belongs to the sentence at an address's end
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
-_MOST = 100  # links of a message or view: each takes room
+_MOST = 100  # addresses of a message or view that may be links: each takes time and room
 _CUT = re.compile(r"[\s\u2066-\u2069]*…")  # after an address that may have gone on
 
 
@@ -68,12 +68,9 @@ class Links:
         fits = len(shown) <= len(url) and any(map(found.fits, self.patterns))
         return shown if fits and (shown == url or not self.exact) else None
 
-    def within(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yields the addresses to link to in a text, with the start and end of what they replace."""
-        if self.patterns:
-            for start, end, url in find(text):
-                if (address := self.allowed(url)) is not None:
-                    yield start, end, address
+    def judged(self, text: str) -> Iterator[tuple[int, int, str | None]]:
+        """Yields the addresses in a text with their start and end, each as what to link to, or None."""
+        return ((start, end, self.allowed(url)) for start, end, url in find(text))
 
 
 NO_LINKS = Links()
@@ -98,15 +95,15 @@ def links_by_producer(producers: Iterable[ProducerSettings]) -> LinksOf:
 
 
 def linked(parts: Iterable[Part], links: Links) -> Iterator[Part]:
-    """Yields the parts of a message or view with the first addresses that `links` allows as links. Plain text with one becomes
-    rich text; so none is made where only plain text can be: in headings, beside a button, in fields.
+    """Yields the parts of a message or view with links to the addresses that `links` allows. Plain text with one becomes rich
+    text; so none is made where only plain text can be: in headings, beside a button, in fields.
     """
     return chain.from_iterable(map(_Linker(links).part, parts)) if links.patterns else iter(parts)
 
 
 @dataclass
 class _Linker:
-    """Makes links, at most as many as fit a message. `left`: how many more."""
+    """Makes links. `left`: how many more addresses it looks at."""
 
     links: Links
     left: int = _MOST
@@ -157,19 +154,21 @@ class _Linker:
         """Returns the runs with addresses that are links. One that is partly code or in several styles stays text: a reader
         sees it as one.
         """
-        links = list(islice(self.links.within("".join(run.text for run in runs)), self.left))
+        judged = list(islice(self.links.judged("".join(run.text for run in runs)), self.left))
+        self.left -= len(judged)
         made: list[Run] = []
         end = 0
         for run in runs:
             start, end, at = end, end + len(run.text), 0
-            here = [link for link in links if start <= link[0] and link[1] <= end]
-            for first, last, address in here if "code" not in run.styles else ():
+            inside = [each for each in judged if start <= each[0] and each[1] <= end]
+            for first, last, address in inside if "code" not in run.styles else ():
+                if address is None:
+                    continue
                 made += [
                     replace(run, text=run.text[at : first - start]),
                     replace(run, text=address, url=address),
                 ]
                 at = last - start
-                self.left -= 1
             made.append(replace(run, text=run.text[at:]))
         return tuple(run for run in made if run.text)
 

@@ -479,9 +479,9 @@ def _notice(
     live facts and `alert`, which comes first and says how it stands.
     """
     texts = [words(text) for text in texts if text]
-    spoken = [inert.utc_dates(part.text) if part.live else part.text for part in facts]
+    live, spoken = [part for part in facts if part.live], [part.text for part in facts if not part.live]
     body = "\n".join(filter(None, [*texts, " ".join(map(sentence, spoken))]))
-    head = " ".join((inert.fallback(f"{heading}.", 2 * _HEADING), *aloud(alert)))
+    head = " ".join((inert.fallback(f"{heading}.", 2 * _HEADING), *aloud((*alert, *live))))
     room = inert.TEXT_LIMIT - inert.size(head) - 1
     text = inert.fallback(body, room)
     budget = Budget.beside(f"{head}\n{text}")

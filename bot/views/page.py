@@ -293,9 +293,9 @@ def item_words(item: PageItem, sent_at: datetime) -> Words:
     return Words("\n".join(filter(None, (inert.escape(_asked(item)), " · ".join(facts)))), live=True)
 
 
-def item_line(item: PageItem, sent_at: datetime) -> str:
-    """Returns the same as plain text, without names of people."""
-    since = f"since {inert.utc(item.since)}" if item.since is not None else ""
+def item_line(item: PageItem, sent_at: datetime, *, is_dated: bool = True) -> str:
+    """Returns the same as plain text, without names of people. `is_dated`: with its time in UTC."""
+    since = f"since {inert.utc(item.since)}" if item.since is not None and is_dated else ""
     facts = ", ".join(filter(None, (since, _left(item, sent_at))))
     return f"{_asked(item)}{_note(item)}{f' ({facts})' if facts else ''}"
 
@@ -463,7 +463,7 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
     head = " ".join(filter(None, said))
     item, shown = content.only, content.waiting
     if item is None:
-        return _fitted(head, _listed(content))
+        return _fitted(head, _listed(content), _listed(content, is_dated=False))
     if shown is not None:
         return _question_spoken(content, item, shown, head, is_whole=is_whole)
     if (decided := content.decided) is not None:
@@ -495,14 +495,16 @@ def _question_spoken(
     return Spoken("\n".join(filter(None, (head, why, cut, pointer, tail))), more, is_whole=False)
 
 
-def _fitted(head: str, parts: Iterable[str]) -> Spoken:
+def _fitted(head: str, parts: Iterable[str], more: Iterable[str] | None = None) -> Spoken:
+    """`more`: the parts as they follow in the thread if the text is cut; None: as they are."""
     whole = "\n".join(part for part in parts if part)
+    rest = whole if more is None else "\n".join(more)
     room = inert.TEXT_LIMIT - inert.size(head) - 1
     escaped = inert.fallback(whole, 5 * inert.size(whole) + 1)
     if inert.size(escaped) <= room:
         return Spoken(f"{head}\n{escaped}".strip())
     cut = inert.clip_escaped(escaped, room - inert.size(_POINTER) - 1)
-    return Spoken(f"{head}\n{cut}\n{_POINTER}", in_pieces(whole), is_whole=False)
+    return Spoken(f"{head}\n{cut}\n{_POINTER}", in_pieces(rest), is_whole=False)
 
 
 def _item_outside(content: PageContent, item: PageItem) -> str:
@@ -528,8 +530,8 @@ def _subject_words(item: PageItem) -> str:
     return brief_words(shown, inert.NO_LIMIT) if (shown := item.shown) is not None else item.body
 
 
-def _listed(content: PageContent) -> list[str]:
-    items = (item_line(each, content.sent_at) for each in content.items)
+def _listed(content: PageContent, *, is_dated: bool = True) -> list[str]:
+    items = (item_line(each, content.sent_at, is_dated=is_dated) for each in content.items)
     said = (*items, more_words(content), _what_buttons_do(content))
     return [part for part in said if part]
 

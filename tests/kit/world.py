@@ -36,6 +36,7 @@ from core.records import digest_of, parse
 from core.router import Router
 from tests.kit.databases import change_ledger_row, ledger_row, rows_of_ledgers
 from tests.kit.files import replace_text
+from tests.kit.times import judge_calls
 from tests.kit.until import until
 
 CONFIG = """
@@ -451,7 +452,7 @@ async def scene(
     clock: Clock | None = None,
     producer_clock: Clock | None = None,
 ) -> AsyncIterator[World]:
-    """A workspace and a producer, on one clock."""
+    """A workspace and a producer, on one clock. At its end, all that was told in Slack is looked through for times."""
     clock = clock or SystemClock()
     made = replace(options or PATIENT, clock=lambda: clock.now().timestamp())
     async with (
@@ -459,3 +460,4 @@ async def scene(
         DemoProducer("planner-agent", agent_name="Planner", now=(producer_clock or clock).now) as producer,
     ):
         yield World(folder, workspace, producer, clock)
+        judge_calls(workspace.calls)

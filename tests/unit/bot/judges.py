@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from slack_sdk.models.blocks import Block
@@ -16,10 +15,9 @@ from bot.views.forms import full_view
 from bot.views.render import Message, Renderer
 from bot.workspace.rules import check_message, check_view
 from core.clarification import Clarification
+from tests.kit.times import DATE, judge_times, walk
 
-_DATE = r"<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
-OWN = re.compile(rf"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|{_DATE}")
-SPELLED_OUT = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC")
+OWN = re.compile(rf"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|{DATE}")
 LINKED = "https://github.com/acme/"  # what tests' lists allow
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")
@@ -47,6 +45,7 @@ def judge_message(message: Message) -> None:
     for piece in message.more:
         assert not NEVER.search(piece)
         assert piece.strip()
+        judge_times({"text": piece})
         assert len(inert.fallback(piece, 10**9).encode("utf-16-le")) // 2 <= 3900
 
 
@@ -57,16 +56,6 @@ def judge_view(view: dict[str, Any]) -> None:
     assert len(json.dumps(view)) <= 250_000
     judge_words(view)
     judge_times(view)
-
-
-def judge_times(payload: Any) -> None:
-    """Every time is Slack's own date, which each reader sees in their time zone: in mrkdwn, the only place where Slack formats
-    it.
-    """
-    for item in walk(payload):
-        if isinstance(text := item.get("text"), str):
-            assert not SPELLED_OUT.search(re.sub(_DATE, "", text)), text
-            assert item.get("type") == "mrkdwn" or not re.search(_DATE, text), text
 
 
 def judge_words(payload: Any) -> None:
@@ -92,16 +81,6 @@ def judge_words(payload: Any) -> None:
 def judge_live(text: str) -> None:
     assert not STRAY.search(OWN.sub("", text))
     assert not NEVER.search(text)
-
-
-def walk(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        for child in value.values():
-            yield from walk(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from walk(child)
 
 
 def labels(payload: Any) -> list[str]:

@@ -13,7 +13,8 @@ from bot.views.page import PageContent, PageItem
 from bot.views.render import Message, Renderer
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
-from tests.unit.bot.judges import judge_message, labels, shown, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW
 
 RENDERER = Renderer()

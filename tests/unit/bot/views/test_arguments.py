@@ -29,7 +29,8 @@ from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown, table_rows, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown, table_rows
 from tests.unit.bot.strategies import NOW, SLA, words
 from tests.unit.bot.views.kit import RENDERER, about, content
 

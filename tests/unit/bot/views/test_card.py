@@ -36,7 +36,8 @@ from core.clarification import (
 )
 from core.escalation import escalation_words
 from core.matching import followed_up
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, numbered, shown, solid, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, numbered, shown, solid
 from tests.unit.bot.strategies import (
     CONTEXT,
     NOW,

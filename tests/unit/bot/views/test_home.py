@@ -16,7 +16,8 @@ from bot.workspace.rules import check_view
 from core.agents import BlockedOn
 from core.lists import Decided, DecidedBy
 from tests.kit.clocks import START
-from tests.unit.bot.judges import NEVER, judge_times, labels, walk
+from tests.kit.times import judge_times, walk
+from tests.unit.bot.judges import NEVER, labels
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))

@@ -36,7 +36,7 @@ from core.aaep import parse_event
 from core.clarification import Answer, Clarification, Decider, abandoned, answered
 from core.lists import page_of
 from core.matching import followed_up
-from tests.unit.bot.judges import walk
+from tests.kit.times import walk
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 from tests.unit.bot.views.kit import RENDERER, about, told_why
 from tests.unit.bot.views.kit import content as any_content

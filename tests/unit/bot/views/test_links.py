@@ -44,7 +44,8 @@ from core.clarification import CHANGED, Aaep, Answer, Clarification, Decider, an
 from core.lists import Page
 from core.matching import followed_up
 from tests.kit.node import node_program
-from tests.unit.bot.judges import judge_message, judge_view, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import judge_message, judge_view
 from tests.unit.bot.strategies import NOW, SLA, ask_of, open_records, record_of, settled_records
 from tests.unit.bot.views.kit import about, content, item
 
@@ -58,6 +59,11 @@ LINKING = Renderer(
         [ProducerSettings(name="p", links=("https://github.com/acme/*",)), ProducerSettings(name="q")]
     ),
 )
+
+
+def within(links: Links, text: str) -> list[tuple[int, int, str]]:
+    """What is linked to in a text."""
+    return [(start, end, address) for start, end, address in links.judged(text) if address is not None]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +223,7 @@ def test_list_counts_host_and_port_exactly_and_the_path_to_its_star(
 
 def test_nothing_is_a_link_without_a_list() -> None:
     assert NO_LINKS.allowed("https://github.com/acme/x") is None
-    assert list(NO_LINKS.within("https://github.com/acme/x")) == []
+    assert within(NO_LINKS, "https://github.com/acme/x") == []
 
 
 @pytest.mark.parametrize(
@@ -282,15 +288,15 @@ def test_addresses_are_found_where_readers_see_them_end(text: str, found: list[s
 
 @pytest.mark.parametrize("after", ["…", " …", "\n… 1204 more characters …\n", "\u2069…"])
 def test_address_at_which_a_text_was_cut_is_left_out(after: str) -> None:
-    assert list(ACME.within(f"See https://github.com/acme/shop{after}")) == []
+    assert within(ACME, f"See https://github.com/acme/shop{after}") == []
 
 
 def test_only_what_is_allowed_is_linked_and_approved_text_only_as_it_is() -> None:
     text = "Merge HTTPS://github.com/acme/shop/pull/7? Not https://github.com/acme-evil/x, https://evil.com."
-    assert list(ACME.within(text)) == [(6, 41, "https://github.com/acme/shop/pull/7")]
+    assert within(ACME, text) == [(6, 41, "https://github.com/acme/shop/pull/7")]
     exact = replace(ACME, exact=True)
-    assert list(exact.within(text)) == []
-    assert list(exact.within(text.lower())) == [(6, 41, "https://github.com/acme/shop/pull/7")]
+    assert within(exact, text) == []
+    assert within(exact, text.lower()) == [(6, 41, "https://github.com/acme/shop/pull/7")]
 
 
 SAFE = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%/?#]+")

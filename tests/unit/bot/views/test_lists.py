@@ -24,7 +24,8 @@ from bot.views.lists import (
 )
 from core.clarification import Clarification, Holder, escalated, taken
 from core.lists import Page, page_of
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
 from tests.unit.bot.views.kit import RENDERER, judged
 

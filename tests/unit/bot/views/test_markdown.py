@@ -16,7 +16,8 @@ from bot.views.card import card
 from bot.views.classic import classic
 from bot.views.markdown import blocks, plain
 from bot.views.render import Renderer
-from tests.unit.bot.judges import is_within, judge_message, numbered, shown, solid, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import is_within, judge_message, numbered, shown, solid
 from tests.unit.bot.strategies import record_of
 
 RENDERER = Renderer()

@@ -27,7 +27,8 @@ from bot.views.notices import (
 from bot.views.page import ItemState, PageItem
 from bot.views.render import Message
 from core.clarification import Clarification
-from tests.unit.bot.judges import labels, shown, walk
+from tests.kit.times import walk
+from tests.unit.bot.judges import labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, words
 from tests.unit.bot.views.kit import RENDERER, event, judged
 

@@ -1,0 +1,46 @@
+"""Every time that people see in Slack is in their own time zone: told to Slack as a date, never spelled out where Slack formats."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bot.workspace.context import Call
+
+DATE = (
+    r"<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})"
+    r"\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
+)
+_DATE = re.compile(DATE)
+_SPELLED_OUT = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC")
+
+
+def judge_times(payload: Any) -> None:
+    """Blocks or a view: every time is Slack's own date, in mrkdwn, the only place where Slack formats it."""
+    for item in walk(payload):
+        if isinstance(text := item.get("text"), str):
+            assert not _SPELLED_OUT.search(_DATE.sub("", text)), text
+            assert item.get("type") == "mrkdwn" or not _DATE.search(text), text
+
+
+def judge_calls(calls: Iterable[Call]) -> None:
+    """All that a bot posted, changed and opened: as `judge_times`; in the text beside blocks, Slack formats nothing."""
+    for call in calls:
+        for name in ("blocks", "view"):
+            if payload := call.args.get(name):
+                judge_times(json.loads(payload) if isinstance(payload, str) else payload)
+        if call.args.get("blocks"):
+            assert "<!date" not in str(call.args.get("text")), call.args["text"]
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    """Yields every object in a payload."""
+    if isinstance(value, dict):
+        yield value
+        for child in value.values():
+            yield from walk(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from walk(child)
