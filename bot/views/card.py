@@ -337,8 +337,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts), growth)
     shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
-        *blocks(action, label=ACTION, exact=True, tables=False),
-        *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
+        *action_parts(action, consequence),
         *argument_parts_with_table(shorter),
     ]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
@@ -769,6 +768,14 @@ def _was_asked(shown: Round) -> str:
     if wanted is None:
         return plain(words(shown.question))
     return "\n".join(filter(None, _action_and_consequence(wanted)))
+
+
+def action_parts(action: str, consequence: str) -> tuple[Section | Rich | Table, ...]:
+    """Returns `action_words` and `consequence_words`, or the beginnings of them, as formatted."""
+    return (
+        *blocks(action, label=ACTION, exact=True, tables=False),
+        *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
+    )
 
 
 def _action_and_consequence(wanted: Confirmation) -> tuple[str, str]:

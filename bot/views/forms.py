@@ -49,7 +49,7 @@ from bot.views.blockkit import (
     sections,
     turning,
 )
-from bot.views.card import CANCEL, MENU_OPTIONS, options, plain_text
+from bot.views.card import CANCEL, MENU_OPTIONS, action_parts, options, plain_text
 from bot.views.codec import (
     ACCEPT_CALLBACK,
     ANSWER_CALLBACK,
@@ -388,7 +388,7 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
     people = live_words(people_words(shown.asked), heading)
     return (
         *stakes_alerts(wanted),
-        *sections(action_words(wanted), consequence_words(wanted)),
+        *action_parts(action_words(wanted), consequence_words(wanted)),
         *argument_parts(argument_pieces(left)),
         *sections(_HIDDEN if _hides(shown.asked, left) else ""),
         *sections(extra_words(wanted)),
@@ -407,7 +407,7 @@ def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
 def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]:
     """Yields everything: the arguments as they are, each change, and as the agent sent them."""
     asked, decided = shown.asked, shown.decided
-    yield from (action_words(wanted), consequence_words(wanted))
+    yield from action_parts(action_words(wanted), consequence_words(wanted))
     if asked.edits:
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"

@@ -134,7 +134,8 @@ def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by
     elements = reader.elements()
     if not reader.has_links and not any(map(_is_marked, elements)):
         return None
-    if _solid("\n".join(_plainly(elements, whole=True))) != _solid(source):
+    solid = _solid(source)
+    if not solid or _solid("\n".join(_plainly(elements, whole=True))) != solid:
         return None
     words = "\n".join(inert.isolate(line, rtl=reader.rtl) for line in _plainly(elements))
     return _Marked(_joined(elements), words.strip("\n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from typing import Any
@@ -97,6 +98,27 @@ def table_rows(payload: Any) -> list[list[str]]:
     """The cells of the tables, without their headers."""
     tables = [item for item in walk(payload) if item.get("type") == "table"]
     return [[shown(cell) for cell in row] for table in tables for row in table["rows"][1:]]
+
+
+def numbered(payload: Any) -> str:
+    """All that blocks show, with the numbers that Slack puts before the items of a list."""
+    payload = copy.deepcopy(payload)
+    for item in walk(payload):
+        if item.get("type") == "rich_text_list" and item["style"] == "ordered":
+            for number, each in enumerate(item["elements"], item.get("offset", 0) + 1):
+                each["elements"].insert(0, {"type": "text", "text": f"{number}. "})
+    return shown(payload)
+
+
+def solid(text: str) -> str:
+    """The letters and digits of a text."""
+    return "".join(filter(str.isalnum, text))
+
+
+def is_within(part: str, whole: str) -> bool:
+    """Whether all of `part` is in `whole`, in order."""
+    left = iter(whole)
+    return all(char in left for char in part)
 
 
 def full_text(record: Clarification) -> str:

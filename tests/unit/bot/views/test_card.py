@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from datetime import timedelta
 from typing import Any
 
@@ -36,7 +37,7 @@ from core.clarification import (
 from core.escalation import escalation_words
 from core.matching import followed_up
 from tests.kit.times import walk
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown
+from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, numbered, shown, solid
 from tests.unit.bot.strategies import (
     CONTEXT,
     NOW,
@@ -422,18 +423,18 @@ def test_choices_are_all_offered_and_readable_in_full(record: Clarification) -> 
 @given(open_records())
 def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarification) -> None:
     message = RENDERER.card(record)
-    question = inert.plain(record.question)
-    on_card = "".join(block["text"]["text"] for block in message.blocks if block["type"] == "section")
-    squeezed = "".join(question.split())
-    assert squeezed in "".join(full_text(record).split())
-    if squeezed not in "".join(on_card.split()) and squeezed:
+    question = solid(inert.plain(record.question))
+    on_card = numbered(
+        [block for block in message.blocks if block["type"] in ("section", "rich_text", "table")]
+    )
+    assert question in solid(full_text(record))
+    if question not in solid(on_card):
         assert "View full" in str(message.blocks)
     if message.more:
         assert "The full text is in the thread" in message.text
-        whole = "".join("".join(message.more).split())
-        assert squeezed in whole or message.more[-1] == "The rest is under View full."
+        assert question in solid("".join(message.more)) or message.more[-1] == "The rest is under View full."
     else:
-        assert "".join(inert.fallback(question, 10**9).split()) in "".join(message.text.split())
+        assert question in solid(html.unescape(message.text))
 
 
 def folds(payload: Any) -> list[dict[str, Any]]:

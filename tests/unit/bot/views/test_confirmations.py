@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from typing import Any
 
@@ -34,7 +35,7 @@ from core.clarification import (
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.kit.times import walk
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown
+from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, numbered, shown, solid
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
 from tests.unit.bot.views.kit import RENDERER, Said, about, content, row, told_why
 
@@ -161,17 +162,15 @@ def test_reply_that_may_decide_one_of_several_is_asked_back_with_the_stakes(
 @given(consents())
 def test_everything_can_be_read_in_full(record: Clarification) -> None:
     wanted = wanted_of(record)
-    everything = squeezed(full_text(record))
+    everything = solid(full_text(record))
     message = RENDERER.card(record)
-    on_card = squeezed(
-        "".join(block["text"]["text"] for block in message.blocks if block["type"] == "section")
-    )
+    on_card = solid(numbered([each for each in message.blocks if each["type"] in ("section", "rich_text")]))
     for part in consent.whole_words(wanted):
-        assert squeezed(part) in everything
+        assert solid(part) in everything
     for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
-        if squeezed(part) not in on_card:
+        if solid(part) not in on_card:
             assert "View full" in labels(message.blocks)
-        if squeezed(inert.fallback(part, 10**9)) not in squeezed(message.text):
+        if solid(part) not in solid(html.unescape(message.text)):
             assert "Click View full to see all of it" in message.text
             assert "View full" in labels(message.blocks)
     assert message.more == ()

@@ -17,7 +17,7 @@ from bot.views.classic import classic
 from bot.views.markdown import blocks, plain
 from bot.views.render import Renderer
 from tests.kit.times import walk
-from tests.unit.bot.judges import judge_message, shown
+from tests.unit.bot.judges import is_within, judge_message, numbered, shown, solid
 from tests.unit.bot.strategies import record_of
 
 RENDERER = Renderer()
@@ -85,19 +85,6 @@ def laid_out(text: str, **options: Any) -> list[dict[str, Any]]:
     message = RENDERER.message(Draft("test", "text", (*blocks(text, **options),)))
     judge_message(message)
     return message.blocks
-
-
-def numbered(payload: list[dict[str, Any]]) -> str:
-    """All that blocks show, with the numbers that Slack puts before the items of a list."""
-    for item in walk(payload):
-        if item.get("type") == "rich_text_list" and item["style"] == "ordered":
-            for number, each in enumerate(item["elements"], item.get("offset", 0) + 1):
-                each["elements"].insert(0, {"type": "text", "text": f"{number}. "})
-    return shown(payload)
-
-
-def solid(text: str) -> str:
-    return "".join(filter(str.isalnum, text))
 
 
 @pytest.mark.parametrize(
@@ -219,12 +206,6 @@ def test_every_letter_is_shown_in_order_and_nothing_is_live(text: str, exact: bo
     whole = solid(inert.cleaned(text))
     assert is_within(whole, solid(numbered(made)))
     assert is_within(whole, solid(plain(text, exact=exact)))
-
-
-def is_within(part: str, whole: str) -> bool:
-    """Whether all of `part` is in `whole`, in order."""
-    left = iter(whole)
-    return all(char in left for char in part)
 
 
 @given(TEXTS)
