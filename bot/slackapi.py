@@ -296,8 +296,8 @@ _REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
 class NewerBlocks:
     """Sends a message or a view in Slack's newer blocks, or in classic ones where the workspace refuses those.
 
-    Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent once more in
-    classic blocks (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in memory: then, and
+    Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent again with
+    classic blocks in place of those (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in memory: then, and
     after a restart, they are tried once more.
 
     A modal is sent once more with the same trigger, which works once and for three seconds. Slack does not document whether
@@ -312,18 +312,20 @@ class NewerBlocks:
         blocks: Sequence[dict[str, Any]],
         call: Callable[[list[dict[str, Any]]], Awaitable[_T | Failure]],
     ) -> _T | Failure:
-        """Awaits `call` with the blocks to send, a second time if their newer ones are refused; returns the last outcome."""
+        """Awaits `call` with the blocks to send, again while newer ones are refused; returns the last outcome."""
         now = self.clock.now()
         sent = classic(blocks, {kind for kind, until in self._refused.items() if now < until})
-        kinds, outcome = newer(sent), await call(sent)
-        if not kinds or not isinstance(outcome, Never) or not _refuses_blocks(outcome):
-            return outcome
-        refused = {kind for kind in kinds if kind in outcome.details} or kinds
-        again = await call(classic(sent, refused))
-        if not isinstance(again, Failure) or _refuses_trigger(again):
+        refused: set[str] = set()
+        outcome = await call(sent)
+        # Slack may name one type at a time.
+        while isinstance(outcome, Never) and _refuses_blocks(outcome) and (kinds := newer(sent)):
+            refused |= {kind for kind in kinds if kind in outcome.details} or kinds
+            sent = classic(sent, refused)
+            outcome = await call(sent)
+        if refused and (not isinstance(outcome, Failure) or _refuses_trigger(outcome)):
             _log.warning("Slack refuses newer blocks; sending classic ones", blocks=sorted(refused))
             self._refused |= dict.fromkeys(refused, now + _REFUSED_FOR)
-        return again
+        return outcome
 
 
 def _refuses_trigger(failed: Failure) -> bool:
@@ -355,7 +357,7 @@ class Gateway:
         self._newer_in = {kind: NewerBlocks(self.telemetry.clock) for kind in ("modal", "home")}
 
     async def post(self, channel: str, post: Post) -> Outcome:
-        """Calls chat.postMessage once, or twice if the workspace refuses newer blocks (`NewerBlocks`)."""
+        """Calls chat.postMessage once, and again if the workspace refuses newer blocks (`NewerBlocks`)."""
         arguments: dict[str, Any] = {"thread_ts": post.thread_ts} if post.thread_ts else {}
         if post.thread_ts and post.broadcast:
             arguments["reply_broadcast"] = True
@@ -410,8 +412,8 @@ class Gateway:
         view: Mapping[str, Any],
         **where: str,
     ) -> Failure | None:
-        """Shows a modal or a Home tab with one of the client's views methods: with one call, or two if the workspace refuses
-        newer blocks (`NewerBlocks`). `where`: the method's other arguments. Returns why it is not shown, or None.
+        """Shows a modal or a Home tab with one of the client's views methods, called once, and again if the workspace
+        refuses newer blocks (`NewerBlocks`). `where`: the method's other arguments. Returns why it is not shown, or None.
         """
 
         async def call(blocks: list[dict[str, Any]]) -> Failure | None:

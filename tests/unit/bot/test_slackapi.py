@@ -23,6 +23,7 @@ from bot.slackapi import (
     Gateway,
     Later,
     Never,
+    NewerBlocks,
     Outcome,
     Place,
     Post,
@@ -410,6 +411,32 @@ async def test_only_what_slack_names_is_replaced(
         assert isinstance(await gateway.post(AGENTS, Post("x", [CHART, table], NUDGE)), Sent)
     refused, classic = ("invalid_blocks", ["data_visualization", "table"]), ("ok", ["section", "table"])
     assert tried(ws) == [refused, classic, classic]
+
+
+async def test_types_that_slack_refuses_one_after_the_other_are_all_replaced() -> None:
+    tried_: list[list[str]] = []
+
+    async def call(blocks: list[dict[str, Any]]) -> Outcome:
+        tried_.append([block["type"] for block in blocks])
+        lacking = next((kind for kind in tried_[-1] if kind in {"table", "container"}), None)
+        if lacking is None:
+            return Sent(AGENTS, "1.0")
+        return Never(
+            "invalid_blocks", "content", f"unsupported type: {lacking} [json-pointer:/blocks/0/type]"
+        )
+
+    cells = [[{"type": "raw_text", "text": each}] for each in "ab"]
+    blocks: list[dict[str, Any]] = [{"type": "table", "rows": cells}, {"type": "container"}, CHART, TEXT]
+    newer_blocks = NewerBlocks(ManualClock())
+    for _ in range(2):
+        assert await newer_blocks.send(blocks, call) == Sent(AGENTS, "1.0")
+    last = ["section", "data_visualization", "section"]
+    assert tried_ == [
+        ["table", "container", "data_visualization", "section"],
+        ["section", "container", "data_visualization", "section"],
+        last,
+        last,
+    ]
 
 
 HEADER = {"type": "header", "text": {"type": "plain_text", "text": "High risk"}, "block_id": "b1"}
