@@ -87,6 +87,7 @@ _ARGUMENT = 500
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
 _OUTSIDE = 3000
+_AROUND = 700  # of a list: its heading, its buttons, what is said above and below
 _POINTER = "This is only the beginning. The full text is in this thread."
 _UNKNOWN = "Something needs attention"
 _IN_SLACK = "This is only the beginning. The full text is in Slack."
@@ -290,7 +291,10 @@ def item_words(item: PageItem, sent_at: datetime) -> Words:
     """Returns an item of a list: who asks what, then since when, how much time is left, and who has it."""
     since = f"Since {inert.date(item.since)}" if item.since is not None else ""
     facts = filter(None, (since, _left(item, sent_at), *(each.mrkdwn for each in standing_words(item))))
-    return Words("\n".join(filter(None, (inert.escape(_asked(item)), " · ".join(facts)))), live=True)
+    return Words(
+        "\n".join(filter(None, (inert.clip_escaped(inert.escape(_asked(item)), _ROW), " · ".join(facts)))),
+        live=True,
+    )
 
 
 def item_line(item: PageItem, sent_at: datetime, *, is_dated: bool = True) -> str:
@@ -463,7 +467,9 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
     head = " ".join(filter(None, said))
     item, shown = content.only, content.waiting
     if item is None:
-        return _fitted(head, _listed(content), _listed(content, is_dated=False))
+        beside = sum(inert.size(item_words(each, content.sent_at).text) for each in content.items)
+        limit = min(inert.TEXT_LIMIT, MESSAGE_BUDGET - _AROUND - beside)
+        return _fitted(head, _listed(content), _listed(content, is_dated=False), limit)
     if shown is not None:
         return _question_spoken(content, item, shown, head, is_whole=is_whole)
     if (decided := content.decided) is not None:
@@ -495,11 +501,13 @@ def _question_spoken(
     return Spoken("\n".join(filter(None, (head, why, cut, pointer, tail))), more, is_whole=False)
 
 
-def _fitted(head: str, parts: Iterable[str], more: Iterable[str] | None = None) -> Spoken:
-    """`more`: the parts as they follow in the thread if the text is cut; None: as they are."""
+def _fitted(
+    head: str, parts: Iterable[str], more: Iterable[str] | None = None, limit: int = inert.TEXT_LIMIT
+) -> Spoken:
+    """`more`: the parts as they follow in the thread if the text is cut; None: as they are. `limit`: of the text."""
     whole = "\n".join(part for part in parts if part)
     rest = whole if more is None else "\n".join(more)
-    room = inert.TEXT_LIMIT - inert.size(head) - 1
+    room = limit - inert.size(head) - 1
     escaped = inert.fallback(whole, 5 * inert.size(whole) + 1)
     if inert.size(escaped) <= room:
         return Spoken(f"{head}\n{escaped}".strip())
