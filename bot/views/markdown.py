@@ -69,11 +69,12 @@ def blocks(
         tables: whether a table may be a block. A message takes one; further ones become text.
     """
     said = text.removeprefix(label)
-    marked = _read(said.removesuffix(_CUT), exact)
+    is_cut = said.endswith(_CUT)
+    marked = _read(_whole(said.removesuffix(_CUT)) if is_cut else said, exact)
     if marked is None:
         return sections(inert.plain(text))
     elements: list[RichElement | Table] = []
-    end = [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
+    end = [Lines((Run(_CUT),))] if is_cut else []
     for each in (*marked.labelled(label if said != text else ""), *end):
         if isinstance(each, Table):
             is_block = tables and len(each.rows) > 1  # a cut one may have nothing but its header
@@ -88,6 +89,17 @@ def blocks(
         else:
             found += [each for each in group if isinstance(each, Table)]
     return tuple(each for each in found if any(run.text.strip() for run in each.runs))
+
+
+def _whole(text: str) -> str:
+    """Returns a cut text without the beginning of a table or of code at its end, which would be shown as marks."""
+    *before, last = text.split("\n")
+    if before and last.lstrip().startswith(("```", "~~~")):
+        return "\n".join(before)
+    rows = 0
+    while before and last.startswith("|"):
+        rows, last = rows + 1, before.pop()
+    return "\n".join((*before, last)) if 0 < rows <= 2 and not last.startswith("|") else text
 
 
 def plain(text: str, *, label: str = "", exact: bool = False) -> str:

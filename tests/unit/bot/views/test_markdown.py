@@ -174,7 +174,8 @@ def test_one_table_is_a_block_and_others_are_text() -> None:
 def test_a_cut_text_says_so_at_its_end() -> None:
     *_, end = laid_out("|A|B|\n|-|-|\n|x|y|…")
     assert shown(end) == "…"
-    assert shown(laid_out("|A|B|\n|-|-|\n…")) == "A · B\n…"
+    for torn in ("|A|B|…", "|A|B|\n|-|-…", "```sql…", "~~~…"):
+        assert shown(laid_out(f"**x**\n{torn}")) == "x\n…"
 
 
 def test_the_bots_own_words_come_before_the_agents_first_block() -> None:
