@@ -330,6 +330,16 @@ class Form:
         ]
         return "\n".join(lines) or "Nothing was filled in."
 
+    def times(self, values: Json) -> tuple[tuple[str, datetime], ...]:
+        """Returns the moments since 1970 among the values, each after its words in `lines`. Leaves out what is none, since
+        another program may have written the values.
+        """
+        fields = (field for field in self.fields if field.type == "date-time")
+        given = ((field, str(values.get(field.name))) for field in fields)
+        found = ((field, value, _to_utc(value)) for field, value in given)
+        moments = ((field.shown(value), datetime.fromisoformat(utc)) for field, value, utc in found if utc)
+        return tuple((said, moment) for said, moment in moments if moment.timestamp() >= 0)
+
 
 def read_form(schema: Any) -> Form:
     """Returns the form of a JSON Schema object.

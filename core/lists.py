@@ -28,12 +28,13 @@ class DecidedBy:
 @dataclass(frozen=True, slots=True)
 class Decided:
     """How a question was decided, and by whom: all who approved it, or the one who rejected or answered it. `answer`: as
-    people read it.
+    people read it; `times`: the moments in it that a form asked for, each after its words.
     """
 
     outcome: Outcome
     by: tuple[DecidedBy, ...]
     answer: str = ""
+    times: tuple[tuple[str, datetime], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ from bot.views.wording import (
     closed_by,
     closed_words,
     consequence_words,
+    dated,
     decided_aloud,
     decided_words,
     default_words,
@@ -472,7 +473,7 @@ def _answer(shown: Round, title: str) -> str:
     decided = shown.decided
     if decided is None or decided.outcome != "answered":
         return ""
-    whole = inert.fallback(decided.answer, inert.NO_LIMIT)
+    whole = dated(inert.fallback(decided.answer, inert.NO_LIMIT), decided)
     return "" if f"“{whole}”" in title else f"{_ANSWER_IS}{decided.answer}"
 
 

@@ -15,6 +15,7 @@ from bot.views.wording import (
     HOW_TO_COMMENT,
     Round,
     closed_by,
+    dated,
     decided_words,
     fallback_words,
     listed,
@@ -147,7 +148,7 @@ def accepted(record: Clarification) -> str:
         return f"Approval of {_id(record)} recorded. {more_approvals(record.asked)}"
     if _is_approval(shown):
         return f"{_id(record)} is {_decided(shown)}."
-    return f"{_id(record)} is answered: {_quoted(shown.answer_label)}."
+    return f"{_id(record)} is answered: {_answer(shown)}."
 
 
 def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
@@ -163,7 +164,7 @@ def edit_ignored(record: Clarification) -> str:
         return EDITED
     if _is_approval(shown):
         return f"{EDITED} {_id(record)} stays {_decided(shown)}."
-    return f"{EDITED} {_id(record)} stays answered with {_quoted(shown.answer_label)}."
+    return f"{EDITED} {_id(record)} stays answered with {_answer(shown)}."
 
 
 def begin_with(bot_user: str, words: str) -> str:
@@ -194,6 +195,11 @@ def _closed_by(shown: Round) -> str:
 def _is_approval(shown: Round) -> bool:
     """Returns whether it was approved or rejected, rather than answered."""
     return shown.decided is not None and shown.decided.outcome != "answered"
+
+
+def _answer(shown: Round) -> str:
+    said = _quoted(shown.answer_label)
+    return dated(said, shown.decided) if shown.decided is not None else said
 
 
 def _decided(shown: Round) -> str:

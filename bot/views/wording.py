@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -224,7 +224,11 @@ class Round:
         """How it was decided and by whom, or None if it was not."""
         if self.stage != "answered":
             return None
-        return decided_of(self.asked, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
+        decided = decided_of(self.asked, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
+        form, given = self.asked.form, self.asked.response
+        if form is not None and isinstance(given, dict):
+            decided = replace(decided, times=form.times(given))
+        return decided
 
     @property
     def closed_by(self) -> Entry | None:
@@ -302,7 +306,14 @@ def aloud(said: Iterable[Words]) -> list[str]:
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
     by = [_decider(each) or inert.escaped_line(each.name, _WHO) for each in decided.by]
-    return _decided(decided, by, inert.escaped_line(decided.answer, limit))
+    return _decided(decided, by, dated(inert.escaped_line(decided.answer, limit), decided))
+
+
+def dated(answer: str, decided: Decided) -> str:
+    """Returns an answer, escaped, with the moments that a form asked for in the reader's time zone."""
+    for said, moment in decided.times:
+        answer = answer.replace(inert.escape(said), inert.date(moment))
+    return answer
 
 
 def decided_aloud(decided: Decided, limit: int = DECIDED) -> str:

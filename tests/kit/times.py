@@ -15,6 +15,8 @@ DATE = (
 )
 _DATE = re.compile(DATE)
 _SPELLED_OUT = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC")
+# As sent. In mrkdwn, Slack could format it.
+_OF_A_FORM = re.compile(r"(?:19[7-9]\d|[2-9]\d{3})-\d\d-\d\d \d\d.\d\d(?:.\d\d)? UTC")
 
 
 def judge_times(payload: Any) -> None:
@@ -22,7 +24,8 @@ def judge_times(payload: Any) -> None:
     for item in walk(payload):
         if isinstance(text := item.get("text"), str):
             assert not _SPELLED_OUT.search(_DATE.sub("", text)), text
-            assert item.get("type") == "mrkdwn" or not _DATE.search(text), text
+            unfit = _OF_A_FORM if item.get("type") == "mrkdwn" else _DATE
+            assert not unfit.search(text), text
 
 
 def judge_calls(calls: Iterable[Call]) -> None:

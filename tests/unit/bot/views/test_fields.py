@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import jsonschema_rs
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from bot.views import inert, phrases
 from bot.views.card import card
 from bot.views.forms import SubmissionErrors, read_submission
 from bot.views.notices import nudge
@@ -246,6 +249,28 @@ def test_answered_card_shows_every_field() -> None:
         assert "f0: 0\nf1: 1\n" in said
         assert "f29: 29" in said
     assert labels(message.blocks) == ["View full"]
+
+
+@pytest.mark.parametrize("at", ["2026-05-24T14:00:00Z", "2026-05-24T14:00:30Z"])
+def test_moment_in_an_answer_is_in_the_readers_time_zone_and_as_sent_in_full(at: str) -> None:
+    record = one({"type": "string", "format": "date-time", "title": "When"})
+    said = answers.from_form(record.asked, {"a": at})
+    decided = answered(record, said, Decider("user:slack/T1/U1", "slack"), NOW)
+    message = judged(card(decided))
+    moment = inert.date(datetime.fromisoformat(at))
+    assert f"*Answered: “When: {moment}” by" in shown(message.blocks)
+    assert "Answer: " not in shown(message.blocks), "the title has all of it"
+    exact = at.replace("T", " ").replace(":00Z", " UTC").replace("Z", " UTC")
+    assert f"Answered: “When: {exact}” by" in message.text
+    assert exact in full_text(decided)
+    assert f"“When: {moment}”" in phrases.already_answered(decided)
+
+
+def test_moment_that_another_program_made_up_is_left_as_it_is() -> None:
+    record = one({"type": "string", "format": "date-time"})
+    said = replace(answers.from_form(record.asked, {"a": "2026-05-24T14:00:00Z"}), response={"a": "soon"})
+    decided = answered(record, said, Decider("user:slack/T1/U1", "slack"), NOW)
+    assert "a: 2026-05-24 14:00 UTC" in shown(RENDERER.card(decided).blocks)
 
 
 def test_choices_beyond_what_a_view_holds_are_typed() -> None:
