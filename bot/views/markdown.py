@@ -38,7 +38,8 @@ _MARKUP = re.compile(
     re.MULTILINE,
 )
 _MARK = re.compile(r"[*_`~|>#]|^[ \t]*(?:-|\d+[.)])", re.MULTILINE)
-_LONGEST, _MOST_MARKS = 20_000, 1_200  # reading more takes too long, whoever made it so
+_LONGEST = 20_000  # reading more takes too long, whoever made it so
+_MOST_MARKS = 700  # each may begin a run, and a section takes 1,000 of those; links make more
 _MOST_PIPES = 60  # of a line: cells that a row leaves out are filled up
 _ISOLATED = re.compile("([ \t]*)[\u2067\u2068]([^\u2066-\u2069]*)\u2069([ \t]*)")
 _RLI, _PDI = "\u2067", "\u2069"

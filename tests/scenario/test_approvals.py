@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -445,6 +446,28 @@ async def test_reminder_says_how_many_are_missing_and_expiry_is_never_consent(tm
         await stage.now_says(card, "Expired")
         state = await look(http, asked)
         assert (state["status"], state["answer"], state["default"]) == ("expired", None, "reject")
+
+
+async def test_workspace_without_tables_and_containers_gets_text_and_decides_on_it(stage: World) -> None:
+    context = stage.workspace.context
+    context.options = replace(context.options, without_blocks=frozenset({"table", "container", "alert"}))
+    arguments = {"list": "customers", "count": 12, "command": "\n".join(f"send {n}" for n in range(60))}
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=arguments, risk="high")
+        assert {block["type"] for block in card.blocks} <= {
+            "header",
+            "rich_text",
+            "section",
+            "context",
+            "actions",
+        }
+        assert "list: customers\\ncount: 12" in json.dumps(card.blocks)
+        assert "View full" in controls(card)
+        await press(stage, FOLAKE, card, "Accept")
+        assert "send 30" in json.dumps((await stage.modal(FOLAKE)).payload)
+        assert (await stage.workspace.submit_view(FOLAKE, {})).ok
+        await stage.now_says(card, f"Approved by <@{FOLAKE}>")
+        assert (await look(http, asked))["answer"]["decision"] == "accept"
 
 
 async def test_arguments_look_like_what_they_are(stage: World) -> None:

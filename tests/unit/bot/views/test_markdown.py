@@ -14,10 +14,11 @@ from bot.views.arguments import argument_parts, argument_pieces, argument_texts
 from bot.views.blockkit import Draft
 from bot.views.card import card
 from bot.views.classic import classic
+from bot.views.forms import full_view
 from bot.views.markdown import blocks, plain
 from bot.views.render import Renderer
 from tests.kit.times import walk
-from tests.unit.bot.judges import is_within, judge_message, numbered, shown, solid
+from tests.unit.bot.judges import is_within, judge_message, judge_view, numbered, shown, solid
 from tests.unit.bot.strategies import record_of
 
 RENDERER = Renderer()
@@ -241,3 +242,10 @@ def test_a_plan_is_shown_as_its_markdown_says_after_all_other_arguments() -> Non
     assert "Delete *all*" in shown(payload)
     assert argument_texts({"plan": plan})[1].startswith("plan:\n│ Steps\n│ 1. Stop `*.service`")
     assert argument_pieces({"plan": "one line", "b": 1})[0].rows == (("plan", "one line"), ("b", "1"))
+
+
+@pytest.mark.parametrize("marks", [600, 700, 800, 1000, 1200])
+def test_text_of_many_short_runs_is_taken_by_slack_or_stays_text(marks: int) -> None:
+    view = RENDERER.view(full_view(record_of(question="`a` b " * (marks // 2))))
+    judge_view(view)
+    assert ("rich_text" in str(view["blocks"])) is (marks <= 700)
