@@ -671,7 +671,8 @@ def open_text(
     wanted = shown.asked.confirmation
     # The stakes come before the agent's own words, so that no cut removes them.
     asks = inert.fallback(_asks(shown, says_why=says_why), 500)
-    people = (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked))
+    edited = sentence(change_heading(shown.asked).rstrip(":"))
+    people = (too_few_words(shown.asked), people_words(shown.asked), edited)
     head = " ".join(filter(None, (asks, inert.fallback(_stakes(shown), 1200), *people)))
     parts = _parts(shown)
     body = inert.fallback("\n".join(parts), inert.NO_LIMIT)

@@ -29,7 +29,7 @@ def _alert(block: Block) -> list[Block]:
     text, level = block["text"], block["level"]
     if text["type"] == "mrkdwn" or level not in _BOLD:
         return [_section(text)]
-    said = f"{_SIGN if level == 'error' else ''}{text['text']}"
+    said = f"{SIGN if level == 'error' else ''}{text['text']}"
     words = {"type": "text", "text": said, "style": {"bold": True}}
     return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
 
@@ -69,7 +69,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 ARGUMENT_HEADER = ("Argument", "Value")
-_SIGN = "⚠ "
+SIGN = "⚠ "  # before what is grave; screen readers name it
 _BOLD = frozenset({"error", "warning"})
 _SECTION = 3000
 _CLASSIC: dict[str, Callable[[Block], list[Block]]] = {

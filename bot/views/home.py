@@ -38,7 +38,15 @@ from bot.views.codec import (
 )
 from bot.views.markdown import plain
 from bot.views.numerals import in_words
-from bot.views.wording import ID_LIMIT, capital, decided_words, name_of, until_words
+from bot.views.wording import (
+    ID_LIMIT,
+    asked_words,
+    capital,
+    decided_words,
+    listed_words,
+    name_of,
+    until_words,
+)
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
 from core.lists import Decided, Page, several
@@ -180,9 +188,9 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    return Section(
-        Words(inert.named(plain(question.question or question.topic), _QUESTION)), fields=facts
-    ), Actions(buttons)
+    asked, said = question.aaep, question.question or question.topic
+    words = listed_words(asked, said, _QUESTION) if asked else inert.named(plain(said), _QUESTION)
+    return Section(Words(words), fields=facts), Actions(buttons)
 
 
 def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:
@@ -232,10 +240,9 @@ def _duty(line: DutyLine) -> Iterator[Words]:
 
 
 def _answered(line: Answered) -> tuple[Words, Words]:
+    asked = (plain if line.decided.outcome == "answered" else asked_words)(line.question)
     return (
-        Words(
-            f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.named(plain(line.question), _SAID)}"
-        ),
+        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.named(asked, _SAID)}"),
         Words(f"{capital(decided_words(line.decided, _SAID))}, {inert.date(line.at)}", live=True),
     )
 

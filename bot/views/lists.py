@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -41,13 +41,14 @@ from bot.views.wording import (
     ID_LIMIT,
     TAMPERED,
     Round,
+    asked_words,
     closed_words,
     decided_aloud,
     decided_words,
     holder_words,
+    listed_words,
     name_of,
     reminder_words,
-    risk_words,
     round_of,
     sentence,
     until_words,
@@ -134,7 +135,8 @@ def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str
     if not page.items:
         return said(empty, live=False)
     heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
-    return said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
+    shown = said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
+    return replace(shown, text=shown.text.replace("*", ""))  # bold is not read aloud
 
 
 def agent_line(agent: AgentNode) -> str:
@@ -283,10 +285,10 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
     shown = [round_of(directed(record)) for record in records[:MENU_OPTIONS]]
     room = max(20, min(_LISTED, 3000 // max(1, len(shown)) - 30))
     lines = "\n".join(
-        f"{n}. {inert.line(each.record.id)}: {_said_gravely(each, room)}" for n, each in enumerate(shown, 1)
+        f"{n}. {inert.line(each.record.id)}: {_asked(each, room)}" for n, each in enumerate(shown, 1)
     )
     choices = [
-        (f"{n}. {_asked(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
+        (f"{n}. {_bare(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
         for n, each in enumerate(shown, 1)
     ]
     # These must not be decided by one click.
@@ -357,12 +359,9 @@ def _answerable(shown: Sequence[Round]) -> Iterable[Section]:
 
 
 def _asked(shown: Round, limit: int) -> str:
-    return inert.named(plain(shown.question), limit)
+    """Returns the question; of an open approval, after its stakes."""
+    return listed_words(shown.asked, shown.question, limit) if shown.stage == "open" else _bare(shown, limit)
 
 
-def _said_gravely(shown: Round, limit: int) -> str:
-    """Returns the question; for an approval, after its stakes."""
-    wanted = shown.asked.confirmation
-    if wanted is None:
-        return _asked(shown, limit)
-    return inert.clip(f"{risk_words(wanted)} {inert.line(plain(shown.question))}", limit)
+def _bare(shown: Round, limit: int) -> str:
+    return inert.named((plain if shown.asked.confirmation is None else asked_words)(shown.question), limit)

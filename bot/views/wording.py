@@ -16,6 +16,7 @@ from typing import Literal
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
 from bot.views.blockkit import Alert, Level, Words, alerts
+from bot.views.classic import SIGN
 from bot.views.markdown import plain
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
@@ -426,8 +427,8 @@ def escalation_reason(shown: Round, limit: int) -> str:
         return ""
     why = shown.asked.escalated_for
     reason = escalation_of(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
-    said = inert.line(reason, limit)
-    return f"Escalated. {said}" if said else "Escalated: this needs a person now."
+    said = capital(inert.line(reason, limit))
+    return f"Escalated. {sentence(said)}" if said else "Escalated: this needs a person now."
 
 
 def reason_hides(shown: Round, limit: int) -> bool:
@@ -535,6 +536,20 @@ def consequence_words(wanted: Confirmation) -> str:
     if wanted.is_direct and wanted.consequence is None:
         return ""
     return f"{CONSEQUENCE}{inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
+
+
+def listed_words(asked: Aaep, question: str, limit: int) -> str:
+    """Returns an open question on one line of a list; an action after its stakes, with a sign where they are grave."""
+    wanted = asked.confirmation
+    if wanted is None:
+        return inert.named(plain(question), limit)
+    sign = SIGN if wanted.asks_twice else ""
+    return inert.clip(f"{sign}{risk_words(wanted)} {inert.named(asked_words(question))}", limit)
+
+
+def asked_words(question: str) -> str:
+    """Returns what an approval asked for, without the word before it in the ledger."""
+    return plain(question).removeprefix("Confirm: ")
 
 
 def brief_words(shown: Round, limit: int) -> str:

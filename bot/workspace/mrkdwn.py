@@ -81,7 +81,8 @@ def plain_to_html(text: str) -> Markup:
 
 def to_words(text: str, names: Names) -> str:
     """Mrkdwn as one line of plain words: for screen readers and previews."""
-    return " ".join(to_html(text, names).striptags().split())
+    apart = re.sub(r"</?(?:br|blockquote|pre)>", " ", str(to_html(text, names)))
+    return " ".join(Markup(apart).striptags().split())  # noqa: S704 - escaped
 
 
 def _shown(text: str) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import httpx
 from playwright.async_api import Locator, Page, ViewportSize, async_playwright
 
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Ephemeral, Message
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import Scheme, Visit
@@ -521,9 +521,8 @@ async def shifts(gallery: Gallery) -> None:
             await stage.becomes(page, "Claimed")
             await stage.workspace.post(ONCALL, AGENTS, "note: the database is fine, it is the cache", card.ts)
             at = f"{now + timedelta(hours=9):%Y-%m-%dT%H:%M}"
-            await gallery.message(
-                "asked", await command(stage, f"oncall ask <@{ADE}> from {at} for 2h", ONCALL), ONCALL
-            )
+            await command(stage, f"oncall ask <@{ADE}> from {at} for 2h", ONCALL)
+            await gallery.message("asked", await stage.whisper(ONCALL, "is asked to be on call"), ONCALL)
             wanted = await stage.live("asks you to be on call", ADE, wants=["Accept"])
             await gallery.message("request", wanted, ADE)
             await stage.press(wanted, "Accept", ADE)
@@ -550,7 +549,7 @@ async def lists(gallery: Gallery) -> None:
     """`/clarify` and what it lists, searches, counts and refuses; the Home tab; the weekly digest."""
     stage = gallery.stage
     every = f"{stage.clock.now() + timedelta(days=1):%a} 09:00"
-    more = f'\n[digest]\nchannel = "{FALLBACK}"\nevery = "{every}"\n'
+    more = f'\n[digest]\nchannel = "{AGENTS}"\nevery = "{every}"\n'
     routes = f'[[routes]]\nagent = "Mailer"\nchannel = "{AGENTS}"\non_call = "platform"\n\n'
     text = stage.config(more=more).replace("[[routes]]", f"{routes}[[routes]]", 1)
     async with asking(stage, text) as ask:
@@ -591,7 +590,7 @@ async def lists(gallery: Gallery) -> None:
         await gallery.screen("screen-home", ADE, home="1")
         await gallery.screen("screen-channel", ADE)
         await stage.later(bot, days=1)
-        await gallery.message("weekly", await stage.message("The week to", FALLBACK))
+        await gallery.message("weekly", await stage.message("The week to"))
 
 
 async def several(gallery: Gallery) -> None:

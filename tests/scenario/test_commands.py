@@ -62,7 +62,8 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]
         await stage.ask("rpl_3", session="sess_3", question=KEYS, **LONG, **of_issue(7))
         await stage.ask("rpl_4", session="sess_4", question="Again?", **of_issue(7))
         evil = {"agent_id": "evil", "agent_name": HOSTILE}
-        await stage.ask("rpl_5", session=HOSTILE, question=HOSTILE, producer=evil, **LONG, **of_issue(66))
+        await stage.emit("rpl_5", session=HOSTILE, question=HOSTILE, producer=evil, **LONG, **of_issue(66))
+        await stage.card("CLR-66-001")
         await command(stage, "escalate CLR-7-001", FOLAKE)
         await command(stage, "answer CLR-7-002 yes", FOLAKE)
         await stage.reply("rpl_4")

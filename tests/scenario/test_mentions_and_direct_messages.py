@@ -71,7 +71,8 @@ async def told_next(stage: World, count: int) -> Ephemeral:
 
 async def test_words_in_direct_messages_are_answered_there(stage: World) -> None:
     async with stage.bot():
-        await stage.ask(session=HOSTILE, question=HOSTILE, **YES_NO, **of_issue(42))
+        await stage.emit(session=HOSTILE, question=HOSTILE, **YES_NO, **of_issue(42))
+        await stage.card("CLR-42-001")
         for text, told in (
             ("“#42”", "Issue 42: 1 clarifications, 1 open"),
             ("MINE", "Waiting for you: 1"),

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bot.home import Admitted, Snapshot, chosen
+from bot.routing import audience_of
 from bot.views import inert
 from bot.views import wording as consent
 from bot.views.card import shows_whole
 from bot.views.codec import Press
 from bot.views.forms import full_view
-from bot.views.lists import rollup, which_question
+from bot.views.home import home
+from bot.views.lists import choice_of, rollup, which_question
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.render import Message
@@ -405,3 +408,31 @@ def test_typed_accept_needs_a_card_and_a_page_that_show_everything(
     if whole:
         assert all("x" * size in "".join(shown(each.blocks).split()) for each in seen)
         assert not any("View full" in labels(each.blocks) for each in seen)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words_"),
+    [
+        ({}, "⚠ Risk: high. Irreversible: it cannot be undone. Transfer $500."),
+        (
+            {"risk_level": "low", "irreversible": False, "reversibility": "reversible"},
+            "Risk: low. Reversible. Transfer",
+        ),
+    ],
+)
+def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
+    fields: dict[str, Any], words_: str
+) -> None:
+    record = consent_of(**fields)
+    tab = home(chosen(Snapshot(1, [record]), "U0GOOD", Admitted(frozenset({audience_of(record)})), {}))
+    listed = RENDERER.message(choice_of("Open", [record], ""))
+    many_ = RENDERER.message(rollup([record], 1, None, "p"))
+    for shown_ in (
+        shown(RENDERER.view(tab)),
+        shown(listed.blocks),
+        listed.text,
+        shown(many_.blocks),
+        many_.text,
+    ):
+        assert words_ in shown_
+        assert "Confirm:" not in shown_

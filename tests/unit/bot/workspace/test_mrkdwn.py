@@ -83,3 +83,7 @@ def test_mrkdwn_never_lets_markup_through(text: str) -> None:
 )
 def test_compose_stores_as_slack_does(typed: str, stored: str) -> None:
     assert compose(seeded(lambda: 0.0), typed) == stored
+
+
+def test_words_of_several_lines_stay_apart() -> None:
+    assert to_words("One.\nTwo\n&gt; three\nfour", NAMES) == "One. Two three four"
