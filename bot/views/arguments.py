@@ -170,7 +170,8 @@ def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Code | 
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> Table:
-    return Table(tuple(((Run(name),), (Run(value),)) for name, value in (ARGUMENT_HEADER, *rows)))
+    cells = (((Run(name),), (Run(value),)) for name, value in (ARGUMENT_HEADER, *rows))
+    return Table(tuple(cells), ("left", "left"))  # so that long values are wrapped, not cut
 
 
 def _parts(each: Piece) -> tuple[Section | Code | Rich | Table, ...]:

@@ -14,17 +14,21 @@ from bot.views import inert
 Block = dict[str, Any]
 
 
+def _section(text: Block) -> Block:
+    return {"type": "section", "text": text, "expand": True}
+
+
 def _chart(block: Block) -> list[Block]:
     """Returns a chart's title: the table below it says the same in text."""
     title = f"*{inert.escape(block['title'])}*"
-    return [{"type": "section", "text": {"type": "mrkdwn", "text": title, "verbatim": True}}]
+    return [_section({"type": "mrkdwn", "text": title, "verbatim": True})]
 
 
 def _alert(block: Block) -> list[Block]:
     """Returns an alert's text: a grave one in bold after a sign that screen readers name, a warning in bold."""
     text, level = block["text"], block["level"]
     if text["type"] == "mrkdwn" or level not in _BOLD:
-        return [{"type": "section", "text": text}]
+        return [_section(text)]
     said = f"{SIGN if level == 'error' else ''}{text['text']}"
     words = {"type": "text", "text": said, "style": {"bold": True}}
     return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
@@ -34,7 +38,7 @@ def _table(block: Block) -> list[Block]:
     """Returns a table's rows as text."""
     words = "\n".join(table_lines([list(map(_cell, row)) for row in block["rows"]]))
     return [
-        {"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}}
+        _section({"type": "plain_text", "text": piece, "emoji": False})
         for piece in inert.split(words, _SECTION)
         if piece.strip()
     ]

@@ -92,6 +92,7 @@ _POINTER = "This is only the beginning. The full text is in this thread."
 _UNKNOWN = "Something needs attention"
 _IN_SLACK = "This is only the beginning. The full text is in Slack."
 _ALL_BUTTONS = "Open one to answer it, or use the buttons below for all of them: take, hand to someone, snooze, not mine."
+_HAND_ALL = "Open one to answer it, or use the button below to hand all of them to someone."
 _BUTTONS = {
     "live": "Use the buttons to take it, hand it to someone, snooze it, or say that it is not yours.",
     "taken": "Use the button to hand it to someone.",
@@ -176,6 +177,11 @@ class PageContent:
         return self.left == 0
 
     @property
+    def all_claimed(self) -> bool:
+        """Whether it is about several incidents, of which each is claimed."""
+        return 1 < self.count == len(self.items) and all(each.state == "taken" for each in self.items)
+
+    @property
     def waiting(self) -> Round | None:
         """The question that can be answered on the page."""
         shown = self.only.shown if self.only is not None and self.only.state != "closed" else None
@@ -234,7 +240,8 @@ def heading(content: PageContent) -> str:
     item = content.only
     if item is None:
         many = f"{content.left} of {content.count}" if content.left < content.count else str(content.count)
-        return f"Escalated: {many} waiting" if content.left else f"Escalated: {content.count} · closed"
+        note = _NOTES["taken"] if content.all_claimed else ""
+        return f"Escalated: {many} waiting{note}" if content.left else f"Escalated: {content.count} · closed"
     note = _note(item)
     title = inert.line(item.title) or _UNKNOWN
     if item.kind == "escalated" and (shown := item.shown) is not None:
@@ -450,7 +457,7 @@ def _controls(content: PageContent) -> tuple[Button, ...]:
         return ()
     take = button(PagePress("take", content.page), TAKE if content.only is not None else TAKE_ALL)
     hand = button(PagePress("hand", content.page), HAND)
-    state = content.only.state if content.only is not None else "live"
+    state = content.only.state if content.only is not None else "taken" if content.all_claimed else "live"
     if state in ("taken", "snoozed"):
         return (hand,) if state == "taken" else (take, hand)
     snooze, not_mine = PagePress("snooze", content.page), PagePress("notmine", content.page)
@@ -547,4 +554,6 @@ def _listed(content: PageContent, *, is_dated: bool = True) -> list[str]:
 def _what_buttons_do(content: PageContent) -> str:
     if content.covered or content.is_closed:
         return ""
+    if content.all_claimed:
+        return _HAND_ALL
     return _BUTTONS[content.only.state] if content.only is not None else _ALL_BUTTONS

@@ -306,7 +306,7 @@ def aloud(said: Iterable[Words]) -> list[str]:
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
     by = [_decider(each) or inert.escaped_line(each.name, _WHO) for each in decided.by]
-    return _decided(decided, by, dated(inert.escaped_line(decided.answer, limit), decided))
+    return _decided(decided, by, dated(inert.escaped_line(plain(decided.answer), limit), decided))
 
 
 def dated(answer: str, decided: Decided) -> str:
@@ -319,7 +319,7 @@ def dated(answer: str, decided: Decided) -> str:
 def decided_aloud(decided: Decided, limit: int = DECIDED) -> str:
     """Returns the same for the top-level text, where Slack formats nothing."""
     by = [_decider(each) or inert.fallback(inert.named(each.name, _WHO)) for each in decided.by]
-    return _decided(decided, by, inert.fallback(inert.named(decided.answer, limit)))
+    return _decided(decided, by, inert.fallback(inert.named(plain(decided.answer), limit)))
 
 
 def decided_plainly(decided: Decided, limit: int = DECIDED) -> str:

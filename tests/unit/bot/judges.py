@@ -61,6 +61,7 @@ def judge_view(view: dict[str, Any]) -> None:
 def judge_words(payload: Any) -> None:
     json.dumps(payload, ensure_ascii=False).encode()
     for item in walk(payload):
+        assert item.get("type") != "section" or item["expand"], "Slack may hide some of it behind “see more”"
         if item.get("type") == "mrkdwn":
             judge_live(item["text"])
         elif item.get("type") in {

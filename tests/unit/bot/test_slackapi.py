@@ -326,7 +326,7 @@ CHART = {
 }
 TEXT = {"type": "section", "text": {"type": "plain_text", "text": "a: 1"}, "block_id": "b2"}
 TITLE = {"type": "mrkdwn", "text": "*Questions*", "verbatim": True}
-CLASSIC = [{"type": "section", "text": TITLE, "block_id": "b1"}, TEXT]
+CLASSIC = [{"type": "section", "text": TITLE, "expand": True, "block_id": "b1"}, TEXT]
 
 
 def tried(ws: Workspace) -> list[tuple[str, list[str]]]:

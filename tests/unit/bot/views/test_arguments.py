@@ -389,6 +389,8 @@ def test_short_arguments_are_rows_of_one_table_and_the_rest_stays_as_it_is_writt
         ["empty", "{}"],
     ]
     assert table_rows(card.blocks) == rows
+    (table,) = (item for item in walk(card.blocks) if item.get("type") == "table")
+    assert [each["is_wrapped"] for each in table["column_settings"]] == [True, True]
     said = shown(card.blocks)
     assert "note:\n  │ first\n  │ force: no\nbodies:\n  - xxx" in said
     (code,) = (item for item in walk(card.blocks) if item.get("type") == "rich_text_preformatted")

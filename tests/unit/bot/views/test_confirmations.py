@@ -279,7 +279,11 @@ def test_stakes_are_at_the_top_in_a_form_that_differs_at_a_glance(
 ) -> None:
     record = consent_of(**fields)
     bold = {"type": "text", "text": f"{sign}{said}", "style": {"bold": True}}
-    plain = {"type": "section", "text": {"type": "plain_text", "text": said, "emoji": False}}
+    plain = {
+        "type": "section",
+        "text": {"type": "plain_text", "text": said, "emoji": False},
+        "expand": True,
+    }
     for message in (RENDERER.card(record), RENDERER.message(page_card(content(about(record))))):
         at = [block["type"] for block in message.blocks].index("header") + 1
         stands = {key: each for key, each in message.blocks[at].items() if key != "block_id"}

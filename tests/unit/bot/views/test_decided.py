@@ -90,7 +90,7 @@ KINDS = [
         ("Risk: high. Irreversible: it cannot be undone", "Reason: Too late"),
         id="rejected",
     ),
-    pytest.param(ANSWERED, "Answered: “Age ∗65∗” by <@U0GOOD>", (), id="answered"),
+    pytest.param(ANSWERED, "Answered: “Age 65” by <@U0GOOD>", (), id="answered"),
     pytest.param(AT_LENGTH, "Answered: “It depends. word word", (), id="answered at length"),
 ]
 

@@ -92,6 +92,20 @@ def test_page_about_many_names_ten_and_counts_the_rest() -> None:
     assert labels(message.blocks)[:10] == ["Open"] * 10
 
 
+@pytest.mark.parametrize(
+    ("states", "note", "controls"),
+    [(("taken", "taken"), " · claimed", CONTROLS[1:2]), (("taken", "live"), "", ["Take all", *CONTROLS[1:]])],
+)
+def test_page_about_many_offers_to_take_them_until_all_are_claimed(
+    states: tuple[ItemState, ...], note: str, controls: list[str]
+) -> None:
+    items = [item(n, state=state, who="U0GOOD") for n, state in enumerate(states, 1)]
+    message = judged(page_card(content(*items)))
+    assert message.text.startswith(f"Escalated: 2 waiting{note}.")
+    assert ("hand all of them" in message.text) == bool(note)
+    assert labels(message.blocks) == ["Open", "Open", *controls]
+
+
 def test_outside_words_of_a_question_hold_its_context() -> None:
     record = told_why(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"), POSITIONS)
     _, body = outside_words(content(about(record)))
