@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from bot.workspace.context import Call
+from bot.workspace import Workspace
 
 DATE = (
     r"<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})"
@@ -28,14 +28,22 @@ def judge_times(payload: Any) -> None:
             assert not unfit.search(text), text
 
 
-def judge_calls(calls: Iterable[Call]) -> None:
-    """All that a bot posted, changed and opened: as `judge_times`; in the text beside blocks, Slack formats nothing."""
-    for call in calls:
+def judge_all(workspace: Workspace) -> None:
+    """All that a bot posted, changed, opened and whispered: as `judge_times`. In the text beside blocks, Slack formats nothing."""
+    for call in workspace.calls:
         for name in ("blocks", "view"):
             if payload := call.args.get(name):
                 judge_times(json.loads(payload) if isinstance(payload, str) else payload)
         if call.args.get("blocks"):
-            assert "<!date" not in str(call.args.get("text")), call.args["text"]
+            _judge_text(str(call.args.get("text")))
+    for told in workspace.state.ephemerals:  # not all of them came in by a call
+        judge_times(told.blocks or {"type": "mrkdwn", "text": told.text})
+        if told.blocks:
+            _judge_text(told.text)
+
+
+def _judge_text(text: str) -> None:
+    assert "<!date" not in text, text
 
 
 def walk(value: Any) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ from core.records import digest_of, parse
 from core.router import Router
 from tests.kit.databases import change_ledger_row, ledger_row, rows_of_ledgers
 from tests.kit.files import replace_text
-from tests.kit.times import judge_calls
+from tests.kit.times import judge_all
 from tests.kit.until import until
 
 CONFIG = """
@@ -460,4 +460,4 @@ async def scene(
         DemoProducer("planner-agent", agent_name="Planner", now=(producer_clock or clock).now) as producer,
     ):
         yield World(folder, workspace, producer, clock)
-        judge_calls(workspace.calls)
+        judge_all(workspace)
