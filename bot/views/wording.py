@@ -594,10 +594,12 @@ def requester_words(asked: Aaep, named: Callable[[str], str] = inert.person) -> 
 
 
 def people_words(asked: Aaep) -> str:
-    """Returns whom the agent works for and who may not approve (`requester_words`), and, if several people must approve, who
-    did: live, escaped. Otherwise an empty text.
+    """Returns the only person who may answer, whom the agent works for and who may not approve (`requester_words`), and, if
+    several people must approve, who did: live, escaped. Otherwise an empty text.
     """
-    return " ".join(filter(None, (requester_words(asked), _approvals_words(asked))))
+    person = asked.direct.person if asked.direct is not None else None
+    asks = f"This question is for {inert.person(person)}." if person else ""
+    return " ".join(filter(None, (asks, requester_words(asked), _approvals_words(asked))))
 
 
 def _approvals_words(asked: Aaep) -> str:

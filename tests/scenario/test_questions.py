@@ -365,6 +365,8 @@ async def test_what_is_closed_after_nobody_picked_it_up_is_told_outside_too(tmp_
 async def test_only_the_person_asked_answers(stage: World, asker: Asker) -> None:
     await asker.ask(question="Your view?", kind="yes_no", to=ADE)
     card = await stage.card("Your view?")
+    for shown_ in (card.text, json.dumps(card.blocks)):
+        assert f"This question is for <@{ADE}>." in shown_
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
     await stage.whisper(FOLAKE, "this question is for someone else")
     assert stage.record()["status"] == "pending"
