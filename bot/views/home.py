@@ -180,15 +180,16 @@ def _questions(section: HomeSection, page: Page[Clarification], user: str) -> li
 
 def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
-    state = _state(question, user)
+    state, asked = _state(question, user), question.aaep
+    agent = (asked.agent_name if asked else None) or audience_of(question).agent
     facts = (
-        Words(f"{_id(question.id)} · {name_of(audience_of(question).agent)}{again}"),
+        Words(f"{_id(question.id)} · {name_of(agent)}{again}"),
         # Everything beside a question is mrkdwn.
         Words(until_words(question.expires_at).text, live=True),
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    asked, said = question.aaep, question.question or question.topic
+    said = question.question or question.topic
     words = listed_words(asked, said, _QUESTION) if asked else inert.named(plain(said), _QUESTION)
     return Section(Words(words), fields=facts), Actions(buttons)
 

@@ -23,6 +23,7 @@ from tests.kit.world import World, scene, url_of
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}
 MAIL = {
+    "agent": "Mailer",
     "action": "Send the newsletter",
     "consequence": "Mail cannot be called back.",
     "risk": "high",
@@ -151,6 +152,9 @@ async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
     page = await visit.page(FOLAKE, size={"width": 1180, "height": 610}, home="1")
     await page.get_by_role("heading", name="My inbox").wait_for()
     await save(page, folder / "app-home.png")
+    await page.goto(
+        "about:blank"
+    )  # the picture left an empty style on its field, which the next update may not copy
 
     await approval(stage, bot)
     page = await visit.page(FOLAKE, size={"width": 860, "height": 900})

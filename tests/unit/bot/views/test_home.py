@@ -251,3 +251,9 @@ def test_note_says_why_little_is_shown(renderer: Renderer, admitted: Admitted, n
 
     judge(made)
     assert words(made["blocks"][0]) == note
+
+
+def test_inbox_names_an_agent_as_its_card_does(renderer: Renderer) -> None:
+    made = view(renderer, Snapshot(1, [asked(1, agent_name="The planner"), asked(2, agent_name=None)]))
+    for named in ("CLR-42-001 · The planner", "CLR-42-002 · planner"):
+        assert named in words(made)
