@@ -21,6 +21,7 @@ from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.served import served
+from tests.kit.times import judge_all
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said
 
@@ -169,6 +170,7 @@ async def night(folder: Path, *, seconds_to_ack: float = 30.0, speed: float = 1.
         DemoProducer("planner-agent", agent_name="Planner", now=clock.now) as producer,
     ):
         yield Night(folder, workspace, producer, clock)
+        judge_all(workspace)
 
 
 async def asked_and_paged(stage: Night, place: str = ONCALL, **fields: Any) -> tuple[Message, Message]:
