@@ -35,7 +35,6 @@ Json = dict[str, Any]
 PAGE = ROOT / "docs/security/verify.md"
 ARGUMENTS: Json = {"to": ["ann", "bea"], "count": 1204, "share": 0.5, "subject": "Grüße", "test": False}
 OTHERS: Json = ARGUMENTS | {"count": 1205}
-NOW = datetime.now(UTC)
 ISSUER = "urn:clarify:here"
 
 
@@ -59,9 +58,10 @@ def decided(
     *,
     seq: int = 1,
     arguments: Json = ARGUMENTS,
-    at: datetime = NOW,
+    age: timedelta = timedelta(),
     producer: str = "local",
 ) -> Clarification:
+    at = datetime.now(UTC) - age  # not once for the module: a run may take longer than a receipt is taken
     asked = builders.ask(
         question="Send the newsletter",
         kinds=("confirmation",),
@@ -94,7 +94,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Signing:
 
 
 def signer(factory: pytest.TempPathFactory, issuer: str) -> Signing:
-    made = Signing(KeyPlace(factory.mktemp("key") / "clarify-signing.pem"), issuer, NOW - timedelta(days=1))
+    made = Signing(
+        KeyPlace(factory.mktemp("key") / "clarify-signing.pem"), issuer, datetime.now(UTC) - timedelta(days=1)
+    )
     assert made.load(create=True)
     return made
 
@@ -308,7 +310,7 @@ async def test_gateway_lets_one_call_through_for_an_approval(
     again = gateway(case)  # it was restarted
     with pytest.raises(PermissionError, match="was used already"):
         again(case.receipt, case.arguments)
-    old = receipt_of(signing, decided(seq=3, at=NOW - timedelta(minutes=20)))
+    old = receipt_of(signing, decided(seq=3, age=timedelta(minutes=20)))
     with pytest.raises(PermissionError, match="at most 900 s are allowed"):
         again(old, ARGUMENTS)
     assert again(receipt_of(signing, decided(seq=4)), ARGUMENTS) == builders.ADE.decided_by

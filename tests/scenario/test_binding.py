@@ -96,7 +96,7 @@ async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_i
 ) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
     if earlier:
-        monkeypatch.setattr(bot.base, "Renderer", lambda _: Renderer())
+        monkeypatch.setattr(bot.base, "Renderer", lambda *_: Renderer())
     async with stage.bot() as running:
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
         stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
@@ -180,7 +180,7 @@ async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_a
     """Their payloads name no installation."""
     async with elsewhere(stage) as other:
         with monkeypatch.context() as earlier:
-            earlier.setattr(bot.base, "Renderer", lambda _: Renderer())
+            earlier.setattr(bot.base, "Renderer", lambda *_: Renderer())
             async with stage.bot():
                 ours = await stage.ask("rpl_1", question="Delete the backups?")
                 await stage.ask("rpl_3", question="Restart?", session="sess_three")
