@@ -145,14 +145,15 @@ def argument_words(arguments: Mapping[str, Any]) -> str:
     return "\n".join(argument_texts(arguments))
 
 
-def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
+def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool = False) -> str:
     """Returns the most telling argument, such as the command, on one line of at most `limit`; empty without
-    arguments.
+    arguments. `only_code`: also empty if none is a command, code or a change of a text.
     """
     found = argument_pieces(arguments)
-    if not found:
+    code = [each for each in found if each.is_code]
+    if not (code or (found and not only_code)):
         return ""
-    chosen = next((each for each in found if each.is_code), found[0])
+    chosen = code[0] if code else found[0]
     said = " ⏎ ".join(filter(str.strip, chosen.text.split("\n")))
     return inert.line(f"{chosen.title} {said}".strip(), limit)
 

@@ -578,9 +578,17 @@ def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[But
 
 
 def _dialog(wanted: Confirmation) -> Dialog | None:
-    """Returns the dialog before Accept counts, which names the action and the stakes, or None if they do not fit."""
-    said = _action_and_stakes(wanted, inert.NO_LIMIT)
-    return Dialog(ASK_AGAIN, said, LABELS["accept"], CANCEL) if inert.size(said) <= CONFIRM_TEXT else None
+    """Returns the dialog before Accept counts, which names the action and the stakes, or None if they do not fit. It also has
+    the command and the consequence, each if there is room.
+    """
+    said = [inert.visible_line(wanted.action, prose=True), risk_words(wanted)]
+    if inert.size("\n".join(said)) > CONFIRM_TEXT:
+        return None
+    command = main_argument(wanted.arguments, inert.NO_LIMIT, only_code=True)
+    for more in (command, inert.visible_line(consequence_words(wanted), prose=True)):
+        if more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
+            said.insert(-1, more)
+    return Dialog(ASK_AGAIN, "\n".join(said), LABELS["accept"], CANCEL)
 
 
 def _action_and_stakes(wanted: Confirmation, limit: int) -> str:

@@ -30,6 +30,7 @@ from core.clarification import (
     Approval,
     Clarification,
     Decider,
+    Direct,
     abandoned,
     answered,
     escalated,
@@ -328,7 +329,7 @@ STAKES_IN_DIALOG = "\nRisk: high. Irreversible: it cannot be undone."
 
 @pytest.mark.parametrize("size", [1, 300 - len(STAKES_IN_DIALOG), 301 - len(STAKES_IN_DIALOG)])
 def test_dialog_names_the_whole_action_and_the_stakes_or_a_window_does(size: int) -> None:
-    message = RENDERER.card(consent_of(action="W" * size))
+    message = RENDERER.card(consent_of(action="W" * size, consequence="w" * 300))
     assert "View full" not in labels(message.blocks), "the card shows all of it"
     (accept,) = (each for each in walk(message.blocks) if each.get("style") == "danger" and "value" in each)
     if size + len(STAKES_IN_DIALOG) > 300:
@@ -436,3 +437,30 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
     ):
         assert words_ in shown_
         assert "Confirm:" not in shown_
+
+
+@pytest.mark.parametrize(
+    ("consequence", "arguments", "lines"),
+    [
+        (
+            "The shop is down for a minute.",
+            {"command": "alembic upgrade head", "cwd": "/srv"},
+            [
+                "Run it",
+                "command: alembic upgrade head",
+                "Consequence: The shop is down for a minute.",
+                "Risk: high.",
+            ],
+        ),
+        ("w" * 300, {"to": "all"}, ["Run it", "Risk: high."]),
+        ("It is down.", {"command": "x" * 300}, ["Run it", "Consequence: It is down.", "Risk: high."]),
+    ],
+)
+def test_dialog_has_the_command_and_the_consequence_where_there_is_room(
+    consequence: str, arguments: dict[str, Any], lines: list[str]
+) -> None:
+    record = consent_of(action="Run it", consequence=consequence, irreversible=False)
+    direct = Direct(kind="approval", arguments=arguments)
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"direct": direct})})
+    dialog = next(each["confirm"] for each in walk(RENDERER.card(record).blocks) if "confirm" in each)
+    assert dialog["text"]["text"].split("\n") == lines
