@@ -21,7 +21,6 @@ from bot.views.blockkit import (
     TYPE_A_NUMBER,
     YES_OR_NO,
     YES_VALUE,
-    Code,
     Input,
     Rich,
     Run,
@@ -29,6 +28,7 @@ from bot.views.blockkit import (
     Table,
     Words,
     chosen,
+    code,
     json_size,
     pieces,
 )
@@ -158,12 +158,12 @@ def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool =
     return inert.line(f"{chosen.title} {said}".strip(), limit)
 
 
-def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code | Rich | Table, ...]:
+def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich | Table, ...]:
     """Returns the pieces as blocks, without blank ones."""
     return tuple(part for each in found for part in _parts(each))
 
 
-def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Code | Rich | Table, ...]:
+def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Rich | Table, ...]:
     """Returns the same for a message, with a table if there are two rows or more. The message takes no other table."""
     return tuple(
         part for each in found for part in ((_table(each.rows),) if len(each.rows) > 1 else _parts(each))
@@ -175,13 +175,13 @@ def _table(rows: Iterable[tuple[str, str]]) -> Table:
     return Table(tuple(cells), ("left", "left"))  # so that long values are wrapped, not cut
 
 
-def _parts(each: Piece) -> tuple[Section | Code | Rich | Table, ...]:
+def _parts(each: Piece) -> tuple[Section | Rich | Table, ...]:
     if not each.text.strip():
         return ()
     if each.is_prose:
         return (Section(Words(each.title)), *blocks(each.text, exact=True, tables=False))
     if each.is_code:
-        return (Section(Words(each.title)), *(Code(part) for part in pieces(each.text)))
+        return (Section(Words(each.title)), *(code(part) for part in pieces(each.text)))
     return tuple(Section(Words(part)) for part in pieces(each.text))
 
 

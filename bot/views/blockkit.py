@@ -150,14 +150,6 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """Text shown verbatim, in a monospaced font: a command, a diff. Nothing in it is live."""
-
-    kind: ClassVar = "code"
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """Text in one style: any of `bold`, `italic`, `strike`, `code`. `url`: a link, which is shown as its whole address."""
 
@@ -216,6 +208,11 @@ class Rich:
         return tuple(run for each in self.elements for run in each.runs)
 
 
+def code(text: str) -> Rich:
+    """Returns text as it stands, in a monospaced font: a command, a diff."""
+    return Rich((Lines((Run(text),), "preformatted"),))
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table; a message takes one, views take none. The first of `rows` is its header; all are of one length, of cells
@@ -269,7 +266,7 @@ class Fold:
 
     kind: ClassVar = "fold"
     title: str
-    parts: tuple[Section | Code | Rich, ...]
+    parts: tuple[Section | Rich, ...]
 
     @property
     def size(self) -> int:
@@ -277,12 +274,10 @@ class Fold:
         return size(self.title) + sum(map(size, chain.from_iterable(map(_texts, self.parts))))
 
 
-def _texts(part: Section | Code | Rich) -> Iterable[str]:
+def _texts(part: Section | Rich) -> Iterable[str]:
     match part:
         case Section():
             return (part.words.text,)
-        case Code():
-            return (part.text,)
         case Rich():
             return (run.text for run in part.runs)
 
@@ -353,7 +348,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Alert | Code | Rich | Table | Chart | Context | Fold | Actions | Input
+Part = Header | Section | Alert | Rich | Table | Chart | Context | Fold | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +415,7 @@ class Budget:
 
     def fold(self, title: str, parts: Sequence[Part]) -> tuple[Fold, ...]:
         """Returns the parts to unfold, or none if they do not fit."""
-        plain = tuple(part for part in parts if isinstance(part, Section | Code | Rich))
+        plain = tuple(part for part in parts if isinstance(part, Section | Rich))
         made = Fold(title, plain)
         if not 0 < len(parts) == len(plain) <= FOLD_BLOCKS or made.size > self.left:
             return ()

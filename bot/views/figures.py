@@ -15,13 +15,13 @@ from bot.views.blockkit import (
     CHART_LABEL,
     MESSAGE_BUDGET,
     Chart,
-    Code,
     Context,
     Draft,
     Header,
     Part,
     Section,
     Words,
+    code,
     plain_words,
 )
 from bot.views.numerals import in_words
@@ -46,7 +46,7 @@ class Figures:
     @property
     def parts(self) -> tuple[Part, ...]:
         shown: tuple[Part, ...] = (self.chart,) if self.chart else ()
-        return (*shown, Code(self.table), Context(plain_words(self.note)))
+        return (*shown, code(self.table), Context(plain_words(self.note)))
 
 
 def digest(

@@ -33,7 +33,6 @@ from bot.views.blockkit import (
     Actions,
     Alert,
     Button,
-    Code,
     Context,
     Input,
     Part,
@@ -104,7 +103,7 @@ FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _CONTEXT, _ANSWER = "Context: ", "Answer:\n"
-_Shown = Section | Alert | Code | Context | Rich | Table
+_Shown = Section | Alert | Context | Rich | Table
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -519,8 +518,6 @@ def _cost(part: _Shown) -> int:
             return 200 + json_size([each.text for each in part.words])
         case Section() | Alert():
             return 200 + json_size(part.words.text)
-        case Code():
-            return 200 + json_size(part.text)
         case Rich() | Table():
             return 200 + sum(json_size(run.text) + 120 for run in part.runs)
 

@@ -14,7 +14,6 @@ from itertools import chain, islice
 from bot.settings.addresses import WebUrl, link_pattern, link_url
 from bot.settings.model import ProducerSettings
 from bot.views.blockkit import (
-    Code,
     Context,
     Fold,
     Items,
@@ -117,9 +116,7 @@ class _Linker:
             case Fold(parts=parts):
                 inner = chain.from_iterable(map(self.part, parts))
                 return (
-                    replace(
-                        part, parts=tuple(each for each in inner if isinstance(each, Section | Code | Rich))
-                    ),
+                    replace(part, parts=tuple(each for each in inner if isinstance(each, Section | Rich))),
                 )
             case Section(words, None, ()):
                 return (self._words(words) or part,)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import Alert, Button, Code, Context, Part, Section, View, Words, button, sections
+from bot.views.blockkit import Alert, Button, Context, Part, Section, View, Words, button, code, sections
 from bot.views.codec import VERIFY_CALLBACK, Press
 from bot.views.numerals import in_words
 from bot.views.wording import Round, capital, decided_words
@@ -101,7 +101,7 @@ def _parts(record: Clarification, number: int, proof: Proof, locale: str) -> Ite
         )
     if checked.problem != "missing":
         yield from sections(_BY_ITSELF)
-        yield Code(receipt_command(record.id if number >= record.round else f"{record.id}/{number}"))
+        yield code(receipt_command(record.id if number >= record.round else f"{record.id}/{number}"))
     yield Context((Words(PROVES),))
 
 

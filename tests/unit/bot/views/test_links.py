@@ -19,7 +19,6 @@ from structlog.testing import capture_logs
 from bot.settings.model import ProducerSettings
 from bot.views.blockkit import (
     Button,
-    Code,
     Context,
     Draft,
     Header,
@@ -31,6 +30,7 @@ from bot.views.blockkit import (
     Section,
     Table,
     Words,
+    code,
 )
 from bot.views.card import plain_card
 from bot.views.forms import full_view
@@ -401,7 +401,7 @@ def test_plain_text_with_an_address_is_rich_text_around_a_link() -> None:
         Section(Words(f"See {PULL}"), Button("View full", "view", "x")),
         Section(Words(f"See {PULL}"), fields=(Words("x"),)),
         Header(PULL),
-        Code(PULL),
+        code(PULL),
         Rich((Lines((Run(PULL),), "preformatted"),)),
         Context((Words("small"), Words(PULL, live=True))),
     ],
