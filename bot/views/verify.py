@@ -23,7 +23,7 @@ from core.lists import Decided, DecidedBy, Outcome
 from core.receipts import Checked, Problem
 
 VERIFY = "Verify"
-GOOD = "✅ *Verified.* The signature is good, and the question's record says the same as its receipt."
+GOOD = "*Verified.* The signature is good, and the question's record says the same as its receipt."
 NOT_VERIFIED = "Not verified."
 PROVES = "A receipt proves what Slack told the bot: who clicked."
 _WARNING = "Don't rely on what the card says. Tell the people who run clarify-bot."

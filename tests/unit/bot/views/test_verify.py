@@ -18,7 +18,7 @@ from tests.unit.bot.views.kit import RENDERER, about, content, judged
 from tests.unit.bot.views.test_decided import ANSWERED, APPROVED, AT_LENGTH, REJECTED, decide
 
 KID = "_8sbXhZyN0k-1b2c3d4e5f6g7h8i9j0kAbCdEfGhIj_"  # ends in what Slack's formatting would eat
-GOOD = "✅ *Verified.* The signature is good"
+GOOD = "*Verified.* The signature is good"
 
 
 def signed(record: Clarification) -> Clarification:
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_told_in_words_and_without_a_tick(problem: Problem, sai
     assert said in window_
     warning = "Don't rely on what the card says. Tell the people who run clarify-bot."
     assert (warning in window_) is (problem != "missing")
-    assert "✅" not in window_
+    assert "Verified" not in window_
     assert "*Verified" not in window_
     assert ("Approved by" in window_) is (problem in {"another", "record", "log", "removed"})
     assert ("clarify verify" in window_) is (problem != "missing")
