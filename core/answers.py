@@ -205,7 +205,7 @@ def hint(asked: Aaep) -> str:
     if "yes_no" in asked.kinds:
         ways.append("yes or no")
     if "numeric" in asked.kinds:
-        ways.append("a number (1200 or 12.5)")
+        ways.append("a number, like 1200 or 12.5")
     if "freetext" in asked.kinds:
         ways.append("your answer in your own words")
     return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
@@ -244,7 +244,7 @@ def hint_to_choose(asked: Aaep) -> str:
 def _way_to_choose(asked: Aaep) -> str:
     if asked.multi_select:
         return "the numbers of the choices, separated by commas (1, 2), or their labels"
-    return "the number of a choice (1), or its label"
+    return "the number of a choice, like 1, or its label"
 
 
 def number(text: str) -> int | float | None:

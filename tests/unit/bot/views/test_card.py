@@ -238,7 +238,7 @@ def test_text_read_aloud_stands_alone() -> None:
         "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
         "Context: Savings.\n"
         "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”.\n"
-        "Reply with the number of a choice (1), or its label, or a number (1200 or 12.5). "
+        "Reply with the number of a choice, like 1, or its label, or a number, like 1200 or 12.5. "
         "Start with note: to comment without answering."
     )
 
@@ -372,7 +372,7 @@ def test_what_cannot_be_laid_out_is_shown_as_plain_text_with_id_question_and_how
     judge_message(message)
     for said in (message.text, shown(message.blocks)):
         assert record.id in said
-        assert "the number of a choice (1)" in said
+        assert "the number of a choice, like 1" in said
     assert "Which &lt;one&gt;?" in message.text
     assert "Which <one>?" in shown(message.blocks)
     assert [(line["log_level"], line["clarification"]) for line in logs] == [("error", record.id)]
