@@ -57,7 +57,6 @@ from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import ask
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
-from bot.views.card import shows_whole
 from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
 from core.bus import lifecycle
@@ -788,7 +787,7 @@ class Bot:
         return not self.store.leads or self._held(clarification) is not None
 
     def _shown_whole(self, record: Clarification) -> bool:
-        return not self.shown.rollups.may_hold(record) and shows_whole(
+        return not self.shown.rollups.may_hold(record) and self.base.renderer.shows_whole(
             record, self.base.audiences.route(record).verbosity
         )
 

@@ -32,7 +32,6 @@ from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
 from bot.slackapi import Gateway, Place
 from bot.views import phrases
-from bot.views.card import shows_whole
 from bot.views.classic import newer
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_accept, read_submission
@@ -280,7 +279,9 @@ class Answering:
             if press.verb in {"yes", "no"}:
                 return answers.from_yes_no(record.asked, press.verb == "yes")
             # A card of an earlier release, or a reason is wanted.
-            if press.verb == "accept" and (record.asked.reason_wanted or not shows_whole(record)):
+            if press.verb == "accept" and (
+                record.asked.reason_wanted or not self.renderer.shows_whole(record)
+            ):
                 raise NotShownWhole(record)
             if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
                 return answers.from_decision(record.asked, press.verb)

@@ -132,7 +132,7 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
     """Returns all arguments as text, after a heading; empty without arguments."""
     said = [
-        f"{each.title}\n{_marked(plain(each.text, exact=True) if each.is_prose else each.text)}"
+        f"{each.title}\n{plain(each.text, bar=True) if each.is_prose else _marked(each.text)}"
         if each.title
         else each.text
         for each in argument_pieces(arguments)
@@ -179,7 +179,7 @@ def _parts(each: Piece) -> tuple[Section | Rich | Table, ...]:
     if not each.text.strip():
         return ()
     if each.is_prose:
-        return (Section(Words(each.title)), *blocks(each.text, exact=True, tables=False))
+        return (Section(Words(each.title)), *blocks(each.text, bar=True, tables=False))
     if each.is_code:
         return (Section(Words(each.title)), *(code(part) for part in pieces(each.text)))
     return tuple(Section(Words(part)) for part in pieces(each.text))

@@ -67,6 +67,7 @@ _COUNTS = {
     "multi_static_select": ("options", 100),
 }
 _ROWS = 10  # per text of an agent on a card
+_QUESTION_ROWS = 20
 _RESERVE = 400  # for numbering, labels such as "Context: ", rounding
 
 
@@ -168,12 +169,15 @@ Runs = tuple[Run, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `language`: of code."""
+    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `language`: of code; `has_bar`: a line beside it,
+    as quotes have.
+    """
 
     runs: Runs
     kind: Literal["section", "quote", "preformatted"] = "section"
     is_apart: bool = False
     language: str = ""
+    has_bar: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,7 @@ class Items:
     ordered: bool = False
     offset: int = 0
     level: int = 0
+    has_bar: bool = False
 
     @property
     def runs(self) -> Runs:
@@ -401,6 +406,12 @@ class Budget:
         self.cut = self.cut or shown != text
         return shown
 
+    def ends(self, text: str) -> str:
+        """Returns a question or, if it is long, its beginning and end: there it says what is asked."""
+        shown = inert.excerpt(text, rows=_QUESTION_ROWS)
+        self.cut = self.cut or shown != text
+        return shown
+
     def excerpts(self, texts: list[str], grows: Callable[[str], int]) -> list[str]:
         """Returns each text or, if it is too long, its beginning and end. `grows`: how much longer it may be as shown."""
         shown = [inert.excerpt(text, rows=_ROWS) for text in texts]
@@ -422,10 +433,15 @@ class Budget:
         self.left -= made.size
         return (made,)
 
-    def fit(self, texts: list[str], grows: Callable[[str], int] = lambda _: 0) -> list[str]:
-        """Returns each text or, if it does not fit, its beginning. `grows`: how much longer it may be as shown."""
+    def fit(
+        self,
+        texts: list[str],
+        grows: Callable[[str], int] = lambda _: 0,
+        cut: Callable[[str, int], str] = inert.clip,
+    ) -> list[str]:
+        """Returns each text or, if it does not fit, what `cut` leaves of it. `grows`: how much longer it may be as shown."""
         self.left -= sum(map(grows, texts))
-        fitted = inert.shared(texts, max(self.left, 10 * len(texts)))
+        fitted = inert.shared(texts, max(self.left, 10 * len(texts)), cut)
         self.cut = self.cut or fitted != texts
         self.spend(*fitted)
         return fitted

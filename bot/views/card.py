@@ -273,10 +273,12 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
     context = "" if terse else shown.context
     question, context, detail, choices = budget.fit(
         [
-            *map(budget.brief, (words(shown.question), context, _detail(shown, verbosity))),
+            budget.ends(words(shown.question)),
+            *map(budget.brief, (context, _detail(shown, verbosity))),
             shown.numbered if listed else form_words(form, brief=True) if form else "",
         ],
         growth,
+        inert.excerpt,
     )
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
@@ -578,22 +580,27 @@ def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[But
 
 
 def _dialog(wanted: Confirmation) -> Dialog | None:
-    """Returns the dialog before Accept counts, which names the action and the stakes, or None if they do not fit. It also has
-    the command and the consequence, each if there is room.
+    """Returns the dialog before Accept counts, which names the stakes and the action, or None if they do not fit: several
+    lines would not be told apart. It also has the command and the consequence, each if there is room.
     """
-    said = [inert.visible_line(wanted.action, prose=True), risk_words(wanted)]
-    if inert.size("\n".join(said)) > CONFIRM_TEXT:
+    said = [risk_words(wanted), _action_line(wanted)]
+    if "\n" in wanted.action.strip() or inert.size("\n".join(said)) > CONFIRM_TEXT:
         return None
     command = main_argument(wanted.arguments, inert.NO_LIMIT, only_code=True)
-    for more in (command, inert.visible_line(consequence_words(wanted), prose=True)):
-        if more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
-            said.insert(-1, more)
+    for more in (command, plain(consequence_words(wanted), label=CONSEQUENCE, exact=True)):
+        if more and "\n" not in more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
+            said.append(more)
     return Dialog(ASK_AGAIN, "\n".join(said), LABELS["accept"], CANCEL)
 
 
 def _action_and_stakes(wanted: Confirmation, limit: int) -> str:
     stakes = risk_words(wanted)
-    return f"{inert.visible_line(wanted.action, limit - inert.size(stakes) - 1, prose=True)}\n{stakes}"
+    return f"{stakes}\n{inert.clip(_action_line(wanted), limit - inert.size(stakes) - 1)}"
+
+
+def _action_line(wanted: Confirmation) -> str:
+    """Returns the action on one line, without markup."""
+    return inert.line(plain(inert.visible(wanted.action, prose=True), exact=True))
 
 
 def _selects(shown: Round, room: int) -> tuple[Select, ...]:

@@ -55,6 +55,7 @@ _HIDDEN = regex.compile(
 _MOST_ALIKE = 5  # repeated hidden characters; more are counted
 _EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
+_NO_DIRECTION = dict.fromkeys(map(ord, _DIRECTING))
 _LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
@@ -151,7 +152,7 @@ def is_mistakable(text: str) -> bool:
         not text
         or text != text.strip()
         or text[0] in '"([{'
-        or any(each in text for each in ("\n", "\t", " → "))
+        or any(each in text for each in ("\n", "\t", " → ", " ⏎ "))
     ):
         return True
     return text.casefold() in _LIKE_VALUES or _LIKE_NUMBER.fullmatch(text) is not None
@@ -513,7 +514,7 @@ def _left_out(hidden: str, *, escaped: bool) -> str:
 def _uncovered(text: str, *, prose: bool) -> str:
     if text.isascii() and text.isprintable():  # the usual case for short values
         return _BLANKS.sub(_run_of_blanks, text)
-    is_rtl = _RTL.search(text) is not None
+    is_rtl = _RTL.search(text.translate(_NO_DIRECTION)) is not None
     kept = _DIRECTING if prose and is_rtl else ""
 
     def by_number(found: regex.Match[str]) -> str:

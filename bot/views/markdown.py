@@ -8,6 +8,8 @@ Nothing may get lost or look like something else, as people decide on what they 
 - All of the source but its markup is shown, in order; otherwise the whole text stays as it was written.
 - Asterisks and underscores are markup only around words, so that globs (`*.log`) and identifiers (`__init__`) stay whole.
 - Lists whose numbers would change, and lines of a diff (`+`, `-`), stay as they were written.
+- Text to approve is read more strictly (`exact`), and has a bar beside it if it has several lines, so that nothing in it looks
+  like the bot's own lines around it.
 
 Slack reads the text elements of rich text and of cells literally, so all of it is inert. Sources: docs.slack.dev, "Rich
 text block", "Table block"; spec.commonmark.org; github.github.com/gfm. Pure.
@@ -20,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -29,8 +32,18 @@ from bot.views import inert
 from bot.views.blockkit import Items, Lines, Rich, RichElement, Run, Runs, Section, Table, sections
 from bot.views.classic import table_lines
 
-_PARSER = MarkdownIt("zero").enable(
-    ["backticks", "blockquote", "code", "emphasis", "fence", "heading", "list", "strikethrough", "table"]
+_IN_EXACT = [
+    "backticks",
+    "code",
+    "emphasis",
+    "fence",
+    "hr",
+    "list",
+    "table",
+]  # rules stay text; `- - -` is no list
+_EXACT = MarkdownIt("zero", {"maxNesting": 12}).enable(_IN_EXACT)
+_PARSER = MarkdownIt("zero", {"maxNesting": 12}).enable(
+    [*_IN_EXACT, "blockquote", "heading", "strikethrough"]
 )
 # What every markup contains something of; most texts contain nothing.
 _MARKUP = re.compile(
@@ -38,12 +51,16 @@ _MARKUP = re.compile(
     re.MULTILINE,
 )
 _MARK = re.compile(r"[*_`~|>#]|^[ \t]*(?:-|\d+[.)])", re.MULTILINE)
-_LONGEST = 20_000  # reading more takes too long, whoever made it so
+_LONGEST, _MOST_LINES = 20_000, 400  # reading more takes too long, whoever made it so
 _MOST_MARKS = 700  # each may begin a run, and a section takes 1,000 of those; links make more
 _MOST_PIPES = 60  # of a line: cells that a row leaves out are filled up
 _ISOLATED = re.compile("([ \t]*)[\u2067\u2068]([^\u2066-\u2069]*)\u2069([ \t]*)")
 _RLI, _PDI = "\u2067", "\u2069"
 _LABELLED = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\((https?://[^\s()<>]+)\)")
+_GAP = re.compile(
+    r"\n(… [\d,]+ more characters?(?:, [\d,]+ more lines?)? …)\n"
+)  # as `inert.excerpt` writes it
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{0,20}")
 # What stands directly before and after emphasis that is not around words.
 _BEFORE = re.compile(r"[A-Za-z0-9_*./\\~$-]\Z")
@@ -59,28 +76,51 @@ _EMPTY = " "  # Slack refuses an empty text
 
 
 def blocks(
-    text: str, *, label: str = "", exact: bool = False, tables: bool = True
+    text: str, *, label: str = "", exact: bool = False, bar: bool = False, tables: bool = True
 ) -> tuple[Section | Rich | Table, ...]:
     """Returns an agent's text as parts of a message: rich text and tables if it has markup, else plain sections.
 
     Args:
         text: any, also the beginning of one.
         label: the bot's own words at its beginning, such as `Action: `, if it has them.
-        exact: single asterisks and underscores stay: for text to approve.
+        exact: signs that may be part of a command stay, and several lines have a bar beside them: for text to approve.
+        bar: several lines have a bar beside them.
         tables: whether a table may be a block. A message takes one; further ones become text.
     """
     said = text.removeprefix(label)
-    is_cut = said.endswith(_CUT)
-    marked = _read(_whole(said.removesuffix(_CUT)) if is_cut else said, exact)
-    if marked is None:
-        return sections(inert.plain(text))
+    begin = label if said != text else ""
+    has_bar = (exact or bar) and "\n" in said
     elements: list[RichElement | Table] = []
-    end = [Lines((Run(_CUT),))] if is_cut else []
-    for each in (*marked.labelled(label if said != text else ""), *end):
+    if (gap := _GAP.search(said)) is not None:
+        head, tail = _read(_whole(said[: gap.start()]), exact), said[gap.end() :]
+        rest = None if len(_FENCE.findall(tail)) % 2 else _read(tail, exact)  # a tail may begin within code
+        elements += _elements(head, said[: gap.start()])
+        elements.append(Lines((Run(gap[1]),)))
+        elements += _elements(rest, tail)
+        if not has_bar and head is None and rest is None:
+            return sections(inert.plain(text))
+    else:
+        is_cut = said.endswith(_CUT)
+        marked = _read(_whole(said.removesuffix(_CUT)) if is_cut else said, exact)
+        if marked is None and not has_bar:
+            return sections(inert.plain(text))
+        elements += _elements(marked, said)
+        elements += [Lines((Run(_CUT),))] if is_cut and marked is not None else []
+    return _parts(_barred(begin, elements) if has_bar else _labelled(begin, elements), tables=tables)
+
+
+def _elements(marked: _Marked | None, text: str) -> Sequence[RichElement | Table]:
+    return marked.elements if marked is not None else (Lines((Run(inert.plain(text)),)),)
+
+
+def _parts(found_in: Iterable[RichElement | Table], *, tables: bool) -> tuple[Rich | Table, ...]:
+    """Returns the parts of a message. `tables`: whether the first table may be a block."""
+    elements: list[RichElement | Table] = []
+    for each in found_in:
         if isinstance(each, Table):
             is_block = tables and len(each.rows) > 1  # a cut one may have nothing but its header
             tables = tables and not is_block
-            elements.append(each if is_block else Lines((Run("\n".join(_row_lines(each))),)))
+            elements.append(each if is_block else _as_lines(each))
         else:
             elements.append(each)
     found: list[Rich | Table] = []
@@ -90,6 +130,34 @@ def blocks(
         else:
             found += [each for each in group if isinstance(each, Table)]
     return tuple(each for each in found if any(run.text.strip() for run in each.runs))
+
+
+def _as_lines(table: Table, kind: Literal["section", "quote"] = "section") -> Lines:
+    return Lines((Run("\n".join(_row_lines(table)) or _EMPTY),), kind)
+
+
+def _barred(label: str, elements: Iterable[RichElement | Table]) -> Iterator[RichElement]:
+    """Yields the elements with a bar beside them, after the bot's own words."""
+    if label:
+        yield Lines((Run(label.rstrip()),))
+    for each in elements:
+        match each:
+            case Table():
+                yield _as_lines(each, "quote")
+            case Lines(kind="section"):
+                yield replace(each, kind="quote")
+            case _:
+                yield replace(each, has_bar=True)
+
+
+def _labelled(label: str, elements: Sequence[RichElement | Table]) -> Sequence[RichElement | Table]:
+    """Returns the elements with the bot's own words at their beginning."""
+    first = elements[0]
+    if not label:
+        return elements
+    if isinstance(first, Lines) and first.kind == "section":
+        return (replace(first, runs=(Run(label), *first.runs)), *elements[1:])
+    return (Lines((Run(label.rstrip()),)), *elements)
 
 
 def _whole(text: str) -> str:
@@ -103,13 +171,16 @@ def _whole(text: str) -> str:
     return "\n".join((*before, last)) if 0 < rows <= 2 and not last.startswith("|") else text
 
 
-def plain(text: str, *, label: str = "", exact: bool = False) -> str:
+def plain(text: str, *, label: str = "", exact: bool = False, bar: bool = False) -> str:
     """Returns an agent's text without markup, inert: to be read aloud, and where only text fits. Arguments as `blocks`."""
     said = text.removeprefix(label)
+    begin = label if said != text else ""
     marked = _read(said, exact)
-    if marked is None:
-        return inert.plain(text)
-    return f"{label}{marked.plain}" if said != text else marked.plain
+    words = marked.plain if marked is not None else inert.plain(said)
+    if (exact or bar) and "\n" in said:
+        barred = "\n".join(f"│ {line}" for line in words.split("\n"))
+        return f"{begin.rstrip()}\n{barred}" if begin else barred
+    return f"{begin}{words}"
 
 
 def growth(text: str) -> int:
@@ -124,22 +195,14 @@ class _Marked:
     elements: tuple[RichElement | Table, ...]
     plain: str
 
-    def labelled(self, label: str) -> Sequence[RichElement | Table]:
-        """Returns the elements with the bot's own words at their beginning."""
-        first = self.elements[0]
-        if not label:
-            return self.elements
-        if isinstance(first, Lines) and first.kind == "section":
-            return (replace(first, runs=(Run(label), *first.runs)), *self.elements[1:])
-        return (Lines((Run(label.rstrip()),)), *self.elements)
-
 
 @lru_cache(maxsize=64)  # the card and its fallback text ask for the same
 def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by position
     """Returns a text with markup, or None if it has none or could not be shown whole."""
     if len(text) > _LONGEST or not _MARKUP.search(text) or len(_MARK.findall(text)) > _MOST_MARKS:
         return None
-    if any(line.count("|") > _MOST_PIPES for line in text.split("\n")):
+    lines = text.split("\n")
+    if len(lines) > _MOST_LINES or any(line.count("|") > _MOST_PIPES for line in lines):
         return None
     text = inert.cleaned(text)
     source = "\n".join(_without_isolate(line) for line in text.split("\n"))
@@ -183,7 +246,11 @@ class _Reader:
         self.has_links = False
 
     def elements(self) -> list[RichElement | Table]:
-        root = SyntaxTreeNode(_PARSER.parse(self.source))
+        tokens = (_EXACT if self.exact else _PARSER).parse(self.source)
+        for token in tokens:  # kept out of the tree: styles may be nested deeper than calls
+            if token.type == "inline":
+                token.meta, token.children = {"words": token.children}, None
+        root = SyntaxTreeNode(tokens)
         # Lines of a diff look like lists.
         self._is_diff = any(node.type == "bullet_list" and node.markup == "+" for node in root.walk())
         return list(self._blocks(root.children))
@@ -217,6 +284,10 @@ class _Reader:
 
     def _is_kept(self, node: SyntaxTreeNode) -> bool:
         """Returns whether a list of Slack shows the same: it numbers its items itself."""
+        if not all(item.children for item in node.children):
+            return False
+        if self.exact and (len(node.children) == 1 or node.markup == ")"):  # `- 5`
+            return False
         if node.type == "bullet_list":
             return not self._is_diff or node.markup == "*"
         numbers = [int(item.info) for item in node.children]
@@ -264,7 +335,7 @@ class _Reader:
 
     def _runs(self, node: SyntaxTreeNode, *, bold: bool = False) -> Runs:
         """Returns a paragraph's text with its styles; `bold`: all of it."""
-        tokens = self._words(node.token.children or []) if node.token is not None else []
+        tokens = self._words(node.meta["words"] or [])
         held: list[str] = ["bold"] if bold else []
         runs: list[Run] = []
         for token in tokens:

@@ -113,6 +113,16 @@ class Renderer:
             _log.exception("cannot lay out a card; showing plain text", clarification=record.id)
         return self.message(card.plain_card(record, round))
 
+    def shows_whole(self, record: Clarification, verbosity: Verbosity = "normal") -> bool:
+        """Returns whether the card of an open question shows everything that is decided on (`bot.views.card.shows_whole`). One
+        that cannot be laid out does not: people see plain text.
+        """
+        try:
+            self.message(card.card(record, verbosity=verbosity))
+        except Exception:  # noqa: BLE001 - logged where it is shown
+            return False
+        return card.shows_whole(record, verbosity)
+
     def answer_modal(self, record: Clarification, locale: str = "") -> dict[str, Any]:
         """Returns the modal behind Answer… or, if it cannot be laid out, how to answer without it. `locale`: its reader's."""
         try:

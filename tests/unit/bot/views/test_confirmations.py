@@ -324,7 +324,7 @@ def test_agents_words_about_the_stakes_are_whole_and_verbatim_at_the_top() -> No
     assert squeezed("".join(found)) == squeezed(consent.risk_words(wanted_of(record)))
 
 
-STAKES_IN_DIALOG = "\nRisk: high. Irreversible: it cannot be undone."
+STAKES_IN_DIALOG = "Risk: high. Irreversible: it cannot be undone.\n"
 
 
 @pytest.mark.parametrize("size", [1, 300 - len(STAKES_IN_DIALOG), 301 - len(STAKES_IN_DIALOG)])
@@ -336,7 +336,7 @@ def test_dialog_names_the_whole_action_and_the_stakes_or_a_window_does(size: int
         assert (accept["action_id"], "confirm" in accept) == ("clarify.review", False)
     else:
         again = accept["confirm"]
-        assert again["text"]["text"] == "W" * size + STAKES_IN_DIALOG
+        assert again["text"]["text"] == STAKES_IN_DIALOG + "W" * size
         assert (again["confirm"]["text"], again["deny"]["text"]) == ("Accept", "Cancel")
         assert accept["action_id"] == "clarify.accept"
 
@@ -446,14 +446,15 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
             "The shop is down for a minute.",
             {"command": "alembic upgrade head", "cwd": "/srv"},
             [
+                "Risk: high.",
                 "Run it",
                 "command: alembic upgrade head",
                 "Consequence: The shop is down for a minute.",
-                "Risk: high.",
             ],
         ),
-        ("w" * 300, {"to": "all"}, ["Run it", "Risk: high."]),
-        ("It is down.", {"command": "x" * 300}, ["Run it", "Consequence: It is down.", "Risk: high."]),
+        ("w" * 300, {"to": "all"}, ["Risk: high.", "Run it"]),
+        ("It is down.", {"command": "x" * 300}, ["Risk: high.", "Run it", "Consequence: It is down."]),
+        ("It is down.\nRisk: low.", {"to": "all"}, ["Risk: high.", "Run it"]),
     ],
 )
 def test_dialog_has_the_command_and_the_consequence_where_there_is_room(

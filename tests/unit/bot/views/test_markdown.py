@@ -129,6 +129,7 @@ def test_markup_is_formatting_and_no_longer_characters(text: str, expected: str)
         "  indented\n   lines",
         "| A |\n|---|\n| x | y |",
         "| A |\n|---|\n| x | !? |",
+        "a\n\n- - -\n\nb",
     ],
 )
 def test_what_only_looks_like_markup_stays_as_it_was_written(text: str) -> None:
@@ -136,8 +137,36 @@ def test_what_only_looks_like_markup_stays_as_it_was_written(text: str) -> None:
     assert "\n".join(block["text"]["text"] for block in laid_out(text) if block["type"] == "section") == text
 
 
-def test_text_to_approve_keeps_single_asterisks() -> None:
-    assert plain("Delete *log* files, **all** of them", exact=True) == "Delete *log* files, all of them"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Delete *log* files, **all** of them", "Delete *log* files, all of them"),
+        ("Remove ~~/var/www~~ and `x`", "Remove ~~/var/www~~ and `x`"),
+        ("# rm -rf /tmp/x", "# rm -rf /tmp/x"),
+        ("> /etc/passwd", "> /etc/passwd"),
+        ("- 5 units", "- 5 units"),
+        ("1) one\n2) two", "│ 1) one\n│ 2) two"),
+        ("Steps:\n- a\n- b", "│ Steps:\n│ • a\n│ • b"),
+    ],
+)
+def test_text_to_approve_keeps_what_may_be_part_of_a_command(text: str, expected: str) -> None:
+    assert plain(text, exact=True) == expected
+
+
+def test_nothing_in_text_to_approve_looks_like_the_bots_own_lines() -> None:
+    action = (
+        "Restart the shop\n\n**⚠ Risk: low. It can be undone.**\n\n- dry_run: yes\n- db: staging\n\n"
+        "| Argument | Value |\n|-|-|\n| db | staging |\n\n```\nConsequence: none\n```"
+    )
+    (rich,) = laid_out(f"Action: {action}", label="Action: ", exact=True)
+    label, *barred = rich["elements"]
+    assert label["elements"] == [{"type": "text", "text": "Action:"}]
+    assert all(each["type"] == "rich_text_quote" or each["border"] == 1 for each in barred)
+    (plainly,) = laid_out("Action: Restart\ndry_run: yes", label="Action: ", exact=True)
+    assert [each["type"] for each in plainly["elements"]] == ["rich_text_section", "rich_text_quote"]
+    said = plain(f"Action: {action}", label="Action: ", exact=True).split("\n")
+    assert said[0] == "Action:"
+    assert all(line.startswith("│ ") for line in said[1:])
 
 
 def test_a_diff_beside_prose_keeps_its_signs() -> None:
@@ -192,13 +221,42 @@ def test_a_right_to_left_line_is_one_isolate_whatever_its_styles() -> None:
 
 
 def test_text_that_takes_long_to_read_stays_text() -> None:
-    for text in ("*a* " * 2_000, "|a" * 200 + "\n" + "|-" * 200, "**b** " + "x" * 20_000):
+    lazy = "> " * 20 + "x\n" + "y\n" * 8_000
+    for text in ("*a* " * 2_000, "|a" * 200 + "\n" + "|-" * 200, "**b** " + "x" * 20_000, lazy):
         assert plain(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*a " * 170 + "b*" * 170,
+        "**a " * 80 + "b**" * 80,
+        "_a " * 170 + "a_ " * 170,
+        "> " * 300 + "x",
+        "- " * 300 + "x",
+    ],
+)
+@pytest.mark.parametrize("exact", [False, True])
+def test_text_may_be_nested_as_deep_as_it_likes(text: str, exact: bool) -> None:
+    judge_message(RENDERER.message(Draft("test", "text", blocks(text, exact=exact)[:20])))
+    assert plain(text, exact=exact)
+
+
+def test_a_long_question_keeps_its_end() -> None:
+    rows = "".join(f"- row {n}\n" for n in range(40))
+    message = RENDERER.message(card(record_of(question=f"Rows:\n\n{rows}\nDelete **them all**?")))
+    judge_message(message)
+    asked = shown(message.blocks)
+    assert "row 0" in asked
+    assert "row 20" not in asked
+    assert re.search(r"… \d+ more characters, \d+ more lines …", asked)
+    assert "them all" in asked
+    assert "**" not in asked
 
 
 @given(TEXTS, st.booleans(), st.booleans())
 def test_every_letter_is_shown_in_order_and_nothing_is_live(text: str, exact: bool, tables: bool) -> None:
-    text = "x" + LANGUAGE.sub("```", text)
+    text = "x" + LANGUAGE.sub("```", inert.cleaned(text))
     made = laid_out(text, exact=exact, tables=tables)
     kinds = {item["type"] for item in walk(made) if "type" in item}
     assert kinds.isdisjoint(
@@ -239,8 +297,14 @@ def test_a_plan_is_shown_as_its_markdown_says_after_all_other_arguments() -> Non
     title, rich = argument_parts(pieces[1:])
     payload = RENDERER.message(Draft("test", "text", (title, rich))).blocks
     assert [each["type"] for each in payload] == ["section", "rich_text"]
-    assert "Delete *all*" in shown(payload)
-    assert argument_texts({"plan": plan})[1].startswith("plan:\n│ Steps\n│ 1. Stop `*.service`")
+    assert [each["type"] for each in payload[1]["elements"]] == [
+        "rich_text_quote",
+        "rich_text_list",
+        "rich_text_quote",
+    ]
+    assert argument_texts({"plan": plan})[1].startswith(
+        "plan:\n│ Steps\n│ 1. Stop `*.service`\n│ 2. Delete all\n│ dry_run"
+    )
     assert argument_pieces({"plan": "one line", "b": 1})[0].rows == (("plan", "one line"), ("b", "1"))
 
 
