@@ -17,6 +17,7 @@ text block", "Table block"; spec.commonmark.org; github.github.com/gfm. Pure.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ _BEFORE = re.compile(r"[A-Za-z0-9_*./\\~$-]\Z")
 _AFTER = re.compile(r"[A-Za-z0-9_*/\\~]|[^\w\s][A-Za-z0-9_*/]")
 _WORD = re.compile(r"\w")
 _OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\\\u2066\u2067\u2068\u2069"))
+_log = logging.getLogger("clarify.render")
 _STYLES: dict[str, str] = {"strong": "bold", "em": "italic", "s": "strike"}
 _COLUMNS, _ROWS, _CELL = 20, 100, 1000  # of a table block; characters of a cell
 _DEEPEST = 8  # level of a nested list
@@ -207,7 +209,11 @@ def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by
     text = inert.cleaned(text)
     source = "\n".join(_without_isolate(line) for line in text.split("\n"))
     reader = _Reader(source, exact=exact, rtl=_RLI in text)
-    elements = reader.elements()
+    try:
+        elements = reader.elements()
+    except Exception:  # noqa: BLE001 - everything that shows this text would fail, and people could not answer
+        _log.exception("cannot read Markdown; showing it as it is")
+        return None
     if not reader.has_links and not any(map(_is_marked, elements)):
         return None
     solid = _solid(source)
@@ -263,7 +269,8 @@ class _Reader:
             end = node.map[1] if node.map else end
             match node.type:
                 case "paragraph" | "heading":
-                    yield Lines(self._runs(node.children[0], bold=node.type == "heading"), is_apart=is_apart)
+                    runs = self._runs(node.children[0], bold=node.type == "heading")
+                    yield Lines(runs or (Run(_EMPTY),), is_apart=is_apart)
                 case "fence" | "code_block" if _LANGUAGE.fullmatch(node.info.strip()):
                     code = inert.isolate(node.content.rstrip("\n"), rtl=self.rtl) or _EMPTY
                     yield Lines((Run(code),), "preformatted", language=node.info.strip(), is_apart=is_apart)

@@ -89,7 +89,7 @@ _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
 _OUTSIDE = 3000
 _AROUND = 700  # of a list: its heading, its buttons, what is said above and below
 _POINTER = "This is only the beginning. The full text is in this thread."
-_UNKNOWN = "Something needs attention"
+_UNKNOWN = "An agent needs attention, but the bot cannot show why"
 _IN_SLACK = "This is only the beginning. The full text is in Slack."
 _ALL_BUTTONS = "Open one to answer it, or use the buttons below for all of them: take, hand to someone, snooze, not mine."
 _HAND_ALL = "Open one to answer it, or use the button below to hand all of them to someone."
@@ -147,7 +147,7 @@ class PageItem:
         record = self.record
         asked = f"{record.question[:_BARE]}\n{answers.hint(record.asked)}" if record is not None else ""
         title = f"{self.clarification} is escalated" if self.clarification else _UNKNOWN
-        return replace(self, title=title, reason="See the log", body=asked, record=None, link=None)
+        return replace(self, title=title, reason="The log has more", body=asked, record=None, link=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,5 +66,5 @@ async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
     monkeypatch.setattr(pageview, "page_card", broken)
     await world.raised()
     (page,) = await world.paged(1)
-    assert "Something needs attention" in page.text
+    assert "An agent needs attention" in page.text
     assert "Take" in labels(page.blocks)

@@ -465,3 +465,14 @@ def test_dialog_has_the_command_and_the_consequence_where_there_is_room(
     record = record.model_copy(update={"aaep": record.asked.model_copy(update={"direct": direct})})
     dialog = next(each["confirm"] for each in walk(RENDERER.card(record).blocks) if "confirm" in each)
     assert dialog["text"]["text"].split("\n") == lines
+
+
+def test_what_cannot_be_laid_out_was_not_seen_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = consent_of(action="Restart the shop")
+    assert RENDERER.shows_whole(record)
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("cannot lay this out")
+
+    monkeypatch.setattr("bot.views.card.open_card", fails)
+    assert not RENDERER.shows_whole(record)
