@@ -585,7 +585,8 @@ def _dialog(wanted: Confirmation) -> Dialog | None:
     if inert.size("\n".join(said)) > CONFIRM_TEXT:
         return None
     command = main_argument(wanted.arguments, inert.NO_LIMIT, only_code=True)
-    for more in (command, inert.visible_line(consequence_words(wanted), prose=True)):
+    consequence = inert.line(plain(consequence_words(wanted), label=CONSEQUENCE, exact=True))
+    for more in (command, consequence):
         if more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
             said.insert(-1, more)
     return Dialog(ASK_AGAIN, "\n".join(said), LABELS["accept"], CANCEL)

@@ -453,7 +453,7 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
             ],
         ),
         ("w" * 300, {"to": "all"}, ["Run it", "Risk: high."]),
-        ("It is down.", {"command": "x" * 300}, ["Run it", "Consequence: It is down.", "Risk: high."]),
+        ("It is **down**.", {"command": "x" * 300}, ["Run it", "Consequence: It is down.", "Risk: high."]),
     ],
 )
 def test_dialog_has_the_command_and_the_consequence_where_there_is_room(
