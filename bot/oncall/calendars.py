@@ -138,13 +138,13 @@ def moves(before: Iterable[Shift], after: Iterable[Shift], now: datetime) -> lis
     """The shifts that begin or end at another time than before, by minutes, if the old or the new time is within the next
     two days.
 
-    Shifts of one person that follow each other at once count as one. A shift that another person has now, or that is new,
-    did not move.
+    Shifts of one person that follow each other at once count as one. A shift that another person has now, that is new, or
+    that was over did not move.
     """
     old, new = _spans(before), _spans(after)
     found = []
     for user in sorted(old.keys() & new.keys()):
-        left = [each for each in old[user] if each not in new[user]]
+        left = [each for each in old[user] if each not in new[user] and each[1] > now]
         for span in (each for each in new[user] if each not in old[user]):
             near = min(left, key=lambda each: abs(each[0] - span[0]), default=None)
             if near is None or abs(near[0] - span[0]) > _SAME_SHIFT:

@@ -539,7 +539,7 @@ async def shifts(gallery: Gallery) -> None:
             ends = [each for each in stage.pages() if "no longer on call" in each.text]
             await gallery.message("ends", ends[-1], ONCALL)
             feed.shifts((mail(stage, ADE), now + HOUR, 4), (mail(stage, ONCALL), now + 30 * HOUR, 8))
-            await asked_again(stage, bot, feed)
+            await asked_again(stage, bot, feed, 2)  # the second time it has read what it got the first time
             feed.shifts((mail(stage, ADE), now + HOUR, 4), (mail(stage, ONCALL), now + 33 * HOUR, 8))
             await asked_again(stage, bot, feed, 3)
             await gallery.message("moved", await stage.page("moved in the calendar"), ONCALL)

@@ -568,6 +568,7 @@ def shifts_of(*spans: tuple[str | None, float, float]) -> list[Shift]:
         pytest.param([("U1", 60, 70)], [("U1", 61, 71)], [], id="beyond two days"),
         pytest.param([("U1", 5, 9)], [("U1", 5.05, 9)], [], id="by three minutes"),
         pytest.param([("U1", -9, -5)], [("U1", -9, -4)], [], id="is over"),
+        pytest.param([("U1", -9, -5)], [("U1", 30, 38)], [], id="is over and another one is new"),
         pytest.param([("U1", -9, 5)], [("U1", -8, 5)], [], id="began earlier"),
         pytest.param([("U1", 5, 9)], [("U2", 5, 9)], [], id="another person has it"),
         pytest.param([("U1", 5, 9)], [], [], id="gone"),

@@ -453,7 +453,7 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
             ],
         ),
         ("w" * 300, {"to": "all"}, ["Risk: high.", "Run it"]),
-        ("It is down.", {"command": "x" * 300}, ["Risk: high.", "Run it", "Consequence: It is down."]),
+        ("It is **down**.", {"command": "x" * 300}, ["Risk: high.", "Run it", "Consequence: It is down."]),
         ("It is down.\nRisk: low.", {"to": "all"}, ["Risk: high.", "Run it"]),
     ],
 )
