@@ -216,3 +216,13 @@ def test_cut_closes_what_it_tears(text: str, limit: int) -> None:
 )
 def test_outline_reads_as_lines(value: object, text: str) -> None:
     assert outline(value, 3000) == text
+
+
+def test_direction_marks_are_shown_where_nothing_reads_from_right_to_left() -> None:
+    said = "Scale from \u200f5 - \u200f10 replicas"
+    assert inert.visible(said, prose=True) == "Scale from <U+200F>5 - <U+200F>10 replicas"
+    assert "\u200f" in inert.visible("שלום \u200f5", prose=True)
+
+
+def test_a_value_that_looks_like_several_lines_is_quoted() -> None:
+    assert inert.value_words("x ⏎ db: staging") == '"x ⏎ db: staging"'
