@@ -492,7 +492,7 @@ def _history(shown: Round) -> Iterator[str | _Shown]:
         for entry in thread:
             by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
             yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
-            yield words(entry.body)
+            yield from blocks(words(entry.body), tables=False)
 
 
 def _pages(
