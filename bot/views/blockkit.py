@@ -67,7 +67,6 @@ _COUNTS = {
     "multi_static_select": ("options", 100),
 }
 _ROWS = 10  # per text of an agent on a card
-_QUESTION_ROWS = 20
 _RESERVE = 400  # for numbering, labels such as "Context: ", rounding
 
 
@@ -407,8 +406,8 @@ class Budget:
         return shown
 
     def ends(self, text: str) -> str:
-        """Returns a question or, if it is long, its beginning and end: there it says what is asked."""
-        shown = inert.excerpt(text, rows=_QUESTION_ROWS)
+        """Returns a question or, if it is long, its beginning and its end, where it often says what to decide."""
+        shown = inert.excerpt(text, rows=_ROWS)
         self.cut = self.cut or shown != text
         return shown
 
