@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain
 from typing import Literal
 
 from markdown_it import MarkdownIt
@@ -30,9 +30,10 @@ from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 from bot.views import inert
-from bot.views.blockkit import Items, Lines, Rich, RichElement, Run, Runs, Section, Table, sections
+from bot.views.blockkit import SECTION, Items, Lines, Rich, RichElement, Run, Runs, Section, Table, sections
 from bot.views.classic import table_lines
 
+_log = logging.getLogger("clarify.render")
 _IN_EXACT = [
     "backticks",
     "code",
@@ -68,7 +69,6 @@ _BEFORE = re.compile(r"[A-Za-z0-9_*./\\~$-]\Z")
 _AFTER = re.compile(r"[A-Za-z0-9_*/\\~]|[^\w\s][A-Za-z0-9_*/]")
 _WORD = re.compile(r"\w")
 _OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\\\u2066\u2067\u2068\u2069"))
-_log = logging.getLogger("clarify.render")
 _STYLES: dict[str, str] = {"strong": "bold", "em": "italic", "s": "strike"}
 _COLUMNS, _ROWS, _CELL = 20, 100, 1000  # of a table block; characters of a cell
 _DEEPEST = 8  # level of a nested list
@@ -126,12 +126,44 @@ def _parts(found_in: Iterable[RichElement | Table], *, tables: bool) -> tuple[Ri
         else:
             elements.append(each)
     found: list[Rich | Table] = []
-    for is_rich, group in groupby(elements, lambda each: not isinstance(each, Table)):
-        if is_rich:
-            found.append(Rich(tuple(each for each in group if not isinstance(each, Table))))
+    room = 0
+    for each in chain.from_iterable(map(_pieces, elements)):
+        if isinstance(each, Table):
+            found.append(each)
+            room = 0
+            continue
+        size = _size(each)
+        if size <= room and isinstance(last := found[-1], Rich):
+            found[-1] = Rich((*last.elements, each))
         else:
-            found += [each for each in group if isinstance(each, Table)]
+            found.append(Rich((each,)))
+            room = SECTION
+        room -= size
     return tuple(each for each in found if any(run.text.strip() for run in each.runs))
+
+
+def _size(element: RichElement) -> int:
+    return sum(inert.size(run.text) for run in element.runs)
+
+
+def _pieces(element: RichElement | Table) -> Iterator[RichElement | Table]:
+    """Yields a long element in pieces: the reference names no limit for rich text, so a block has what a section takes."""
+    if isinstance(element, Table) or _size(element) <= SECTION:
+        yield element
+    elif isinstance(element, Items):
+        for number, item in enumerate(element.items):
+            yield replace(element, items=(item,), offset=element.offset + number)
+    else:
+        runs: list[Run] = []
+        room = SECTION
+        for run in element.runs:
+            for text in inert.split(run.text, SECTION):
+                if inert.size(text) > room:
+                    yield replace(element, runs=tuple(runs))
+                    runs, room = [], SECTION
+                runs.append(replace(run, text=text))
+                room -= inert.size(text)
+        yield replace(element, runs=tuple(runs))
 
 
 def _as_lines(table: Table, kind: Literal["section", "quote"] = "section") -> Lines:

@@ -313,3 +313,19 @@ def test_text_of_many_short_runs_is_taken_by_slack_or_stays_text(marks: int) -> 
     view = RENDERER.view(full_view(record_of(question="`a` b " * (marks // 2))))
     judge_view(view)
     assert ("rich_text" in str(view["blocks"])) is (marks <= 700)
+
+
+@pytest.mark.parametrize(
+    "text", ["line\n" * 3_000, "**b** " + "x" * 9_000, "- item\n" * 300 + "- " + "x" * 4_000]
+)
+def test_a_long_text_is_blocks_of_what_a_section_takes(text: str) -> None:
+    made = blocks(f"Action: {text}", label="Action: ", bar=True, tables=False)
+    payload = [RENDERER._layouts[part.kind](part) for part in made]
+    sizes = [
+        len("".join(item["text"] for item in walk(block) if item.get("type") == "text")) for block in payload
+    ]
+    assert len(sizes) > 1
+    assert all(
+        size <= 3_000 or len(block["elements"]) == 1 for size, block in zip(sizes, payload, strict=True)
+    )
+    assert solid(text) in solid(shown(payload))
