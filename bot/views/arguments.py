@@ -154,7 +154,7 @@ def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool =
     if not (code or (found and not only_code)):
         return ""
     chosen = code[0] if code else found[0]
-    said = " ⏎ ".join(filter(str.strip, chosen.text.split("\n")))
+    said = (" · " if chosen.rows else " ⏎ ").join(filter(str.strip, chosen.text.split("\n")))
     return inert.line(f"{chosen.title} {said}".strip(), limit)
 
 

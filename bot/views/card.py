@@ -428,9 +428,10 @@ def closed_card(shown: Round, text: str) -> Card:
     reason = budget.brief(_reason(shown))
     changes = budget.brief(changed_in_all(shown.asked) if decided is not None else "")
     with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
-    question, with_what, answer, changes, reason = budget.fit(
+    whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
+    question, consequence, with_what, answer, changes, reason = budget.fit(
         [
-            budget.brief(_was_asked(shown) if wanted else words(shown.question)),
+            *map(budget.brief, whole),
             with_what,
             brief,
             changes,
@@ -440,8 +441,8 @@ def closed_card(shown: Round, text: str) -> Card:
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    asked: tuple[Part, ...] = sections(question) if wanted else blocks(question, tables=False)
-    asked = (*asked, *sections(with_what, _risk(shown)))
+    said = action_parts(question, consequence) if wanted else blocks(question, tables=False)
+    asked: tuple[Part, ...] = (*said, *sections(with_what, _risk(shown)))
     first = asked[0]
     if title and verify and isinstance(first, Section):  # beside a text, as View full: it only shows more
         asked, verify = (replace(first, button=verify[0]), *asked[1:]), ()

@@ -110,6 +110,7 @@ NONE_VALUE = "none"
 _TEXT_LIMIT = 3000  # plain_text_input takes no more
 _PAGE_BLOCKS = 90
 _PAGE_BYTES = 200_000  # of a view's 250 KB
+_IN_SIGHT = 3_000  # of a page whose top is seen from its end
 _NONE = "None of these"
 _LABELS = {
     CHOICES_BLOCK: "Your choice",
@@ -224,7 +225,8 @@ def accept_modal(record: Clarification, page: int = 1, locale: str = "") -> View
 
     wanted = shown.asked.confirmation
     top = stakes_alerts(wanted) if wanted and on.number > 1 else ()
-    stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
+    is_long = sum(map(_cost, on.items[0])) > _IN_SIGHT
+    stakes = (risk_words(wanted) if wanted and is_long else "") if is_last else _LAST_ACCEPTS
     why = (_reason_input(shown, locale, optional=False),) if is_last and shown.asked.reason_wanted else ()
     return View(
         (*top, *_page(on, press, stakes), *why),

@@ -152,7 +152,7 @@ def is_mistakable(text: str) -> bool:
         not text
         or text != text.strip()
         or text[0] in '"([{'
-        or any(each in text for each in ("\n", "\t", " → ", " ⏎ "))
+        or any(each in text for each in ("\n", "\t", " → ", " ⏎ ", " · "))
     ):
         return True
     return text.casefold() in _LIKE_VALUES or _LIKE_NUMBER.fullmatch(text) is not None

@@ -473,7 +473,7 @@ def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_be
         ({}, ""),
         ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
         ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Changes (- old, + new): -a ⏎ +b"),
-        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com ⏎ cc: (none)"),
+        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com · cc: (none)"),
         ({"command": "x" * 99}, f"command: {'x' * 30}…"),
     ],
 )
