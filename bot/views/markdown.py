@@ -92,27 +92,33 @@ def blocks(
     said = text.removeprefix(label)
     begin = label if said != text else ""
     has_bar = (exact or bar) and "\n" in said
-    elements: list[RichElement | Table] = []
     if (gap := _GAP.search(said)) is not None:
-        head, tail = _read(_whole(said[: gap.start()]), exact), said[gap.end() :]
-        rest = None if len(_FENCE.findall(tail)) % 2 else _read(tail, exact)  # a tail may begin within code
-        elements += _elements(head, said[: gap.start()])
-        elements.append(Lines((Run(gap[1]),)))
-        elements += _elements(rest, tail)
-        if not has_bar and head is None and rest is None:
-            return sections(inert.plain(text))
+        head, is_marked = _elements(said[: gap.start()], exact, is_cut=True)
+        tail = said[gap.end() :]
+        rest, is_marked_too = _elements(tail, exact, is_prose=len(_FENCE.findall(tail)) % 2 == 0)
+        elements = [*head, Lines((Run(gap[1]),)), *rest]
+        is_marked = is_marked or is_marked_too
     else:
-        is_cut = said.endswith(_CUT)
-        marked = _read(_whole(said.removesuffix(_CUT)) if is_cut else said, exact)
-        if marked is None and not has_bar:
-            return sections(inert.plain(text))
-        elements += _elements(marked, said)
-        elements += [Lines((Run(_CUT),))] if is_cut and marked is not None else []
+        elements, is_marked = _elements(said.removesuffix(_CUT), exact, is_cut=said.endswith(_CUT))
+        elements += [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
+    if not is_marked and not has_bar:
+        return sections(inert.plain(text))
     return _parts(_barred(begin, elements) if has_bar else _labelled(begin, elements), tables=tables)
 
 
-def _elements(marked: _Marked | None, text: str) -> Sequence[RichElement | Table]:
-    return marked.elements if marked is not None else (Lines((Run(inert.plain(text)),)),)
+def _elements(
+    text: str,
+    exact: bool,  # noqa: FBT001 - as `_read`
+    *,
+    is_cut: bool = False,
+    is_prose: bool = True,
+) -> tuple[list[RichElement | Table], bool]:
+    """Returns a text in elements, and whether it has markup. `is_prose`: False if it begins within code."""
+    body, torn = _torn(text) if is_cut else (text, "")
+    marked = _read(body, exact) if is_prose else None
+    if marked is None:
+        return [Lines((Run(inert.plain(text) or _EMPTY),))], False
+    return [*marked.elements, *([Lines((Run(inert.plain(torn)),))] if torn else [])], True
 
 
 def _parts(found_in: Iterable[RichElement | Table], *, tables: bool) -> tuple[Rich | Table, ...]:
@@ -194,15 +200,20 @@ def _labelled(label: str, elements: Sequence[RichElement | Table]) -> Sequence[R
     return (Lines((Run(label.rstrip()),)), *elements)
 
 
-def _whole(text: str) -> str:
-    """Returns a cut text without the beginning of a table or of code at its end, which would be shown as marks."""
+def _torn(text: str) -> tuple[str, str]:
+    """Returns a cut text, and the beginning of a table or of code at its end, as text: alone it would be no markup."""
     *before, last = text.split("\n")
     if before and last.lstrip().startswith(("```", "~~~")):
-        return "\n".join(before)
-    rows = 0
+        return "\n".join(before), last
+    rows: list[str] = []
     while before and last.startswith("|"):
-        rows, last = rows + 1, before.pop()
-    return "\n".join((*before, last)) if 0 < rows <= 2 and not last.startswith("|") else text
+        rows.insert(0, last)
+        last = before.pop()
+    if not 0 < len(rows) <= 2 or last.startswith("|"):
+        return text, ""
+    return "\n".join((*before, last)), "\n".join(
+        " · ".join(row.strip("| ").split("|")) for row in rows if row.strip("|:- ")
+    )
 
 
 def plain(text: str, *, label: str = "", exact: bool = False, bar: bool = False) -> str:

@@ -78,6 +78,8 @@ PIECES = st.sampled_from(
         *("\u2067שלום\u2069", "שלום", "\u202e", "\u2068", "\x00", "👩‍👩‍👧‍👦", "日本語"),
     ]
 )
+# As a cut ends a text, and as one in its middle is told: agents may write the same.
+ENDS = st.sampled_from(["", "…", "\n```y…", "\n|y|…", "\n|y|\n… 12 more characters …\n|z|\n```w w"])
 LANGUAGE = re.compile(r"(?:```|~~~)[`~]*[ \t]*([A-Za-z0-9+#.-]{1,20})[ \t]*$", re.MULTILINE)
 TEXTS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200)
 
@@ -204,8 +206,9 @@ def test_one_table_is_a_block_and_others_are_text() -> None:
 def test_a_cut_text_says_so_at_its_end() -> None:
     *_, end = laid_out("|A|B|\n|-|-|\n|x|y|…")
     assert shown(end) == "…"
-    for torn in ("|A|B|…", "|A|B|\n|-|-…", "```sql…", "~~~…"):
-        assert shown(laid_out(f"**x**\n{torn}")) == "x\n…"
+    for torn in ("|A|B|…", "|A|B|\n|-|-…"):
+        assert shown(laid_out(f"**x**\n{torn}")) == "x\nA · B\n…"
+    assert shown(laid_out("**x**\n```sql…")) == "x\n```sql\n…"
 
 
 def test_the_bots_own_words_come_before_the_agents_first_block() -> None:
@@ -254,9 +257,11 @@ def test_a_long_question_keeps_its_end() -> None:
     assert "**" not in asked
 
 
-@given(TEXTS, st.booleans(), st.booleans())
-def test_every_letter_is_shown_in_order_and_nothing_is_live(text: str, exact: bool, tables: bool) -> None:
-    text = "x" + LANGUAGE.sub("```", inert.cleaned(text))
+@given(TEXTS, st.booleans(), st.booleans(), ENDS)
+def test_every_letter_is_shown_in_order_and_nothing_is_live(
+    text: str, exact: bool, tables: bool, end: str
+) -> None:
+    text = "x" + LANGUAGE.sub("```", inert.cleaned(text)) + end
     made = laid_out(text, exact=exact, tables=tables)
     kinds = {item["type"] for item in walk(made) if "type" in item}
     assert kinds.isdisjoint(
