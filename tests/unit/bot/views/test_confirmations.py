@@ -19,6 +19,7 @@ from bot.views.codec import Press
 from bot.views.forms import full_view
 from bot.views.home import home
 from bot.views.lists import choice_of, rollup, which_question
+from bot.views.markdown import plain
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.render import Message
@@ -123,9 +124,8 @@ def judged(record: Clarification, message: Message) -> None:
 
 
 def fits_dialog(wanted: Confirmation) -> bool:
-    """Slack's dialog takes 300 characters."""
-    said = f"{inert.visible_line(wanted.action, prose=True)}\n{consent.risk_words(wanted)}"
-    return inert.size(said) <= 300
+    said = inert.line(plain(inert.visible(wanted.action, prose=True), exact=True))
+    return "\n" not in wanted.action.strip() and inert.size(f"{consent.risk_words(wanted)}\n{said}") <= 300
 
 
 def squeezed(text: str) -> str:
