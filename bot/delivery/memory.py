@@ -64,13 +64,16 @@ class SlackMemory:
         return new > 0
 
     async def is_due(self, key: str, now: datetime, pause: timedelta) -> bool:
-        """Returns whether no bot claimed `key` within `pause` before now; if so, claims it."""
+        """Returns whether no bot claimed `key` within `pause` of now, by its own clock; if so, claims it."""
         due = await self.store.run(
             """insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body
-               where not texts.body between :since and excluded.body""",
+               where not texts.body between :since and :until""",
             id=key,
             body=f"{now.isoformat(timespec='microseconds')} {key}",
             since=(now - pause).isoformat(timespec="microseconds"),
+            until=(now + pause).isoformat(
+                timespec="microseconds"
+            ),  # a replica that was asked later may be first
         )
         return due > 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.delivery.memory import SlackMemory
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
@@ -26,6 +27,19 @@ async def test_unreadable_reply_gets_a_hint_again_after_a_minute(tmp_path: Path)
         await stage.workspace.post(ADE, AGENTS, "well", thread_ts=card.ts)
         await stage.until(lambda: len(stage.workspace.ephemerals(ADE)) == 2)
         assert "yes or no" in stage.workspace.ephemerals(ADE)[1].text
+
+
+@pytest.mark.either_database
+async def test_hint_that_a_replica_with_a_later_clock_gave_is_not_given_again(stage: World) -> None:
+    async with stage.bot() as bot:
+        memory = SlackMemory(bot.base.store)
+        now = stage.clock.now()
+        minute = timedelta(minutes=1)
+        assert await memory.is_due("hint:x", now, minute)
+        assert not await memory.is_due("hint:x", now - timedelta(milliseconds=5), minute)
+        assert not await memory.is_due("hint:x", now + timedelta(seconds=59), minute)
+        assert await memory.is_due("hint:x", now + timedelta(seconds=61), minute)
+        assert await memory.is_due("hint:x", now - timedelta(hours=1), minute)  # the clock was wrong
 
 
 async def test_reply_that_is_nearly_an_answer_is_never_ignored_in_silence(stage: World) -> None:
