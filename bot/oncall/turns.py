@@ -129,10 +129,10 @@ class Turns:
             if not await self.roster.is_read(policy):
                 continue
             duty = await self.roster.who(policy.name, strict=True)
-            now = self.clock.now()  # time has passed, and with an older one the turn would seem longer
+            now = self.clock.now()  # the lookup took time, which would make the turn seem longer
             if duty.until is not None:
                 due.append(duty.until)
-                if duty.until <= now:  # over meanwhile: looks again at once
+                if duty.until <= now:  # it ended meanwhile: look again at once
                     continue
             before = told.get(policy.name)
             if before is None:

@@ -91,8 +91,8 @@ class Piece:
 
 
 def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
-    """Returns all arguments: in order, but those in rows together, where the first of them is, and a plan last, so that
-    nothing in it looks like an argument after it.
+    """Returns all arguments in order, with two exceptions: short values stand together, where the first of them is, and a
+    plan comes last, so that nothing in it looks like an argument.
     """
     found: list[Piece] = []
     lines: list[str] = []

@@ -35,8 +35,13 @@ def _alert(block: Block) -> list[Block]:
 
 
 def _table(block: Block) -> list[Block]:
-    """Returns a table's rows as text."""
-    words = "\n".join(table_lines([list(map(_cell, row)) for row in block["rows"]]))
+    """Returns a table's rows as text; the arguments of an approval as `name: value`."""
+    head, *rest = rows = [list(map(_cell, row)) for row in block["rows"]]
+    # An agent's own header is bold, so it is no raw text.
+    is_arguments = tuple(head) == ARGUMENT_HEADER and all(
+        each["type"] == "raw_text" for each in block["rows"][0]
+    )
+    words = "\n".join(map(": ".join, rest) if is_arguments else table_lines(rows))
     return [
         _section({"type": "plain_text", "text": piece, "emoji": False})
         for piece in inert.split(words, _SECTION)
@@ -54,11 +59,9 @@ def _cell(cell: Block) -> str:
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns a table, its header first, as lines of text that name the columns: `Region: eu-west · Cost: 3`. The header is a
-    line of its own if naming takes more room than the table, or leaves out a column.
+    line of its own if repeating it would double the text, or if a column has no values.
     """
     head, *rest = ([cell.strip() for cell in row] for row in rows)
-    if tuple(head) == ARGUMENT_HEADER:
-        return list(map(": ".join, rest))
     named = [
         " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
         for row in rest

@@ -53,7 +53,7 @@ _MARKUP = re.compile(
     re.MULTILINE,
 )
 _MARK = re.compile(r"[*_`~|>#]|^[ \t]*(?:-|\d+[.)])", re.MULTILINE)
-_LONGEST, _MOST_LINES = 20_000, 400  # reading more takes too long, whoever made it so
+_LONGEST, _MOST_LINES = 20_000, 400  # anything longer takes too long to parse
 _MOST_MARKS = 700  # each may begin a run, and a section takes 1,000 of those; links make more
 _MOST_PIPES = 60  # of a line: cells that a row leaves out are filled up
 _ISOLATED = re.compile("([ \t]*)[\u2067\u2068]([^\u2066-\u2069]*)\u2069([ \t]*)")

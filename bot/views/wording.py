@@ -502,8 +502,8 @@ def stakes_words(wanted: Confirmation) -> str:
 
 
 def stakes_alerts(wanted: Confirmation) -> tuple[Alert, ...]:
-    """Returns how grave it is, whether it can be undone, and a warning if silence would trigger it: at the top of whatever
-    it is decided on, in a form that differs at a glance.
+    """Returns the stakes: how grave it is, whether it can be undone, and a warning if silence would trigger it. They are at
+    the top of the card and of each window, and differ at a glance.
     """
     level: Level = "info" if wanted.risk_level == "low" else "warning"
     return alerts("error" if wanted.asks_twice else level, risk_words(wanted), warning_words(wanted))

@@ -319,7 +319,7 @@ def _metadata(call: ApiCall) -> Json | None:
 
 @method("blocks.validate", None, "special")
 def validate_blocks(call: ApiCall) -> Json:
-    """Judges blocks, a message or a view without posting it. It answers the same to every app, whatever the workspace has."""
+    """Judges blocks, a message or a view without posting it. The answer depends on neither the app nor the workspace."""
     given = [name for name in ("blocks", "message", "view") if name in call]
     if len(given) != 1:
         _invalid("exactly one of blocks, message, or view is required")

@@ -89,9 +89,9 @@ def view_problems(view: Json, *, without: Collection[str] = ()) -> list[Problem]
 
 
 def check_schema(name: str, value: Any) -> list[Problem]:
-    """What `blocks.validate` says of `blocks`, of a `message` or of a `view`; empty where nothing.
+    """Returns the problems that `blocks.validate` finds in `blocks`, a `message` or a `view`.
 
-    It knows the schema of each block, not what only the posting of a message refuses, nor what a workspace lacks.
+    It checks the schema of each block, not what Slack refuses only when a message is posted, nor what a workspace lacks.
     Pointers start at the value.
     """
     report = Report(ANYWHERE if name == "blocks" else MESSAGE)

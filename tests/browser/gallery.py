@@ -1,7 +1,7 @@
 """Takes a picture of every kind of card, page, list and window: `python -m tests.browser.pictures --gallery DIR [ACT …]`.
 
 Each picture is taken at 1280 and at 390 pixels, light and dark. `DIR/ACT.txt` has what a screen reader says: the fallback
-text of every message, and the words of every window. An act is a story of its own, played with the whole bot.
+text of every message, and the words of every window. Each act is a story of its own, with the whole bot.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ STORY = "\n\n".join(
 FORM: Json = {
     "properties": {
         "name": {"type": "string", "title": "Name", "maxLength": 60, "default": "Kingfisher"},
+        "tracker": {"type": "string", "format": "uri", "title": "Tracker"},
         "owner": {"type": "string", "format": "email", "title": "Owner"},
         "day": {"type": "string", "format": "date", "title": "Day", "default": "2026-12-01"},
         "start": {"type": "string", "format": "date-time", "title": "Start"},
@@ -245,7 +246,7 @@ class Gallery:
         (self._folder / f"{self._act}.txt").write_text("\n\n".join(self._aloud) + "\n")
 
     async def _look(self, user: str, height: int, **where: str) -> AsyncIterator[tuple[str, Page]]:
-        """What a person sees, at each size and in each scheme; nobody looks before and afterwards."""
+        """Yields the page as a person sees it, at each size and in each scheme; no page is open before and after that."""
         query = urlencode({"as": user, "channel": AGENTS} | where)
         if self._visit is None:
             return

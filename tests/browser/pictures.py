@@ -16,21 +16,13 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
-from tests.browser.gallery import ACTS, hang
+from tests.browser.gallery import ACTS, APPROVALS, hang
 from tests.browser.visitor import PHONE, WIDE, Visit, card
 from tests.kit.world import World, scene, url_of
 
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}
-MAIL = {
-    "agent": "Mailer",
-    "action": "Send the newsletter",
-    "consequence": "Mail cannot be called back.",
-    "risk": "high",
-    "approvals": 2,
-    "editable": True,
-    "arguments": {"list": "customers", "subject": "June: what is new in 4.1", "recipients": 12040},
-}
+MAIL = APPROVALS["editable"] | {"agent": "Mailer"}
 CHOICES = [
     {"value": "staging", "label": "Staging"},
     {"value": "canary", "label": "Canary"},

@@ -334,3 +334,9 @@ def test_a_long_text_is_blocks_of_what_a_section_takes(text: str) -> None:
         size <= 3_000 or len(block["elements"]) == 1 for size, block in zip(sizes, payload, strict=True)
     )
     assert solid(text) in solid(shown(payload))
+
+
+def test_an_agents_table_of_arguments_keeps_its_header() -> None:
+    text = "|Argument|Value|\n|-|-|\n|db|staging|"
+    assert plain(text) == "Argument: db · Value: staging"
+    assert shown(classic(laid_out(text), {"table"})) == "Argument: db · Value: staging"
