@@ -147,7 +147,9 @@ class PageItem:
         record = self.record
         asked = f"{record.question[:_BARE]}\n{answers.hint(record.asked)}" if record is not None else ""
         title = f"{self.clarification} is escalated" if self.clarification else _UNKNOWN
-        return replace(self, title=title, reason="The bot's log has the reason", body=asked, record=None, link=None)
+        return replace(
+            self, title=title, reason="The bot's log has the reason", body=asked, record=None, link=None
+        )
 
 
 @dataclass(frozen=True, slots=True)
