@@ -665,7 +665,7 @@ def test_install_names_the_program_without_its_folder_where_settings_are_shared(
 ) -> None:
     program = Path(sys.executable).with_name("clarify")
     environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:/usr/bin:/bin" if path else "/usr/bin:/bin"}
-    command = (program, "hook", "claude-code", "--install", *options)
+    command = [str(program), "hook", "claude-code", "--install", *options]
     subprocess.run(command, cwd=tmp_path, env=environ, check=True)
     settings = json.loads((tmp_path / ".claude/settings.json").read_text())
     (ours,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
