@@ -38,7 +38,7 @@ _Key = Annotated[
         description="The same as the field `key`",
     ),
 ]
-
+_SHORT_ARGUMENTS = 16 * 1024  # characters of JSON; longer ones are left out of lists
 
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
@@ -88,7 +88,8 @@ class QuestionList(BaseModel):
     """A page of your own questions, newest first."""
 
     questions: list[ListedQuestion] = Field(
-        description=f"At most {MOST_LISTED}; `asked` and the answer of an approval come without its arguments"
+        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments, and `asked` without those of more than"
+        f" {_SHORT_ARGUMENTS // 1024} KB"
     )
     next: str | None = Field(
         description="Pass it as `after` to get the next page; null: this is the last page. A page that is not full can have a next one"
@@ -204,8 +205,8 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """List your own questions, for example after a restart: page by page, until `next` is null. A list shows no
-        arguments and does not count as picking up an answer; `GET` the question for that.
+        """List your own questions, for example after a restart: page by page, until `next` is null. A list hands out no
+        approved arguments and does not count as picking up an answer; `GET` the question for that.
         """
         found, following = await questions.listed(who.producer, session=session, status=status, after=after)
         states = [
@@ -267,9 +268,12 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _brief(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns a state as lists show it: without an approval's arguments, which may be large."""
-    asked = {name: each for name, each in state["asked"].items() if name != "arguments"}
-    answer = state["answer"]
+    """Returns a state as lists show it: without the approved arguments, which a list does not hand out, and without asked ones
+    that are large.
+    """
+    asked, answer = state["asked"], state["answer"]
+    if len(json.dumps(asked.get("arguments"))) > _SHORT_ARGUMENTS:
+        asked = {name: each for name, each in asked.items() if name != "arguments"}
     if state["kind"] == "approval" and answer is not None:
         answer = {"decision": answer["decision"]}
     return state | {"asked": asked, "answer": answer}

@@ -656,6 +656,22 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
 
 
+@pytest.mark.parametrize(
+    ("options", "path", "named"),
+    [(["--project"], True, True), (["--project"], False, False), ([], True, False)],
+)
+def test_install_names_the_program_without_its_folder_where_settings_are_shared(
+    tmp_path: Path, options: list[str], path: bool, named: bool
+) -> None:
+    program = Path(sys.executable).with_name("clarify")
+    environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:/usr/bin:/bin" if path else "/usr/bin:/bin"}
+    command = [str(program), "hook", "claude-code", "--install", *options]
+    subprocess.run(command, cwd=tmp_path, env=environ, check=True)
+    settings = json.loads((tmp_path / ".claude/settings.json").read_text())
+    (ours,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
+    assert ours["command"] == f"{'clarify' if named else program} hook claude-code"
+
+
 async def test_install_says_what_the_server_is_called(tmp_path: Path) -> None:
     async with installed(tmp_path, "claude-code", "--server-name", "people") as (path, _):
         (asks,) = json.loads(path.read_text())["hooks"]["PermissionRequest"]

@@ -126,8 +126,20 @@ async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
             asked = await asker.ask(**fields)
             for state in (asked, await asker.look(asked), await asker.withdraw(asked)):
                 assert state["asked"] == expected
-        (listed, *_) = (await http.get("/questions")).json()["questions"]
-    assert listed["asked"] == {name: each for name, each in cases[-1][1].items() if name != "arguments"}
+        listed = (await http.get("/questions")).json()["questions"]
+    assert [each["asked"] for each in listed] == [expected for _, expected in reversed(cases)]
+
+
+async def test_list_leaves_out_long_arguments_and_hands_out_no_approved_ones(
+    stage: World, asker: Asker
+) -> None:
+    asked = [await asker.ask(action=f"Run {n}", arguments={"sql": "x" * n}) for n in (17_000, 16_000, 10)]
+    card = await stage.card("Run 10")
+    assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
+    newest, shown, cut = asker.body(await asker.http.get("/questions"), 200)["questions"]
+    assert [newest["asked"], shown["asked"]] == [asked[2]["asked"], asked[1]["asked"]]
+    assert cut["asked"] == {name: each for name, each in asked[0]["asked"].items() if name != "arguments"}
+    assert newest["answer"] == {"decision": "accept"}
 
 
 async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: Asker) -> None:
