@@ -72,7 +72,8 @@ class ListedQuestion(BaseModel):
     expires_at: str | None = Field(description="When it expires")
     link: str | None = Field(description="Its card in Slack, once it is posted")
     asked: dict[str, Any] = Field(
-        description="The question as asked, after redaction: `kind`, `question` or `action`, and its other fields"
+        description="The question as people were shown it, after redaction: `kind`, `question` or `action`, and the other "
+        "fields that were set; `risk` and `approvals` are those that your route counts"
     )
 
 
@@ -209,11 +210,8 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         approved arguments and does not count as picking up an answer; `GET` the question for that.
         """
         found, following = await questions.listed(who.producer, session=session, status=status, after=after)
-        states = [
-            _brief(state | {"asked": asked_in(each)})
-            for each, state in zip(found, await waiting.states(found), strict=True)
-        ]
-        return QuestionList.model_validate({"questions": states, "next": following})
+        states = await waiting.states(found)
+        return await asyncio.to_thread(_page, found, states, following)  # it may be megabytes
 
     @router.delete(
         "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
@@ -265,6 +263,13 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             422, "BAD_INPUT", "An object of the question has the same name twice. Send each name once."
         )
     return found
+
+
+def _page(
+    found: Sequence[Clarification], states: Sequence[dict[str, Any]], following: str | None
+) -> QuestionList:
+    asked = [state | {"asked": asked_in(each)} for each, state in zip(found, states, strict=True)]
+    return QuestionList.model_validate({"questions": [_brief(each) for each in asked], "next": following})
 
 
 def _brief(state: dict[str, Any]) -> dict[str, Any]:

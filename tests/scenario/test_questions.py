@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.ledger import Ledger
 from core.records import Raw
@@ -758,6 +760,26 @@ class Counted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
+
+
+async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
+    stage: World, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[threading.Thread] = []
+
+    def brief(state: dict[str, Any]) -> dict[str, Any]:
+        where.append(threading.current_thread())
+        return _brief(state)
+
+    monkeypatch.setattr("bot.web.questions._brief", brief)
+    about = {"context": "\N{GRINNING FACE}" * 65_536}
+    for number in range(21):
+        await asker.ask(question=f"Step {number}?", **about)
+    page = await asker.http.get("/questions")
+    assert [each["asked"]["context"] for each in page.json()["questions"]] == [about["context"]] * 20
+    assert len(page.content) < 6_000_000
+    assert len(where) == 20
+    assert threading.main_thread() not in where
 
 
 async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: Asker) -> None:
