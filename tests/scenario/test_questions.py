@@ -772,11 +772,11 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
         return _brief(state)
 
     monkeypatch.setattr("bot.web.questions._brief", brief)
-    about = {"context": "\N{GRINNING FACE}" * 65_536}
+    about = "\N{GRINNING FACE}" * 65_536
     for number in range(21):
-        await asker.ask(question=f"Step {number}?", **about)
+        await asker.ask(question=f"Step {number}?", context=about)
     page = await asker.http.get("/questions")
-    assert [each["asked"]["context"] for each in page.json()["questions"]] == [about["context"]] * 20
+    assert [each["asked"]["context"] for each in page.json()["questions"]] == [about] * 20
     assert len(page.content) < 6_000_000
     assert len(where) == 20
     assert threading.main_thread() not in where
