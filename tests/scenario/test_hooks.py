@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 
 from bot.app import Bot
 from bot.tools import TOOLS
@@ -24,6 +25,7 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
+from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, url_of
 
@@ -430,6 +432,18 @@ async def test_bot_that_is_away_holds_nobody_up() -> None:
     out, err = await asyncio.wait_for(process.communicate(), 30)
     assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert b"cannot be reached" in err
+
+
+@pytest.mark.parametrize("text", ["<p>Log in</p>", "[]", '{"questions": 7}'])
+async def test_server_that_is_no_bot_decides_nothing(text: str) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text, content_type="application/json")
+
+    async with served(answer) as url:
+        process = await Hooks().start(event("PreToolUse"), "--url", url)
+        out, err = await process.communicate()
+    assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert f"The server at {url} is not clarify-bot.".encode() in err
 
 
 async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage: World, hooks: Hooks) -> None:
