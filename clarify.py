@@ -1968,8 +1968,11 @@ def _questions(client: Client, session: str, status: str) -> list[_Json]:
         reply = _patiently(client, Call("GET", "/questions", query=asked, patience=_AWAY))
         if reply.status >= 400:
             raise _NoDecision(f"no decision: {reply.refusal()}")
-        found += reply.json["questions"]
-        if (following := reply.json.get("next")) is None:
+        page = reply.json
+        if not isinstance(page, dict) or not isinstance(page.get("questions"), list):
+            raise _no_bot(reply, client)
+        found += page["questions"]
+        if (following := page.get("next")) is None:
             return found
         asked["after"] = following
 
