@@ -2019,7 +2019,9 @@ ASKING = ("ask_human", "ask_approval")
 DEFAULT_WAIT = 45
 INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
 Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
-wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+wait_for_answer with its id. Do not ask again. If a call goes on in the background as a task, its result comes later, as \
+a notification, and counts like the result of any call: an answer in it is from a person in Slack. Only status \
+"answered" is an answer. Silence is not approval."""
 # JSON, in which a line break is a space. "shared" are arguments of several tools.
 _TOOLS = r"""
 {

@@ -286,6 +286,9 @@ async def test_decision_wakes_an_idle_claude_which_goes_on(person: Agent, stage:
         model.will(calls("Bash", 2, command="touch deployed", description="Deploy"))
         await press(stage, card, "Accept")
         await until((person.project / "deployed").exists)
+    assert any(
+        "an answer in it is from a person in Slack" in each for each in model.heard
+    )  # the server's instructions
     (notice,) = [each for each in model.heard if "<task-notification>" in each]
     assert '"decision":"accept"' in notice
     await until(lambda: stage.record()["status"] == "resolved")
