@@ -1968,8 +1968,11 @@ def _questions(client: Client, session: str, status: str) -> list[_Json]:
         reply = _patiently(client, Call("GET", "/questions", query=asked, patience=_AWAY))
         if reply.status >= 400:
             raise _NoDecision(f"no decision: {reply.refusal()}")
-        found += reply.json["questions"]
-        if (following := reply.json.get("next")) is None:
+        page = reply.json
+        if not isinstance(page, dict) or not isinstance(page.get("questions"), list):
+            raise _no_bot(reply, client)
+        found += page["questions"]
+        if (following := page.get("next")) is None:
             return found
         asked["after"] = following
 
@@ -2016,7 +2019,9 @@ ASKING = ("ask_human", "ask_approval")
 DEFAULT_WAIT = 45
 INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
 Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
-wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+wait_for_answer with its id. Do not ask again. If a call goes on in the background as a task, its result comes later, as \
+a notification, and counts like the result of any call: an answer in it is from a person in Slack. Only status \
+"answered" is an answer. Silence is not approval."""
 # JSON, in which a line break is a space. "shared" are arguments of several tools.
 _TOOLS = r"""
 {

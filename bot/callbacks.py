@@ -20,9 +20,9 @@ from bot.hooks import Posted, post, signature
 from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.producers.questions import Callback, Forgotten, NotRecordedYet, Questions
-from bot.settings.addresses import callback_url, may_be_called
+from bot.settings.addresses import may_be_called
 from bot.settings.environment import signing_key
-from bot.settings.model import CallbackSettings, Settings
+from bot.settings.model import Settings
 from bot.storage.store import Store
 from core.clarification import Clarification
 from core.clock import Clock
@@ -61,7 +61,6 @@ class Callbacks:
             for each in self.settings.producers
             if each.callback_secret_env is not None
         }
-        self._named = {each.name for each in self.settings.producers if each.callbacks}
         self._finding = Outbox(
             "callbacks", self._find, _FINDING, clock=self.clock, rng=self.rng, at_once=_AT_ONCE
         )
@@ -79,7 +78,7 @@ class Callbacks:
 
     def record_changed(self, record: Clarification) -> None:
         """Queues the callback of a question that has ended."""
-        if not record.is_open and record.asked.producer in self._named and is_direct(record):
+        if not record.is_open and is_direct(record):
             self.put(record.id)
 
     def put(self, clarification: str) -> None:
@@ -113,12 +112,13 @@ class Callbacks:
         except (LedgersAway, LedgerUnreadable) as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
         if callback is not None:
-            entry = self.questions.callback_entry(callback.url, callback.producer)
-            self._sender(callback, entry).outbox.put(clarification)
+            # A URL that never failed does not wait for the retry of the one before it.
+            self.sender(callback).outbox.put(clarification, anew=callback.failed_at is None)
         return None
 
-    def _sender(self, callback: Callback, entry: CallbackSettings | None) -> _Sender:
-        host, private = callback_url(callback.url).label, entry is not None and entry.private
+    def sender(self, callback: Callback) -> _Sender:
+        """Returns the sender for a callback's host."""
+        host, private = callback.host, callback.entry is not None and callback.entry.private
         if (sender := self._senders.get((host, private))) is None:
             sender = self._senders[host, private] = _Sender(all=self, host=host, private=private)
             if self._running:
@@ -155,47 +155,53 @@ class _Sender:
 
     async def _attempt(self, clarification: str) -> Outcome | None:
         """Makes one attempt and stores its outcome."""
+        questions = self.all.questions
         try:
-            callback = await self.all.questions.callback(clarification)
+            callback = await questions.callback(clarification)
             if callback is None:
                 return None
-            if callback_url(callback.url).label != self.host:  # there is a newer URL
+            if self.all.sender(callback) is not self:  # there is a newer URL
                 self.all.put(clarification)
                 return None
-            record, outcome = await self._tried(clarification, callback)
+            try:
+                record = await questions.find(clarification, callback.producer)
+            except (Forgotten, NotFound, Tampered) as error:
+                return await self._settled(
+                    clarification, callback, None, RetryLater(str(error))
+                )  # it may be restored
+            if record.is_open:  # another program's answer did not count
+                return None
+            outcome = await self._post(callback, record)
+            return await self._settled(clarification, callback, record, outcome)
         except (LedgersAway, LedgerUnreadable, NotRecordedYet) as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
-        return await self._settled(callback, record, outcome)
 
-    async def _tried(self, clarification: str, callback: Callback) -> tuple[Clarification | None, Outcome]:
-        """Returns the question, unless it cannot be returned to anyone now, and what came of the attempt."""
-        try:
-            record = await self.all.questions.find(clarification, callback.producer)
-        except (Forgotten, NotFound, Tampered) as error:
-            return None, RetryLater(str(error))  # it may be restored
-        return record, await self._post(callback, record)
-
-    async def _settled(self, callback: Callback, record: Clarification | None, outcome: Outcome) -> Outcome:
-        """Stores what came of an attempt. Returns it, or that the callback is given up now."""
+    async def _settled(
+        self, clarification: str, callback: Callback, record: Clarification | None, outcome: Outcome
+    ) -> Outcome | None:
+        """Stores what came of an attempt. Returns it, or that the callback is given up now; None: there is a newer URL, which
+        is called instead.
+        """
         questions, now = self.all.questions, self.all.clock.now()
+        if record is not None and isinstance(outcome, Delivered):
+            await questions.picked_up(record)
+        newest = await questions.callback(clarification)
+        if newest is not None and newest.url != callback.url:
+            self.all.put(clarification)
+            return outcome if isinstance(outcome, Delivered) else None
         if isinstance(outcome, RetryLater):
             if (callback.failed_at or now) > now - _PATIENCE:
                 await questions.callback_failed(callback)
                 return outcome
             outcome = GivenUp(f"for three days, {outcome.reason}")
-        if record is not None:
-            if isinstance(outcome, GivenUp):
-                await self.all.tell(record, self.host, outcome.reason)
-            else:
-                await questions.picked_up(record)
-        if await questions.callback_done(callback) and record is not None:  # there is a newer URL
-            self.all.put(record.id)
+        if record is not None and isinstance(outcome, GivenUp):
+            await self.all.tell(record, self.host, outcome.reason)
+        await questions.callback_done(callback)
         return outcome
 
     async def _post(self, callback: Callback, record: Clarification) -> Outcome:
         """Makes one attempt."""
-        entry = self.all.questions.callback_entry(callback.url, callback.producer)
-        if entry is None or entry.private != self.private:
+        if callback.entry is None:
             return GivenUp("it is no longer in `callbacks` of [[producers]]")
         links = await self.all.links_of([record.id])
         body = json_body(state_of(record, links.get(record.id)) | asked_and_receipt(record))

@@ -168,7 +168,7 @@ class GithubSync:
             await self._look_up(issue, shown)
         return False
 
-    async def _look_up(self, issue: int, shown: _Shown) -> None:
+    async def _look_up(self, issue: int, shown: _ShownIssue) -> None:
         """Finds comments of an earlier run, or of a post with an unknown outcome, on the issue."""
         now = self.clock.now().timestamp()
         open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
@@ -199,7 +199,7 @@ class GithubSync:
     async def _begin(self, issue: int, key: str) -> None:
         await self._memory.begin_post(issue, key, self.clock.now().timestamp())
 
-    async def _label(self, issue: int, wanted: frozenset[str], shown: _Shown) -> None:
+    async def _label(self, issue: int, wanted: frozenset[str], shown: _ShownIssue) -> None:
         has = shown.labels
         if has is None:
             if not (wanted or shown.posts or shown.labelled):
@@ -236,7 +236,7 @@ class GithubSync:
             _log.error("GitHub issue skipped until it changes", issue=issue, reason=reason)
 
 
-def _is_there(shown: _Shown, key: str) -> bool:
+def _is_there(shown: _ShownIssue, key: str) -> bool:
     post = shown.posts.get(key)
     return post is not None and post.comment is not None
 
@@ -301,7 +301,7 @@ def entries_of(record: Clarification) -> list[Due]:
     return found
 
 
-def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:
+def _plan_of(raw: list[Raw], shown: _ShownIssue, since: datetime) -> Plan:
     records = [record for item in raw if (record := parse(item)) is not None]
     return planned(records, shown.posts, since)
 
@@ -390,7 +390,7 @@ def _lookalikes(match: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Post:
+class _BegunComment:
     """A comment begun at `begun_at` (seconds since 1970); `comment` is its id once known."""
 
     begun_at: float
@@ -398,13 +398,13 @@ class _Post:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _ShownIssue:
     """What an issue shows, as far as we know: `posts` by entry, `labels` (None: unknown).
 
     `labelled`: whether we ever set labels, or were about to.
     """
 
-    posts: Mapping[str, _Post]
+    posts: Mapping[str, _BegunComment]
     labels: frozenset[str] | None
     labelled: bool
 
@@ -443,7 +443,7 @@ class _Memory:
         )
         return [row["issue"] for row in rows]
 
-    async def shown(self, issue: int) -> _Shown:
+    async def shown(self, issue: int) -> _ShownIssue:
         posts = await self.store.read(
             "select entry, begun_at, comment from github_comments where repo = :repo and issue = :issue",
             repo=self.repo,
@@ -455,8 +455,8 @@ class _Memory:
             issue=issue,
         )
         known = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
-        by_entry = {each["entry"]: _Post(each["begun_at"], each["comment"]) for each in posts}
-        return _Shown(by_entry, known, row is not None)
+        by_entry = {each["entry"]: _BegunComment(each["begun_at"], each["comment"]) for each in posts}
+        return _ShownIssue(by_entry, known, row is not None)
 
     async def begin_post(self, issue: int, entry: str, now: float) -> None:
         """Notes that a comment is about to be posted."""

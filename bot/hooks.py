@@ -19,6 +19,7 @@ from bot.storage.store import Store
 from core.clock import Clock
 
 _log = structlog.get_logger("clarify.hooks")
+_BODY_TIMEOUT = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +57,18 @@ def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[
 async def post(
     http: HttpClient, url: str, body: bytes, headers: Mapping[str, str], *, store: Store, clock: Clock
 ) -> Posted | str:
-    """Makes one attempt, as the leader. Reads the answer's body so that the connection can be reused.
+    """Makes one attempt, as the leader. The status counts, whatever becomes of the answer's body.
 
     Returns the answer, or why there is none, without the URL.
     """
     try:
         async with (
             store.acting(),
-            asyncio.timeout(ANSWER_TIMEOUT),
+            asyncio.timeout(ANSWER_TIMEOUT) as limit,
             http.stream("POST", url, body, headers=headers) as response,
         ):
             posted = Posted(response.status, retry_after(response.headers, clock.now()))
+            limit.reschedule(None)
             await _drain(response)
             return posted
     except NETWORK as error:
@@ -74,7 +76,11 @@ async def post(
 
 
 async def _drain(response: HttpStream) -> None:
+    """Reads the body, so that the connection can be used again."""
     try:
-        await response.body()
+        async with asyncio.timeout(_BODY_TIMEOUT):
+            await response.body()
+    except TimeoutError:
+        _log.debug("response not read to its end", reason="it takes too long")
     except NETWORK as error:
-        _log.debug("response ended early", reason=words(error))
+        _log.debug("response not read to its end", reason=words(error))

@@ -13,17 +13,18 @@ import os
 import re
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import certifi
-from aiohttp.abc import ResolveResult
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from bot.errors import NotLeading
@@ -37,6 +38,7 @@ _KEEPALIVE_EXPIRY = 30.0
 _MOST_CONNECTIONS = 20
 _TORN = "the connection ended in mid-answer, or what came is not HTTP"
 _NOT_IN_A_REQUEST = re.compile(r"""[^!-~]|["<>`{}]|%(?![0-9A-Fa-f]{2})""")
+_T = TypeVar("_T")
 
 
 class AddressRefused(OSError):
@@ -191,7 +193,7 @@ class HttpClient:
             keepalive_timeout=_KEEPALIVE_EXPIRY,
             socket_factory=_kept_alive,
             ssl=_ssl_context(),
-            resolver=_CheckedResolver(self._may_be_called) if self._may_be_called is not None else None,
+            resolver=_Resolver(self._may_be_called),
         )
         return aiohttp.ClientSession(
             connector=connector,
@@ -204,22 +206,65 @@ class HttpClient:
         )
 
 
-class _CheckedResolver(aiohttp.ThreadedResolver):
+class _Resolver(AbstractResolver):
     """Resolves names only to addresses that may be called: if one of a name's may not be, none is. The connection goes to
     the addresses returned here, and is not resolved again.
+
+    Each lookup has a thread of its own: it can take minutes, and must delay neither others nor the end of the process.
+    aiohttp makes one lookup of a name at a time.
     """
 
-    def __init__(self, may_be_called: Callable[[str], bool]) -> None:
-        super().__init__()
+    def __init__(self, may_be_called: Callable[[str], bool] | None) -> None:
         self._may_be_called = may_be_called
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await super().resolve(host, port, family)
-        if not all(self._may_be_called(each["host"]) for each in found):
+        look_up = functools.partial(
+            socket.getaddrinfo,
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+            family=family,
+            flags=socket.AI_ADDRCONFIG,
+        )
+        found = [
+            ResolveResult(
+                hostname=host,
+                host=f"{address[0]}%{address[3]}" if len(address) > 3 and address[3] else str(address[0]),
+                port=port,
+                family=kind,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, _, protocol, _, address in await _in_own_thread(look_up)
+        ]
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        if self._may_be_called is not None and not all(self._may_be_called(each["host"]) for each in found):
             raise AddressRefused(errno.EACCES, f"{host} resolves to an address that must not be called")
         return found
+
+    async def close(self) -> None:
+        """Leaves lookups to their threads."""
+
+
+async def _in_own_thread(work: Callable[[], _T]) -> _T:
+    """Runs `work` in a new thread that the process does not wait for at its end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def run() -> None:
+        end: Callable[[], None]
+        try:
+            end = functools.partial(done.set_result, work())
+        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            end = functools.partial(done.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: None if done.done() else end())
+
+    threading.Thread(target=run, name="DNS", daemon=True).start()
+    return await done
 
 
 @functools.cache

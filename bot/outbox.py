@@ -136,11 +136,13 @@ class Outbox(Generic[_K]):
     def __contains__(self, key: _K) -> bool:
         return key in self._due or key in self._trying
 
-    def put(self, key: _K) -> None:
-        """Schedules `key` for delivery: at once, unless it is waiting for a retry."""
+    def put(self, key: _K, *, anew: bool = False) -> None:
+        """Schedules `key` for delivery: at once, unless it is waiting for a retry. `anew`: also then, as if it never failed."""
         if key in self._trying:
             self._again.add(key)
-        elif key not in self._due:
+        elif anew or key not in self._due:
+            if anew:
+                self._failures.pop(key, None)
             self._schedule(key, -inf)
             self._pump()
 

@@ -108,10 +108,10 @@ class CommandResponder:
             )
         return _output_as_answer(who, code, bytes(run.output))
 
-    async def _start(self, who: str, inquiry: Inquiry) -> _Run:
+    async def _start(self, who: str, inquiry: Inquiry) -> _CommandRun:
         try:
             _, run = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Run(inquiry),
+                lambda: _CommandRun(inquiry),
                 *self.argv,  # from the configuration, never from an agent
                 cwd=self.cwd,
                 env=self.env,
@@ -130,7 +130,7 @@ class CommandResponder:
         return run
 
 
-class _Run(asyncio.SubprocessProtocol):
+class _CommandRun(asyncio.SubprocessProtocol):
     """One run of a command as leader of a process group: writes the question, collects the output.
 
     `ended` gets the exit code, negative for a signal, even if children still hold the pipes.

@@ -131,8 +131,8 @@ class Confirmation:
     def words(self) -> str:
         """The action and its consequence as text, for readers of the ledger."""
         if self.is_direct and self.consequence is None:
-            return f"Confirm: {self.action}"
-        return f"Confirm: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
+            return f"Approve: {self.action}"
+        return f"Approve: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
 
 
 @dataclass(frozen=True, slots=True)

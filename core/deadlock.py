@@ -80,7 +80,7 @@ class Waits:
         """
         roots = sorted(self._fresh & self._edges.keys())
         self._fresh.clear()
-        knots = (self._waits_within(knot) for knot in _Search(self._edges, roots).knots)
+        knots = (self._waits_within(knot) for knot in _ComponentSearch(self._edges, roots).knots)
         return [_deadlock(waits) for waits in knots if any(waits.values())]
 
     def _waits_within(self, knot: list[str]) -> dict[str, list[_Known]]:
@@ -175,7 +175,7 @@ def _others(wait: Wait, nearest: list[str], some: list[str]) -> tuple[str, ...]:
     return tuple(islice(ids, _OTHERS))
 
 
-class _Search:
+class _ComponentSearch:
     """The strongly connected components of a graph that can be reached from some roots, by Tarjan's algorithm; without
     recursion, as chains may be long.
     """

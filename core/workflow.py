@@ -62,7 +62,7 @@ class WorkflowStep:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _WorkflowFile:
     """A workflow file as read. `seen`: its time, size and inode; None: read it again."""
 
     seen: tuple[int, int, int] | None
@@ -81,7 +81,7 @@ class Scopes:
     def __init__(self, folder: Path) -> None:
         """`folder` need not exist: then there are no workflows."""
         self._folder = folder
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _WorkflowFile] = {}
         self._folder_problem: str | None = None
         self._guard = threading.Lock()
 
@@ -146,7 +146,7 @@ class Scopes:
         )
         return said + (" The workflow folder cannot be read." if self._folder_problem else "")
 
-    def _look(self) -> list[_File]:
+    def _look(self) -> list[_WorkflowFile]:
         """The current files, sorted by name."""
         with self._guard:
             known = self._files
@@ -168,7 +168,7 @@ def is_role(text: str) -> bool:
     return bool(text.strip()) and len(text) <= ROLE_LIMIT and text.isprintable()
 
 
-def _read(path: Path, known: _File | None) -> _File | None:
+def _read(path: Path, known: _WorkflowFile | None) -> _WorkflowFile | None:
     """The current file, or `known` if it did not change; None if it is gone or no regular file."""
     try:
         seen = _seen(path)
@@ -183,13 +183,13 @@ def _read(path: Path, known: _File | None) -> _File | None:
         problem = f"{role_name(path.name)}: {_why(error)}; {counts}."
         if known is None or problem not in known.problems:
             _log.warning("invalid workflow file: %s", problem)
-        return _File(None, known.steps if known else (), (problem,))
+        return _WorkflowFile(None, known.steps if known else (), (problem,))
     steps, problems = _steps(path.name, raw)
     for problem in problems if known is None or known.problems != problems else ():
         _log.warning("invalid workflow file: %s", problem)
     # If it was written just before, another write may leave no trace in its time: read it again next time.
     settled = seen == after and time.time_ns() - seen[0] > _YOUNG
-    return _File(seen if settled else None, steps, problems)
+    return _WorkflowFile(seen if settled else None, steps, problems)
 
 
 def _seen(path: Path) -> tuple[int, int, int] | None:

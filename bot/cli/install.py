@@ -142,10 +142,15 @@ def _home_of(client: str) -> Path:
     return Path(os.environ.get(variable) or Path.home() / name)
 
 
-def _program() -> list[str]:
-    """Returns the command that runs this program from any folder."""
+def _program(*, is_shared: bool) -> list[str]:
+    """Returns the command that runs this program from any folder. `is_shared`: by its name, if that finds it, since the file
+    goes to other machines.
+    """
     program = Path(sys.argv[0]).absolute()
-    return [sys.executable, "-m", "bot.cli"] if program.name == "__main__.py" else [str(program)]
+    if program.name == "__main__.py":
+        return [sys.executable, "-m", "bot.cli"]
+    found = shutil.which(_NAME) if is_shared else None
+    return [_NAME if found is not None and Path(found).resolve() == program.resolve() else str(program)]
 
 
 def _json(value: Any) -> str:
@@ -172,12 +177,9 @@ def _codex(url: str | None) -> list[_Part]:
 
 
 def _server(url: str | None) -> dict[str, Any]:
-    """Returns the server's command: by name, if that finds this program."""
-    program, *more = _program()
-    found = shutil.which(_NAME)
-    is_known = not more and found is not None and Path(found).resolve() == Path(program).resolve()
-    arguments = [*more, "mcp", *(["--url", url] if url else [])]
-    return {"command": _NAME if is_known else program, "args": arguments}
+    """Returns the server's command."""
+    program, *more = _program(is_shared=True)
+    return {"command": program, "args": [*more, "mcp", *(["--url", url] if url else [])]}
 
 
 def _json_part(path: Path, wanted: Mapping[str, Any]) -> _Part:
@@ -310,7 +312,7 @@ def _is_ours(hook: Any, marker: str) -> bool:
 
 def _hook(arguments: Any, on_silence: str | None) -> str:
     """Returns the command that the agent runs as its hook."""
-    words = [*_program(), "hook", arguments.agent]
+    words = [*_program(is_shared=arguments.project), "hook", arguments.agent]
     if arguments.timeout is not None:
         words += ["--timeout", f"{arguments.timeout:g}"]
     if on_silence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
@@ -185,13 +185,14 @@ def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]
     moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
     head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
     yield Cell(f"{head}{moment}{way}", f"{head}{iso(entry.timestamp)}{way}", style="bold cyan")
-    yield _indented(entry.body)
+    is_action = entry.type == "question" and asked.confirmation is not None
+    yield _indented(entry.body, inert.visible if is_action else inert.plain)
     yield ""
 
 
-def _indented(text: str) -> str:
+def _indented(text: str, made_inert: Callable[[str], str] = inert.plain) -> str:
     """Indents another's text, so that none of its lines looks like ours."""
-    return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [inert.BLANK])
+    return "\n".join(f"  {line}" for line in made_inert(text).splitlines() or [inert.BLANK])
 
 
 def _ways(record: Clarification) -> Iterator[Part]:

@@ -95,7 +95,7 @@ def verify(
     Raises:
         BrokenLog: see its message.
     """
-    reading = _Reading(keys, frozenset(accepted), _checkpoint(checkpoint, keys))
+    reading = _LogPass(keys, frozenset(accepted), _checkpoint(checkpoint, keys))
     for number, line in enumerate(lines, 1):
         reading.take(line, number)
     return reading.end()
@@ -138,7 +138,7 @@ def _signed(entry: str, keys: Mapping[str, Any], name: str) -> Claims:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _LogPass:
     """One pass over a log."""
 
     keys: Mapping[str, Any]

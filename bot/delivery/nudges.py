@@ -32,7 +32,7 @@ _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
 
 
-class _Reminder(NamedTuple):
+class _Nudge(NamedTuple):
     """A nudge to post, by its number; 0: the agent never fetched the answer."""
 
     clarification: str
@@ -67,12 +67,12 @@ class Nudges:
     clock: Clock
 
     def __post_init__(self) -> None:
-        self._queue: asyncio.Queue[_Reminder | _Takeover] = asyncio.Queue()
-        self._known: dict[tuple[type, str], _Reminder | _Takeover] = {}
+        self._queue: asyncio.Queue[_Nudge | _Takeover] = asyncio.Queue()
+        self._known: dict[tuple[type, str], _Nudge | _Takeover] = {}
 
     def record_changed(self, seen: Clarification) -> None:
         """Takes in a clarification after each change, and at startup. Cheap; `run` does the rest."""
-        for what, due in ((_Reminder, self._reminder_of(seen)), (_Takeover, _takeover_of(seen))):
+        for what, due in ((_Nudge, self._reminder_of(seen)), (_Takeover, _takeover_of(seen))):
             if due is None:
                 self._known.pop((what, seen.id), None)
             elif self._known.get((what, seen.id)) != due:
@@ -87,7 +87,7 @@ class Nudges:
                 self._queue.put_nowait(due)
                 await self.clock.sleep(_RETRY)
 
-    async def _settle(self, due: _Reminder | _Takeover) -> bool:
+    async def _settle(self, due: _Nudge | _Takeover) -> bool:
         """Returns whether it is settled; otherwise, try again."""
         try:
             if isinstance(due, _Takeover):
@@ -104,7 +104,7 @@ class Nudges:
             _log.exception("reminder failed", id=due.clarification)
         return True
 
-    async def _remind(self, due: _Reminder) -> None:
+    async def _remind(self, due: _Nudge) -> None:
         record = await self.index.find(due.clarification, self.ledger)
         if self._reminder_of(record) != due:
             return
@@ -206,12 +206,12 @@ class Nudges:
             wanted="nudge",
         )
 
-    def _reminder_of(self, seen: Clarification) -> _Reminder | None:
+    def _reminder_of(self, seen: Clarification) -> _Nudge | None:
         """Returns the nudge to post, if any: the question is unanswered after a reminder, or its answer was never
         fetched. People are only reminded of what they are shown; commands and endpoints are asked again instead.
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
-        due = _Reminder(seen.id, seen.round, seen.nudges if waits else 0)
+        due = _Nudge(seen.id, seen.round, seen.nudges if waits else 0)
         return due if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
 
 

@@ -26,13 +26,13 @@ from bot.demo.reviewer import ROLE
 from bot.demo.wire import wire
 from bot.errors import DemoError
 from bot.settings.environment import read_environment
-from bot.workspace import Options, Workspace
+from bot.workspace import Options, Way, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from core.files import make_folder
 
 STOP_SECONDS = 15
 USUAL_PORT = 8787  # where clients look for a bot unless told otherwise
-HOOK_PORT = 8799  # where a visitor's agent may be called back
+HOOK_PORT = 8799  # where a visitor's agent is called back, if it is free
 SLA = "1m"  # a visitor should see a nudge, and then a page, without waiting long
 Say = Callable[[str], object]
 
@@ -58,13 +58,14 @@ async def play(
         async with AsyncExitStack() as stack:
             listener = stack.enter_context(_listener(USUAL_PORT, 0))
             bot_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            with _listener(0) as trial:
-                bot_port = trial.getsockname()[1]
-            workspace = await _workspace(stack, port, Options(connect=ways_to_connect(bot_url)))
+            with _listener(0) as trial, _listener(HOOK_PORT, 0) as other:
+                bot_port, hook_port = trial.getsockname()[1], other.getsockname()[1]
+            options = Options(connect=ways_to_connect(bot_url, hook_port))
+            workspace = await _workspace(stack, port, options)
             agent = DemoProducer(AGENT_ID, agent_name=AGENT_NAME, watch=workspace.traffic.aaep)
             producer = await stack.enter_async_context(agent)
             file = place / "clarify.toml"
-            file.write_text(configuration(producer.url, bot_port), encoding="utf-8")
+            file.write_text(configuration(producer.url, bot_port, hook_port), encoding="utf-8")
             _write_workflow(place)
             to_bot = wire(listener, f"http://127.0.0.1:{bot_port}", workspace.traffic)
             await stack.enter_async_context(to_bot)
@@ -100,36 +101,55 @@ def _listener(*ports: int) -> socket.socket:
     raise DemoError(f"no free port for agents: {why}")
 
 
-def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
-    """How somebody's own agent asks in this demo: a title, and what to copy."""
+def ways_to_connect(bot_url: str, hook_port: int) -> tuple[Way, ...]:
+    """Returns what the page offers to copy for a visitor's own agent: each a command for a terminal."""
     clarify = shlex.quote(str(Path(sys.executable).with_name("clarify")))
     python = shlex.quote(sys.executable)
-    asking = f'answer = clarify.ask("Which colour?", choices=["Blue", "Green"], url="{bot_url}")'
     asked = json.dumps({"question": "Which database?", "choices": ["PostgreSQL", "SQLite"]})
     return (
-        ("Claude Code (MCP)", f"claude mcp add --transport http clarify {bot_url}/mcp"),
-        ("Any other MCP client: start this", f"{clarify} mcp --url {bot_url}"),
-        (
-            f"Python ({python})",
-            f"import clarify\n{asking}\nprint(answer.value, answer.decided_by)",
+        Way(
+            "Claude Code",
+            "The address works for any MCP client. With MCP tasks, no call is held while people decide.",
+            f"claude mcp add --transport http clarify {bot_url}/mcp",
         ),
-        (
+        Way(
+            "MCP over stdio",
+            "For MCP clients that start a command: enter this in their settings, not in a terminal.",
+            f"{clarify} mcp --url {bot_url}",
+        ),
+        Way(
             "Shell",
+            "Exits with 0 only if someone approves. Elsewhere, the one file clarify.py does the same.",
+            f'{clarify} approve "Deploy 4.2" --risk high --url {bot_url} && echo Deploying',
+        ),
+        Way("Python", "", f"{python} -c {shlex.quote(_PYTHON.format(bot_url=bot_url))}"),
+        Way(
+            "HTTP",
+            f"For every other language. All requests and fields: {bot_url}/docs",
             f"curl -H 'Content-Type: application/json' '{bot_url}/questions?wait=55' -d '{asked}'",
         ),
-        ("Shell: what your agent asked before", f"curl '{bot_url}/questions'"),
-        (
-            f"Python, called back instead of waiting ({python})",
-            _CALLED_BACK.format(bot_url=bot_url, hook=HOOK_PORT),
+        Way(
+            "After a restart",
+            "Lists what your agent asked, with the answers.",
+            f"curl -s '{bot_url}/questions' | {python} -m json.tool --no-ensure-ascii",
+        ),
+        Way(
+            "Called back instead of waiting",
+            "Asks, then listens until the bot posts the answer to it.",
+            f"{python} -c {shlex.quote(_CALLED_BACK.format(bot_url=bot_url, hook=hook_port))}",
         ),
     )
 
+
+_PYTHON = """\
+import clarify
+answer = clarify.ask("Which colour?", choices=["Blue", "Green"], url="{bot_url}")
+print(answer.value, answer.decided_by)"""
 
 _CALLED_BACK = """\
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.request import Request, urlopen
-
 
 class Hook(BaseHTTPRequestHandler):
     def do_POST(self):
@@ -138,7 +158,6 @@ class Hook(BaseHTTPRequestHandler):
         self.send_response(204)
         self.end_headers()
 
-
 hook = HTTPServer(("127.0.0.1", {hook}), Hook)
 question = {{"question": "Which logo?", "choices": ["Round", "Square"], "callback_url": "http://127.0.0.1:{hook}/"}}
 headers = {{"Content-Type": "application/json"}}
@@ -146,7 +165,7 @@ urlopen(Request("{bot_url}/questions", json.dumps(question).encode(), headers))
 hook.handle_request()"""
 
 
-def configuration(producer_url: str, bot_port: int) -> str:
+def configuration(producer_url: str, bot_port: int, hook_port: int) -> str:
     """Write the demo's clarify.toml."""
     return f"""\
 [slack]
@@ -166,7 +185,7 @@ dialect = "standard"
 
 [[producers]]
 name = "my-agent"
-callbacks = ["http://127.0.0.1:{HOOK_PORT}/*"]
+callbacks = ["http://127.0.0.1:{hook_port}/*"]
 
 [[routes]]
 channel = "{AGENTS}"
@@ -214,7 +233,11 @@ def _greet(say: Say, page: str, bot_url: str, place: Path, *, is_kept: bool) -> 
         "  Channel #agents: answer with a button, a menu, Answer… or a reply in the thread; approve or reject."
     )
     say("  Or wait: a reminder after one minute; after two, Noor, who is on call, is paged.")
-    say(f"  Your own agent:  connects to {bot_url}; click Connect an agent on the page")
+    say("  Your own agent:  click Connect an agent on the page")
+    if not bot_url.endswith(f":{USUAL_PORT}"):
+        say(
+            f"                   Port {USUAL_PORT} is in use, so the bot is elsewhere: export CLARIFY_URL={bot_url}"
+        )
     say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
     say(
         "  Stop:            Ctrl-C"

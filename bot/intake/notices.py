@@ -332,7 +332,7 @@ def _result(event: Event) -> str:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _HeldEvent:
     """An event that cannot be recorded. `seconds`: how long it has waited, as counted by the checks."""
 
     item: Incoming
@@ -358,7 +358,7 @@ class LedgerOutage:
     incidents: Incidents
     renderer: Renderer
     clock: Clock
-    _waiting: dict[int, _Waiting] = field(default_factory=dict, init=False)
+    _waiting: dict[int, _HeldEvent] = field(default_factory=dict, init=False)
     _folder: str | None = field(default=None, init=False)  # why no ledger can be written; None: they can
     _folder_seconds: float = field(default=0.0, init=False)
     _paged: set[str] = field(default_factory=set, init=False)
@@ -369,7 +369,7 @@ class LedgerOutage:
     def waits(self, items: Collection[Incoming], reason: str) -> None:
         """Notes that these events could not be recorded just now."""
         for item in items:
-            self._waiting.setdefault(item.id, _Waiting(item, reason)).reason = reason
+            self._waiting.setdefault(item.id, _HeldEvent(item, reason)).reason = reason
 
     def recorded(self, items: Collection[Incoming]) -> None:
         """Notes that these events no longer wait."""
@@ -416,7 +416,7 @@ class LedgerOutage:
         finally:
             backlog.cancel()
 
-    def _late(self) -> list[_Waiting]:
+    def _late(self) -> list[_HeldEvent]:
         return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
 
     async def _check_folder(self) -> None:
@@ -435,7 +435,7 @@ class LedgerOutage:
         elif self._outage is not None and is_drained and not self._waiting and self._folder is None:
             await self._end(self._outage)
 
-    async def _begin(self, reason: str, late: Sequence[_Waiting]) -> None:
+    async def _begin(self, reason: str, late: Sequence[_HeldEvent]) -> None:
         if self._outage is None:
             outage = int(self.clock.now().timestamp())
             await set_counter(self.store, _OUTAGE, outage)

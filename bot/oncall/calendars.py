@@ -58,7 +58,7 @@ class NoFeed(Exception):
     """The source cannot be read, or does not say who is on call."""
 
 
-class _TooLong(BaseException):  # a parser that catches Exception does not catch this
+class _OutOfTime(BaseException):  # a parser that catches Exception does not catch this
     """The computing time is used up."""
 
 
@@ -197,10 +197,10 @@ def main() -> None:
 
 
 def _limit(seconds: int) -> None:
-    """Raise _TooLong after so many seconds of computing, and end the process a second later if that did not help."""
+    """Raise _OutOfTime after so many seconds of computing, and end the process a second later if that did not help."""
 
     def give_up(*_: object) -> NoReturn:
-        raise _TooLong
+        raise _OutOfTime
 
     signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -234,7 +234,7 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
             found += [((number, at), each) for at, each in islice(shifts, _MOST + 1)]
     except NoFeed:
         raise
-    except (_TooLong, MemoryError) as error:
+    except (_OutOfTime, MemoryError) as error:
         raise NoFeed(TOO_MUCH) from error
     except Exception as error:
         # Any parser error: the last good copy stays in use.
@@ -278,7 +278,7 @@ def _parsed(calendar: Any, zone: ZoneInfo, since: datetime, until: datetime) -> 
                     event = occurrence.as_component(keep_recurrence_attributes=False)
                     for shift in _of_event(event, zone):
                         yield int(event[_ORDER]), shift
-        except _TooLong as error:
+        except _OutOfTime as error:
             what = named.get(str(series.uid), "one of its events")
             raise NoFeed(f"{what} takes too long to expand") from error
 

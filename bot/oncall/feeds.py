@@ -172,7 +172,7 @@ class Matching:
         self._named = {name_key(name): user for name, user in policy.people.items()}
         self._people = people
         self._everybody: tuple[Profile, ...] = ()
-        self._found = _Found({}, {})
+        self._found = _Directory({}, {})
 
     async def all(self, shifts: Iterable[Shift], known: Mapping[Any, Shift]) -> tuple[list[Shift], bool]:
         """The shifts with their users, and whether Slack answered for all of them. Where it did not, `known` (by person)
@@ -239,7 +239,7 @@ class Matching:
                 _log.warning("cannot look up an e-mail address in Slack", reason=error.code)
             return None
 
-    async def _directory(self) -> _Found:
+    async def _directory(self) -> _Directory:
         try:
             everybody = await self._people.everybody()
         except SlackRefusedError as error:
@@ -250,14 +250,14 @@ class Matching:
         return self._found
 
 
-class _Found(NamedTuple):
+class _Directory(NamedTuple):
     """People by the keys of their names, and by their addresses."""
 
     names: Mapping[str, Sequence[Profile]]
     addresses: Mapping[str, Profile]
 
 
-def _by_names(everybody: Iterable[Profile]) -> _Found:
+def _by_names(everybody: Iterable[Profile]) -> _Directory:
     names: dict[str, list[Profile]] = {}
     addresses: dict[str, Profile] = {}
     for person in everybody:
@@ -267,7 +267,7 @@ def _by_names(everybody: Iterable[Profile]) -> _Found:
             names.setdefault(key, []).append(person)
         if person.email:
             addresses[person.email.lower()] = person
-    return _Found(names, addresses)
+    return _Directory(names, addresses)
 
 
 async def read(

@@ -42,7 +42,7 @@ PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
 
 
 @dataclass(slots=True)
-class _Window:
+class _BatchWindow:
     last: datetime
     paged: set[int]
     length: timedelta = _FIRST
@@ -55,13 +55,13 @@ class Windows:
     """
 
     def __init__(self) -> None:
-        self._windows: dict[Group, _Window] = {}
+        self._windows: dict[Group, _BatchWindow] = {}
 
     def passed(self, group: Group, incidents: Iterable[int], at: datetime) -> None:
         """A page about `incidents` of `group` goes out."""
         window = self._windows.get(group)
         if window is None or not timedelta(0) <= at - window.last <= 2 * window.length:
-            self._windows[group] = _Window(at, set(incidents))
+            self._windows[group] = _BatchWindow(at, set(incidents))
             return
         news = set(incidents) - window.paged
         if news and len(window.paged) >= _alone(group):
@@ -93,7 +93,7 @@ def _alone(group: Group) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
+class _DuePage:
     each: OpenIncident
     want: Wanted
 
@@ -103,7 +103,7 @@ class _Due:
         return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
 
 
-class _Place(NamedTuple):
+class _Destination(NamedTuple):
     """A person's direct messages, or a channel (outside threads) for the incidents of one group."""
 
     target: str
@@ -114,7 +114,7 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _PlannedPage:
     """A page to send. `members`: its incidents, each with the step of its policy that the page carries out (None: the page
     only lists it). `on_call`: the people on call for them.
     """
@@ -131,7 +131,7 @@ class _Plan:
         return Batch(first.incident.group, step or 0, items, self.destinations, *self.shortfall)
 
     @property
-    def parts(self) -> list[_Plan]:
+    def parts(self) -> list[_PlannedPage]:
         """A plan for each incident that it is sent for; none if it is about one only."""
         members = self.members if len(self.members) > 1 else ()
         return [replace(self, members=(one,)) for one in members if one[1] is not None]
@@ -228,13 +228,13 @@ class Pager:
         Raises:
             StorageUnavailable: what was not sent is due again in a second.
         """
-        groups: dict[Group, list[_Due]] = {}
+        groups: dict[Group, list[_DuePage]] = {}
         for each in self.incidents.take_due(self.clock.now()):
             want = self._ask(each)
             if want is None or not want.send:
                 each.due = self._asked_again(want)
             else:
-                groups.setdefault(each.incident.group, []).append(_Due(each, want))
+                groups.setdefault(each.incident.group, []).append(_DuePage(each, want))
         ready = {group: self._through_the_window(group, members) for group, members in groups.items()}
         before = {due.each.incident.id: due.each.due for some in ready.values() for due in some}
         plans = [
@@ -263,7 +263,7 @@ class Pager:
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
 
-    def _without_claimed(self, plan: _Plan) -> _Plan | None:
+    def _without_claimed(self, plan: _PlannedPage) -> _PlannedPage | None:
         """Returns a plan without what was claimed meanwhile, or None if nothing is left."""
 
         def is_live(each: OpenIncident) -> bool:
@@ -284,7 +284,7 @@ class Pager:
         else:
             each.due = now if isinstance(each.history[-1], Failed) else now + _SOON
 
-    def _through_the_window(self, group: Group, members: Sequence[_Due]) -> list[_Due]:
+    def _through_the_window(self, group: Group, members: Sequence[_DuePage]) -> list[_DuePage]:
         """Returns those that may go now; schedules the others for when the window opens."""
         now = self.clock.now()
         ends = min(
@@ -299,7 +299,9 @@ class Pager:
                 due.each.due = opens
         return ready
 
-    async def _planned(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> _Plan | None:
+    async def _planned(
+        self, members: Sequence[OpenIncident], step: int, holder: str | None
+    ) -> _PlannedPage | None:
         """Returns the page for one step about `members`, or None if the step is no longer due, or was postponed."""
         turn = await self.policies.turn(members[0].incident)  # all of them are of one policy
         to: list[Destination] = []
@@ -316,9 +318,9 @@ class Pager:
         # Drop what was claimed during the look-ups.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
         due = tuple((each, step) for each in still)
-        return _Plan(due, merged(to), shortfall, turn.users) if due else None
+        return _PlannedPage(due, merged(to), shortfall, turn.users) if due else None
 
-    def _with_lists(self, plans: Sequence[_Plan]) -> list[_Plan]:
+    def _with_lists(self, plans: Sequence[_PlannedPage]) -> list[_PlannedPage]:
         """Replaces the pages of `plans` to places where several incidents are open by one page each, which lists them."""
         direct = self._listed_at(plans, lambda place: place.group is None)
         users = {place.target for place in direct}
@@ -338,17 +340,17 @@ class Pager:
         return found
 
     def _listed_at(
-        self, plans: Sequence[_Plan], is_asked: Callable[[_Place], bool]
-    ) -> dict[_Place, list[_Plan]]:
+        self, plans: Sequence[_PlannedPage], is_asked: Callable[[_Destination], bool]
+    ) -> dict[_Destination, list[_PlannedPage]]:
         """The places that need a list, and the plans that lead there."""
-        found: dict[_Place, list[_Plan]] = {}
+        found: dict[_Destination, list[_PlannedPage]] = {}
         for plan in plans:
             for to in plan.destinations:
                 if (place := _place(plan, to)) is not None and is_asked(place):
                     found.setdefault(place, []).append(plan)
         return {place: mine for place, mine in found.items() if self._needs_list(place, mine)}
 
-    def _needs_list(self, place: _Place, plans: Sequence[_Plan]) -> bool:
+    def _needs_list(self, place: _Destination, plans: Sequence[_PlannedPage]) -> bool:
         """Whether one page should list what is open there: four or more incidents that a person has to look at, or two of
         one group in a channel; or the newest page there does already.
         """
@@ -366,13 +368,16 @@ class Pager:
                 theirs.add(each.incident.id)
         return len(theirs) >= many
 
-    def _paged_at(self, place: _Place) -> Iterator[OpenIncident]:
+    def _paged_at(self, place: _Destination) -> Iterator[OpenIncident]:
         for each in self.incidents:
             if place.target in each.newest and place.group in {None, each.incident.group}:
                 yield each
 
     def _repeats(
-        self, each: OpenIncident, lists: AbstractSet[_Place], on_call: Mapping[str | None, tuple[str, ...]]
+        self,
+        each: OpenIncident,
+        lists: AbstractSet[_Destination],
+        on_call: Mapping[str | None, tuple[str, ...]],
     ) -> int | None:
         """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none.
         `on_call`: the people on call, by policy.
@@ -383,12 +388,12 @@ class Pager:
             return None
         people = on_call[policy] if want.holder is None else (want.holder,)
         places = {
-            _Place(target, None if is_user(target) else each.incident.group)
+            _Destination(target, None if is_user(target) else each.incident.group)
             for target in self.policies.repeats_to(each.incident, step, people)
         }
         return step if places and places <= lists else None
 
-    async def _send(self, plans: Sequence[_Plan]) -> set[int]:
+    async def _send(self, plans: Sequence[_PlannedPage]) -> set[int]:
         """Send pages; durable when this returns. All are stored together: what is logged as sent must not lack a part after a
         kill. If that fails, each is sent alone, then one about each incident. Returns what they are about.
         """
@@ -448,7 +453,7 @@ class Pager:
                 await self.clock.sleep(_STORAGE_RETRY)
 
 
-def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[OpenIncident]]]:
+def _batches(ready: Sequence[_DuePage]) -> Iterator[tuple[int, str | None, list[OpenIncident]]]:
     """Groups many incidents with the same step and holder into one batch; a few get a batch each."""
     found: dict[tuple[int, str | None], list[OpenIncident]] = {}
     for due in ready:
@@ -460,23 +465,25 @@ def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[Open
             yield step, holder, batch
 
 
-def _place(plan: _Plan, to: Destination) -> _Place | None:
+def _place(plan: _PlannedPage, to: Destination) -> _Destination | None:
     """Where a destination of a plan is listed with others; None: in a thread, or outside Slack."""
     if to.via != "slack" or to.thread is not None or (to.is_thread and len(plan.members) == 1):
         return None
-    return _Place(to.target, None if to.is_direct else plan.members[0][0].incident.group)
+    return _Destination(to.target, None if to.is_direct else plan.members[0][0].incident.group)
 
 
 def _list(
-    place: _Place, plans: Sequence[_Plan], members: tuple[tuple[OpenIncident, int | None], ...]
-) -> _Plan:
+    place: _Destination, plans: Sequence[_PlannedPage], members: tuple[tuple[OpenIncident, int | None], ...]
+) -> _PlannedPage:
     mentions = (user for plan in plans for to in plan.destinations if place.is_at(to) for user in to.mentions)
     to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
     note = next((plan.shortfall.note for plan in plans if plan.shortfall.note), "")
-    return _Plan(members, (to,), Shortfall(note))
+    return _PlannedPage(members, (to,), Shortfall(note))
 
 
-def _without(plan: _Plan, lists: AbstractSet[_Place], users: AbstractSet[str]) -> _Plan | None:
+def _without(
+    plan: _PlannedPage, lists: AbstractSet[_Destination], users: AbstractSet[str]
+) -> _PlannedPage | None:
     """Returns a plan without the places that get `lists`, or None if nothing is left. Also leaves out the threads of repeats
     and of floods if the `users` who get a list include everyone mentioned there.
     """

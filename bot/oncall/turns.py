@@ -48,7 +48,7 @@ Replies = Callable[[Place, datetime], Awaitable[Sequence[Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _ShiftChange:
     policy: OnCallSettings
     before: tuple[str, ...]
     duty: OnDuty
@@ -124,7 +124,7 @@ class Turns:
         now = self.clock.now()
         rows = await self.store.read("select * from turns")
         told = {row["policy"]: tuple(json.loads(row["users"])) for row in rows}
-        changes, due = list[_Change](), [now + timedelta(seconds=_LOOK_AGAIN)]
+        changes, due = list[_ShiftChange](), [now + timedelta(seconds=_LOOK_AGAIN)]
         for policy in self._policies:
             if not await self.roster.is_read(policy):
                 continue
@@ -141,7 +141,7 @@ class Turns:
                 self._last[policy.name] = duty
                 self._seen.pop(policy.name, None)
             elif (at := self._due(policy, duty, now)) <= now:
-                changes.append(_Change(policy, before, duty))
+                changes.append(_ShiftChange(policy, before, duty))
             else:
                 due.append(at)
         if changes:
@@ -172,7 +172,7 @@ class Turns:
             users=_packed(duty.users),
         )
 
-    async def _tell(self, changes: Sequence[_Change], now: datetime) -> None:
+    async def _tell(self, changes: Sequence[_ShiftChange], now: datetime) -> None:
         messages = await self._messages(changes, now)
 
         def work(tx: Tx) -> None:
@@ -198,7 +198,7 @@ class Turns:
         for message in messages:
             await self.delivery.send_stored(message.key)
 
-    async def _messages(self, changes: Sequence[_Change], now: datetime) -> list[Fresh]:
+    async def _messages(self, changes: Sequence[_ShiftChange], now: datetime) -> list[Fresh]:
         """One message for each person who comes or leaves."""
         begins: dict[str, list[ShiftBegins]] = {}
         ends: dict[str, list[ShiftEnds]] = {}

@@ -21,7 +21,7 @@ import structlog
 
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.producers.redaction import Redaction, Redactor, TooSlow
-from bot.settings.addresses import callback_url
+from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
@@ -78,7 +78,11 @@ _LISTED_OF_SESSION = """select token, issue, clarification, created_at from ques
   where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
-  where token = :token and digest <> :gone"""
+  where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
+_CALLBACK_OF_ID = """select token, producer, callback_url, callback_failed_at from questions
+  where clarification = :id"""
+_CALLBACK_WITHOUT_ID = """select token, producer, callback_url, callback_failed_at from questions
+  where token = :token and clarification is null"""
 _log = structlog.get_logger("clarify.questions")
 
 
@@ -151,11 +155,17 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """Where a question's outcome is to be posted. `failed_at`: when that first failed; None: it never did."""
+    """Where a question's outcome is to be posted.
+
+    `host`: of the URL, all of it that may be shown. `entry`: what allows the URL; None: it is no longer allowed.
+    `failed_at`: when posting there first failed; None: it never did.
+    """
 
     token: str
     producer: str
     url: str = field(repr=False)
+    host: str
+    entry: CallbackSettings | None
     failed_at: datetime | None
 
 
@@ -295,17 +305,17 @@ class Questions:
             given = callback_url(url)
         except ValueError as error:
             raise BadField("callback_url", f"`callback_url`: {error}.") from None
-        if self.callback_entry(url, producer) is None:
+        if self._entry(given, producer) is None:
             raise BadField(
                 "callback_url",
                 "`callback_url` is not in `callbacks` of your [[producers]] table. Add it there, or use a URL that is.",
             )
         return given.text
 
-    def callback_entry(self, url: str, producer: str) -> CallbackSettings | None:
-        """Returns the entry of the producer's `callbacks` that allows a callback URL; one with `private` first."""
-        given, settings = callback_url(url), self.producers.get(producer)
-        found = [each for each in (settings.callbacks if settings else ()) if given.fits(each.pattern)]
+    def _entry(self, url: WebUrl, producer: str) -> CallbackSettings | None:
+        """Returns the entry of the producer's `callbacks` that allows a URL; one with `private` first."""
+        settings = self.producers.get(producer)
+        found = [each for each in (settings.callbacks if settings else ()) if url.fits(each.pattern)]
         return max(found, key=lambda each: each.private, default=None)
 
     async def _call_back(self, clarification_id: str) -> None:
@@ -551,24 +561,29 @@ class Questions:
         return [each for each in ids if (known := self.index.get(each)) is None or not known.is_open]
 
     async def callback(self, clarification_id: str) -> Callback | None:
-        """Returns where a question's outcome is to be posted; None: nowhere, or no longer, or it has not ended."""
-        try:
-            record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
-        except NotFound:
-            return None
-        row = await self.store.read_one(
-            """select token, producer, callback_url, callback_failed_at from questions
-               where token = :token and callback_url is not null""",
-            token=record.asked.event_id,
-        )
-        if row is None or record.is_open:
+        """Returns where a question's outcome is to be posted; None: nowhere, or no longer."""
+        row = await self.store.read_one(_CALLBACK_OF_ID, id=clarification_id)
+        if row is None:  # which clarification it is may not be stored yet
+            try:
+                record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+            except NotFound:
+                return None
+            row = await self.store.read_one(_CALLBACK_WITHOUT_ID, token=record.asked.event_id)
+        if row is None or (url := row["callback_url"]) is None:
             return None
         failed = row["callback_failed_at"]
+        try:
+            given = callback_url(url)
+            host, entry = given.label, self._entry(given, row["producer"])
+        except ValueError:  # an earlier release allowed it
+            host, entry = "?", None
         return Callback(
-            row["token"],
-            row["producer"],
-            row["callback_url"],
-            None if failed is None else datetime.fromtimestamp(failed, UTC),
+            token=row["token"],
+            producer=row["producer"],
+            url=url,
+            host=host,
+            entry=entry,
+            failed_at=None if failed is None else datetime.fromtimestamp(failed, UTC),
         )
 
     async def callback_failed(self, callback: Callback) -> None:
@@ -581,22 +596,13 @@ class Questions:
                 url=callback.url,
             )
 
-    async def callback_done(self, callback: Callback) -> bool:
-        """Deletes the URL. Returns whether there is a newer one."""
-
-        def work(tx: Tx) -> bool:
-            tx.run(
-                "update questions set callback_url = null where token = :token and callback_url = :url",
-                token=callback.token,
-                url=callback.url,
-            )
-            left = tx.one(
-                "select 1 from questions where token = :token and callback_url is not null",
-                token=callback.token,
-            )
-            return left is not None
-
-        return await self.store.write(work)
+    async def callback_done(self, callback: Callback) -> None:
+        """Deletes the URL, unless there is a newer one."""
+        await self.store.run(
+            "update questions set callback_url = null where token = :token and callback_url = :url",
+            token=callback.token,
+            url=callback.url,
+        )
 
     async def _stored(
         self,

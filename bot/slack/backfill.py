@@ -76,7 +76,7 @@ class HistoryAllowance:
 
 
 @dataclass(slots=True)
-class _Channel:
+class _ChannelToRead:
     """A channel with threads to read.
 
     mark: everything up to this `ts` is known. since: read messages from then on; begun: when reading began; both in
@@ -131,7 +131,7 @@ class Backfill:
         self._allowance = HistoryAllowance()
         self._in_doubt: set[str] = set()  # the keys of posts that may have begun threads
         self._located: set[Root] = set()  # the threads of those that did
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, _ChannelToRead] = {}
 
     @property
     def trouble(self) -> str | None:
@@ -236,7 +236,7 @@ class Backfill:
         for place, root in enumerate(asked):
             mark = marks[root.channel]
             # With a margin: replies may have been on their way when the mark was set. Duplicates are known by their ts.
-            self._add(root, place, _Channel(mark, max(0.0, float(mark) - MARGIN), now, mark))
+            self._add(root, place, _ChannelToRead(mark, max(0.0, float(mark) - MARGIN), now, mark))
 
     async def _begin_located(self) -> None:
         """Queue, from their beginning and before others, the threads of posts in doubt whose places are known by now."""
@@ -244,9 +244,9 @@ class Backfill:
             mark = await self.memory.watermark(root.channel) or "0"
             self._located.discard(root)
             # `begun` is the mark, so the mark stays: the channel's other threads have not been read.
-            self._add(root, -1, _Channel(mark, float(root.ts), float(mark), mark))
+            self._add(root, -1, _ChannelToRead(mark, float(root.ts), float(mark), mark))
 
-    def _add(self, root: Root, place: int, fresh: _Channel) -> None:
+    def _add(self, root: Root, place: int, fresh: _ChannelToRead) -> None:
         """Queue a thread; `fresh` is its channel, unless that is queued already."""
         channel = self._channels.setdefault(root.channel, fresh)
         channel.since = min(channel.since, fresh.since)
@@ -279,7 +279,7 @@ class Backfill:
         await self._done(root.channel, channel, [root])
         return found
 
-    async def _prepare(self, name: str, channel: _Channel) -> int:
+    async def _prepare(self, name: str, channel: _ChannelToRead) -> int:
         """Read, once a channel, its direct messages and which of many threads have news."""
         found = 0
         if name.startswith("D"):
@@ -290,7 +290,7 @@ class Backfill:
         channel.prepared = True
         return found
 
-    async def _take(self, name: str, channel: _Channel, messages: list[dict[str, Any]]) -> int:
+    async def _take(self, name: str, channel: _ChannelToRead, messages: list[dict[str, Any]]) -> int:
         """Have messages handled; returns how many were new."""
         found = [message for each in messages if (message := missed_event(name, each)) is not None]
         found.sort(key=lambda each: float(each.ts))
@@ -299,7 +299,7 @@ class Backfill:
         channel.newest = max([channel.newest, *(str(each["ts"]) for each in messages)], key=float)
         return sum(taken)
 
-    async def _done(self, name: str, channel: _Channel, roots: Iterable[Root]) -> None:
+    async def _done(self, name: str, channel: _ChannelToRead, roots: Iterable[Root]) -> None:
         """Note that these threads were read. After a channel's last thread, moves its mark: to the newest message by
         Slack's clock, but not past the moment when the first thread was read, which may be minutes ago.
         """
@@ -312,13 +312,13 @@ class Backfill:
             channel.order.pop(root, None)
         self.unread.read(read)
 
-    async def _beside(self, name: str, channel: _Channel) -> list[dict[str, Any]]:
+    async def _beside(self, name: str, channel: _ChannelToRead) -> list[dict[str, Any]]:
         """Read the direct messages outside of threads, since the mark or the first open page, whichever is later."""
         oldest = max(channel.since, min(float(page.ts) for page in channel.order))
         call = partial(self.web.conversations_history, channel=name, oldest=f"{oldest:.6f}", limit=_PAGE)
         return [message async for message in self._pages_of("conversations.history", call)]
 
-    async def _moved(self, name: str, channel: _Channel) -> list[Root]:
+    async def _moved(self, name: str, channel: _ChannelToRead) -> list[Root]:
         """Returns the threads with a reply since the mark, and those that the history does not show."""
         oldest = min((root.ts for root in channel.order), key=float)
         latest: dict[str, str] = {}

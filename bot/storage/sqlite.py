@@ -38,8 +38,8 @@ class SQLite(Database):
     batch.
     """
 
-    writer: _Connection
-    reader: _Connection
+    writer: _SqliteConnection
+    reader: _SqliteConnection
     glances: sqlite3.Connection
     lock: FileLock
     path: Path
@@ -148,7 +148,7 @@ def _what_to_do(error: sqlite3.Error) -> str:
     )
 
 
-class _Connection(aiosqlite.Connection):
+class _SqliteConnection(aiosqlite.Connection):
     """A connection that can also run several statements in one visit to its thread."""
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -190,9 +190,9 @@ def _fetched(query: Query, db: sqlite3.Connection) -> list[Row] | Exception:
         return error
 
 
-async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
+async def _connect(path: Path, undo: AsyncExitStack) -> _SqliteConnection:
     """Opens a connection. Its thread would keep the process alive: `undo` ends it if opening fails later."""
-    connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
+    connection = _SqliteConnection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
     try:
         await connection
     except sqlite3.Error:

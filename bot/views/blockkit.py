@@ -519,7 +519,7 @@ def check_message(text: str, blocks: Sequence[Block]) -> None:
     Raises:
         RenderError: names the first problem and its place, never the content.
     """
-    check = _Check(blocks, MESSAGE_BLOCKS)
+    check = _LimitCheck(blocks, MESSAGE_BLOCKS)
     if not 0 < size(text) <= TEXT_LIMIT:
         check.problems.append(f"text has {size(text)} characters; expected 1 to {TEXT_LIMIT}")
     total = check.text_size + size(text)
@@ -534,14 +534,14 @@ def check_view(view: Block) -> None:
     Raises:
         RenderError: names the first problem and its place, never the content.
     """
-    check = _Check(view.get("blocks", []), VIEW_BLOCKS)
+    check = _LimitCheck(view.get("blocks", []), VIEW_BLOCKS)
     check.item("view", view)
     if json_size(view) > VIEW_BUDGET:
         check.problems.append(f"the view has more than {VIEW_BUDGET} bytes as JSON")
     check.done()
 
 
-class _Check:
+class _LimitCheck:
     """Walks over blocks; collects the problems and the size of all text."""
 
     def __init__(self, blocks: Sequence[Block], most: int) -> None:

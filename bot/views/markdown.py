@@ -251,7 +251,7 @@ def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by
         return None
     text = inert.cleaned(text)
     source = "\n".join(_without_isolate(line) for line in text.split("\n"))
-    reader = _Reader(source, exact=exact, rtl=_RLI in text)
+    reader = _MarkdownReader(source, exact=exact, rtl=_RLI in text)
     try:
         elements = reader.elements()
     except Exception:  # noqa: BLE001 - everything that shows this text would fail, and people could not answer
@@ -283,7 +283,7 @@ def _solid(text: str) -> str:
 
 
 @dataclass
-class _Reader:
+class _MarkdownReader:
     """Reads one text. `rtl`: its event says that it reads from right to left."""
 
     source: str

@@ -548,8 +548,8 @@ def listed_words(asked: Aaep, question: str, limit: int) -> str:
 
 
 def asked_words(question: str) -> str:
-    """Returns what an approval asked for, without the word before it in the ledger."""
-    return plain(question).removeprefix("Confirm: ")
+    """Returns what an approval asked for, without the word before it in the ledger: earlier releases wrote `Confirm:`."""
+    return plain(question).removeprefix("Approve: ").removeprefix("Confirm: ")
 
 
 def brief_words(shown: Round, limit: int) -> str:

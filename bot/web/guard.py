@@ -236,7 +236,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer, began = _Answer(send), time.monotonic()
+        answer, began = _GuardedResponse(send), time.monotonic()
         try:
             await self.app(scope, limited(receive, _declared_length(scope)), answer)
         except ClientDisconnect:
@@ -258,7 +258,7 @@ class Guard:
         _note(scope, answer.status, time.monotonic() - began)
 
 
-class _Answer:
+class _GuardedResponse:
     """Passes a response on, adds the common headers, and records its status."""
 
     def __init__(self, send: Send) -> None:

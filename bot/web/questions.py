@@ -38,7 +38,7 @@ _Key = Annotated[
         description="The same as the field `key`",
     ),
 ]
-
+_SHORT_ARGUMENTS = 16 * 1024  # characters of JSON; longer ones are left out of lists
 
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
@@ -72,7 +72,8 @@ class ListedQuestion(BaseModel):
     expires_at: str | None = Field(description="When it expires")
     link: str | None = Field(description="Its card in Slack, once it is posted")
     asked: dict[str, Any] = Field(
-        description="The question as asked, after redaction: `kind`, `question` or `action`, and its other fields"
+        description="The question as people were shown it, after redaction: `kind`, `question` or `action`, and the other "
+        "fields that were set; `risk` and `approvals` are those that your route counts"
     )
 
 
@@ -88,7 +89,8 @@ class QuestionList(BaseModel):
     """A page of your own questions, newest first."""
 
     questions: list[ListedQuestion] = Field(
-        description=f"At most {MOST_LISTED}; `asked` and the answer of an approval come without its arguments"
+        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments, and `asked` without those of more than"
+        f" {_SHORT_ARGUMENTS // 1024} KB"
     )
     next: str | None = Field(
         description="Pass it as `after` to get the next page; null: this is the last page. A page that is not full can have a next one"
@@ -204,15 +206,12 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """List your own questions, for example after a restart: page by page, until `next` is null. A list shows no
-        arguments and does not count as picking up an answer; `GET` the question for that.
+        """List your own questions, for example after a restart: page by page, until `next` is null. A list hands out no
+        approved arguments and does not count as picking up an answer; `GET` the question for that.
         """
         found, following = await questions.listed(who.producer, session=session, status=status, after=after)
-        states = [
-            _brief(state | {"asked": asked_in(each)})
-            for each, state in zip(found, await waiting.states(found), strict=True)
-        ]
-        return QuestionList.model_validate({"questions": states, "next": following})
+        states = await waiting.states(found)
+        return await asyncio.to_thread(_page, found, states, following)  # it may be megabytes
 
     @router.delete(
         "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
@@ -266,10 +265,20 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _page(
+    found: Sequence[Clarification], states: Sequence[dict[str, Any]], following: str | None
+) -> QuestionList:
+    asked = [state | {"asked": asked_in(each)} for each, state in zip(found, states, strict=True)]
+    return QuestionList.model_validate({"questions": [_brief(each) for each in asked], "next": following})
+
+
 def _brief(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns a state as lists show it: without an approval's arguments, which may be large."""
-    asked = {name: each for name, each in state["asked"].items() if name != "arguments"}
-    answer = state["answer"]
+    """Returns a state as lists show it: without the approved arguments, which a list does not hand out, and without asked ones
+    that are large.
+    """
+    asked, answer = state["asked"], state["answer"]
+    if len(json.dumps(asked.get("arguments"))) > _SHORT_ARGUMENTS:
+        asked = {name: each for name, each in asked.items() if name != "arguments"}
     if state["kind"] == "approval" and answer is not None:
         answer = {"decision": answer["decision"]}
     return state | {"asked": asked, "answer": answer}

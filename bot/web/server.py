@@ -112,7 +112,7 @@ class HttpServer:
         self.stopping: asyncio.Event = app.state.stopping
         self._sockets: list[socket.socket] = []
         self._serves = False
-        self._server = _Server(_configuration(app))
+        self._server = _UvicornServer(_configuration(app))
         self._server.server_state = Connections(limits)
 
     async def bind(self) -> None:
@@ -160,7 +160,7 @@ class HttpServer:
             bound.close()
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """uvicorn without its signal handlers, since the bot has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:

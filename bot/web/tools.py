@@ -303,7 +303,7 @@ def _dumped(result: CallToolResult) -> dict[str, Any]:
 
 
 def _id_in(arguments: dict[str, Any]) -> str:
-    """Returns the id in a call's arguments.
+    """Returns the id in a call's arguments. A task's id counts as its question's: models may be told no other.
 
     Raises:
         BadField: it is missing, or there are other arguments.
@@ -317,8 +317,9 @@ def _id_in(arguments: dict[str, Any]) -> str:
             "id",
             "`id` is required: pass the id returned by ask_human or ask_approval, such as CLR-100001-001.",
         )
-    parse_id(given)
-    return given
+    name = given.partition(".")[0]
+    parse_id(name)
+    return name
 
 
 def _body_of(error: Exception) -> dict[str, Any]:

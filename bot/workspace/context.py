@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .faults import Faults, Limiter, Tier
 from .seed import SIGNING_SECRET
@@ -49,13 +49,21 @@ EVENTS = frozenset(
 )
 
 
+class Way(NamedTuple):
+    """A way to connect an agent: `command` is what the page offers to copy, `about` what it does."""
+
+    title: str
+    about: str
+    command: str
+
+
 @dataclass(frozen=True)
 class Options:
     """How strict and how fast the workspace is; times in seconds. The defaults are Slack's.
 
     request_url: where events, interactions and commands go over HTTP, signed with `signing_secret`, instead of to
     Socket Mode.
-    connect: what the page offers to copy for who has an agent to connect: titles and texts.
+    connect: the ways to connect an agent that the page offers.
     without_blocks: types of blocks that are refused, as in a workspace to which Slack has not rolled them out.
     """
 
@@ -70,7 +78,7 @@ class Options:
     clock: Callable[[], float] = time.time
     request_url: str | None = None
     signing_secret: str = SIGNING_SECRET
-    connect: tuple[tuple[str, str], ...] = ()
+    connect: tuple[Way, ...] = ()
     without_blocks: frozenset[str] = frozenset()
 
 

@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from . import controls
 from .charts import Chart, chart_of
-from .context import COMPLAINTS, TAB, Context
+from .context import COMPLAINTS, TAB, Context, Way
 from .controls import ControlError
 from .mrkdwn import Names, plain_to_html, to_html, to_words, unescape
 from .richtext import rich_html
@@ -109,8 +109,7 @@ class Scene:
         self._names = _names(self.state, self.now, where.user)
 
     @property
-    def connect(self) -> tuple[tuple[str, str], ...]:
-        """How to connect an agent: titles, and what to copy."""
+    def connect(self) -> tuple[Way, ...]:
         return self._context.options.connect
 
     @property

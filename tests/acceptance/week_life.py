@@ -99,7 +99,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     )
     patch.setattr(bot.oncall.feeds, "_shifts_of", _read_here)
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
-    patch.setattr(bot.storage.sqlite, "_Connection", InlineConnection)
+    patch.setattr(bot.storage.sqlite, "_SqliteConnection", InlineConnection)
     commit = bot.storage.sqlite._commit
 
     def committed(db: sqlite3.Connection) -> None:

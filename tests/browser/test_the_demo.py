@@ -8,13 +8,13 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import httpx
 import pytest
 import pytest_asyncio
 from mcp import Client, StdioServerParameters
@@ -23,8 +23,18 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 from bot.workspace.seed import ADE, FOLAKE
 from tests.browser.visitor import PATIENCE, WIDE, card, serious, serious_in_both_schemes, tab_to
 from tests.kit.processes import clarify
+from tests.scenario.test_mcp_tasks import Agent, Http
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+WAYS = [
+    "Claude Code",
+    "MCP over stdio",
+    "Shell",
+    "Python",
+    "HTTP",
+    "After a restart",
+    "Called back instead of waiting",
+]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -60,9 +70,9 @@ async def opened(page: Page, words: str) -> Locator:
     return modal
 
 
-async def accepted(page: Page) -> None:
-    """Accept what its card does not show whole."""
-    await card(page, "Email the announcement").get_by_role("button", name="Accept").click()
+async def accepted(page: Page, action: str = "Email the announcement") -> None:
+    """Accept what the page asks about once more."""
+    await card(page, action).get_by_role("button", name="Accept").click()
     await page.get_by_role("dialog", name="Accept this?").get_by_role("button", name="Accept").click()
 
 
@@ -151,39 +161,65 @@ async def test_agents_of_visitors_are_connected_with_the_keyboard_and_what_is_co
     dialog = page.get_by_role("dialog", name="Connect an agent")
     await expect(dialog.get_by_role("button", name="Close")).to_be_focused()
     assert await serious_in_both_schemes(page) == []
-    copied = []
-    for place in range(6):
-        button, text = dialog.get_by_role("button").nth(1 + place), dialog.locator("pre").nth(place)
+    copied = {}
+    for place, way in enumerate(WAYS, 1):
+        button, text = dialog.get_by_role("button").nth(place), dialog.locator("pre").nth(place - 1)
+        await expect(button).to_have_accessible_name(f"Copy {way}")
         await tab_to(page, button)
         await page.keyboard.press("Enter")
         await expect(button).to_have_text("Copied")
         await expect(dialog.get_by_role("status")).to_have_text("Copied")
         await expect(dialog.get_by_role("button", name="Copied")).to_have_count(1)
-        copied.append(await page.evaluate("navigator.clipboard.readText()"))
-        assert copied[place] == await text.inner_text()
+        copied[way] = await page.evaluate("navigator.clipboard.readText()")
+        assert copied[way] == await text.inner_text()
+    await expect(dialog.get_by_role("button", name="Copy")).to_have_count(len(WAYS) - 1)
+    reference = await dialog.get_by_role("link").get_attribute("href")
     await page.keyboard.press("Escape")
     await expect(opener).to_be_focused()
 
-    add, serve, program, in_a_shell, before, called_back = copied
-    assert add.startswith("claude mcp add --transport http clarify http://127.0.0.1:")
-    await decided(page, "Over HTTP?", "A", tool(add.split()[-1], "Over HTTP?"))
-    command, *words = shlex.split(serve)
+    assert copied["Claude Code"].startswith("claude mcp add --transport http clarify http://127.0.0.1:")
+    address = copied["Claude Code"].split()[-1]
+    await decided(page, "Over HTTP?", "A", tool(address, "Over HTTP?"))
+    async with httpx.AsyncClient(base_url=address.removesuffix("/mcp")) as http:
+        await asked_as_a_task(page, Agent(Http(http)))
+        shown = await http.get(str(reference))
+        assert (shown.status_code, "/questions" in shown.text) == (200, True)
+    command, *words = shlex.split(copied["MCP over stdio"])
     await decided(
         page, "Over stdio?", "B", tool(StdioServerParameters(command=command, args=words), "Over stdio?")
     )
-    said = await decided(page, "Which colour?", "Green", output(sys.executable, "-c", program))
+    assert await accepted_in(page, "Deploy 4.2", output(copied["Shell"])) == "Deploying\n"
+    said = await decided(page, "Which colour?", "Green", output(copied["Python"]))
     assert said == f"Green user:slack/T0LOCAL/{FOLAKE}\n"
     if shutil.which("curl"):
-        said = await decided(page, "Which database?", "SQLite", output("bash", "-c", in_a_shell))
+        said = await decided(page, "Which database?", "SQLite", output(copied["HTTP"]))
         assert json.loads(said)["answer"] == "SQLite"
-        listed = json.loads(await output("bash", "-c", before))["questions"]
-        assert listed[0]["asked"] == {"kind": "choice", "question": "Which database?", "choices": ANY}
-    said = await decided(page, "Which logo?", "Round", output(sys.executable, "-c", called_back))
+        (last, *_) = json.loads(await output(copied["After a restart"]))["questions"]
+        assert last["asked"] == {"kind": "choice", "question": "Which database?", "choices": ANY}
+        assert last["answer"] == "SQLite"
+    said = await decided(page, "Which logo?", "Round", output(copied["Called back instead of waiting"]))
     assert said == f"Round user:slack/T0LOCAL/{FOLAKE}\n"
     heard = page.get_by_role("complementary", name="Traffic").locator(".wire.agent")
     for title, words_of_it in (("MCP ask_human", "Over HTTP?"), ("POST /questions", "Which colour?")):
         await expect(heard.filter(has_text=title).filter(has_text=words_of_it)).to_be_visible()
     await expect(heard.filter(has_text=re.compile("answered.*Green"))).to_be_visible()
+
+
+async def asked_as_a_task(page: Page, agent: Agent) -> None:
+    """A client that knows tasks gets one at once, and its result once a person has answered."""
+    task = await agent.call("ask_human", question="As a task?", choices=["A", "B"])
+    assert (task["resultType"], task["status"]) == ("task", "working")
+    over = page.locator("main article").filter(has_text="As a task?")
+    await over.get_by_role("button", name="A", exact=True).click()
+    await expect(over.get_by_role("button", name="A", exact=True)).to_have_count(0)
+    done = await agent.task(task["taskId"])
+    assert (done["status"], done["result"]["structuredContent"]["answer"]) == ("completed", "A")
+
+
+async def accepted_in(page: Page, action: str, asking: Any) -> Any:
+    asker = asyncio.ensure_future(asking)
+    await accepted(page, action)
+    return await asker
 
 
 async def decided(page: Page, question: str, label: str, asking: Any) -> Any:
@@ -200,19 +236,21 @@ async def tool(server: str | StdioServerParameters, question: str) -> None:
     assert result.structured_content["status"] == "answered"
 
 
-async def output(*command: str) -> str:
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+async def output(command: str) -> str:
+    """What a terminal shows of a command, pasted as it stands."""
+    process = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=PIPE, stderr=DEVNULL)
     out, _ = await process.communicate()
     return out.decode()
 
 
-async def test_connecting_fits_a_phone(page: Page) -> None:
-    await page.set_viewport_size({"width": 375, "height": 740})
+@pytest.mark.parametrize("width", [320, 390])
+async def test_connecting_fits_a_phone(page: Page, width: int) -> None:
+    await page.set_viewport_size({"width": width, "height": 740})
     await page.get_by_role("button", name="Connect an agent").click()
     dialog = page.get_by_role("dialog", name="Connect an agent")
     await expect(dialog).to_be_visible()
     assert await serious_in_both_schemes(page) == []
-    assert await page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
     inside = dialog.locator("*")
     assert (
         await inside.evaluate_all(

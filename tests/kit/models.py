@@ -5,8 +5,9 @@ Source: "Messages" and "Streaming Messages" (docs.claude.com/en/api).
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +16,8 @@ from aiohttp import web
 from tests.kit.served import served
 
 Block = dict[str, Any]
+Turn = Block | list[Block] | Callable[[], Block]
+_NUMBERS = itertools.count(1)  # Claude Code takes messages of one id for parts of one
 
 
 def says(text: str) -> Block:
@@ -32,22 +35,32 @@ class Model:
     def __init__(self) -> None:
         self.url = ""
         self.results: list[str] = []  # what the agent's tools gave back, in their order
-        self._turns: list[list[Block]] = []
+        self.heard: list[str] = []  # what its users and the agent said besides
+        self._turns: list[Turn] = []
 
-    def will(self, *turns: Block | list[Block]) -> None:
-        """A turn: one block, or several."""
-        self._turns += [each if isinstance(each, list) else [each] for each in turns]
+    def will(self, *turns: Turn) -> None:
+        """A turn: one block, or several, or a function that returns one once it is the model's turn."""
+        self._turns += turns
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST" or not request.path.endswith("/messages"):
             return web.json_response({"data": [], "input_tokens": 1})
         asked = await request.json()
-        said = asked["messages"][-1]["content"]
-        found = [each for each in said if each["type"] == "tool_result"] if isinstance(said, list) else []
-        self.results += [_text(each["content"]) for each in found]
         is_aside = not asked.get("tools")  # such as for a title
-        blocks = [says("Done.")] if is_aside or not self._turns else self._turns.pop(0)
-        return await _streamed(request, asked["model"], blocks)
+        if not is_aside:
+            new = _new_in(asked["messages"])
+            self.results += [_text(each["content"]) for each in new if each["type"] == "tool_result"]
+            self.heard += [each["text"] for each in new if each["type"] == "text"]
+        turn = says("Done.") if is_aside or not self._turns else self._turns.pop(0)
+        made = turn() if callable(turn) else turn
+        return await _streamed(request, asked["model"], made if isinstance(made, list) else [made])
+
+
+def _new_in(messages: list[Block]) -> list[Block]:
+    """Returns the blocks of the messages after the model's last turn."""
+    since = itertools.takewhile(lambda each: each["role"] != "assistant", reversed(messages))
+    said = [each["content"] for each in reversed(list(since))]
+    return [block for each in said for block in ([says(each)] if isinstance(each, str) else each)]
 
 
 def _text(content: Any) -> str:
@@ -59,7 +72,13 @@ async def _streamed(request: web.Request, model: str, blocks: list[Block]) -> we
     await response.prepare(request)
     usage: Block = {"input_tokens": 1, "output_tokens": 1}
     stop = "tool_use" if any(each["type"] == "tool_use" for each in blocks) else "end_turn"
-    message: Block = {"id": "msg_01", "type": "message", "role": "assistant", "model": model, "content": []}
+    message: Block = {
+        "id": f"msg_{next(_NUMBERS):04}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+    }
     events: list[Block] = [{"type": "message_start", "message": message | {"usage": usage}}]
     for index, each in enumerate(blocks):
         is_call = each["type"] == "tool_use"

@@ -85,7 +85,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return done
 
 
-class InlineConnection(sqlite._Connection):
+class InlineConnection(sqlite._SqliteConnection):
     """A storage's connection without its thread. `kill` drops it as the end of a process would."""
 
     def __await__(self) -> Generator[Any, None, InlineConnection]:

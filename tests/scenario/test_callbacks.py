@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot.app import Bot
@@ -20,8 +21,10 @@ from bot.settings.environment import signing_key
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
+from tests.kit.served import served
 from tests.kit.until import until
-from tests.kit.world import World, config, said, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.test_questions import Asker
 from tests.unit.bot.test_webhooks import Receiver, receiving
 
@@ -273,13 +276,153 @@ async def test_url_that_comes_during_an_attempt_is_called_next(stage: World, hoo
     assert len(hook.got) == 1
 
 
-async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver) -> None:
+async def test_newer_url_does_not_wait_for_the_retry_of_the_one_before(stage: World, hook: Receiver) -> None:
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with running(stage, table(hook)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields, callback_url=f"{hook.url}&run=1"))
+        await until(lambda: len(hook.got) == 1)
+        await until(lambda: bot.callbacks.idle)
+        await asker.ask(200, **fields, callback_url=f"{hook.url}&run=1")  # the same one goes on waiting
+        await until(lambda: bot.callbacks.idle)
+        assert len(hook.got) == 1
+        await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+        await until(lambda: len(hook.got) == 2)
+        await until_none(bot)
+    assert [each.path[-1] for each in hook.got] == ["1", "2"]
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_newer_url_counts_also_when_the_one_before_fails_meanwhile(
+    stage: World, hook: Receiver, status: int
+) -> None:
+    """Nobody is told that the first was given up: the second is called."""
+    begun, fails = asyncio.Event(), asyncio.Event()
+
+    async def take(request: web.Request) -> web.Response:
+        if request.query["run"] == "2":
+            return web.Response(status=204)
+        begun.set()
+        await fails.wait()
+        return web.Response(status=status, headers={"Retry-After": "86400"})
+
+    async with served(take) as address:
+        hook.url = f"{address}/hook"
+        async with running(stage, table(hook)) as (bot, asker):
+            fields = dict[str, Any](question="Which age?", kind="yes_no", key="k1")
+            await asker.ask(**fields, callback_url=f"{address}/s3cret?run=1")
+            card = await stage.card("Which age?")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await begun.wait()
+            await asker.ask(200, **fields, callback_url=f"{address}/s3cret?run=2")
+            fails.set()
+            await until_none(bot)
+            await stage.now_says(card, "the agent has resumed")
+            assert "Not called back" not in repr(stage.workspace.state.channels)
+
+
+async def test_newer_url_that_another_entry_allows_is_called(tmp_path: Path, hook: Receiver) -> None:
+    clock = LeapClock()
+    origin = hook.url.partition("/hook")[0]
+    entries = f'["{origin}/open/*", {{url = "{origin}/private/*", private = true}}]'
+    text = f'[[producers]]\nname = "bare"\ncallbacks = {entries}\n'
+    hook.answers = [(503, {}), (429, {"Retry-After": "7200"})]
+    async with scene(tmp_path, clock=clock) as stage, running(stage, text) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields, callback_url=f"{origin}/open/1"))
+        await until(lambda: len(hook.got) == 1)
+        await asker.ask(200, **fields, callback_url=f"{origin}/private/2")
+        await until(lambda: len(hook.got) == 2)
+        await until(lambda: bot.callbacks.idle)
+        clock.leap(timedelta(hours=1))  # the first one's retry
+        await until(lambda: bot.callbacks.idle)
+        assert await owed(bot) == 1
+        clock.leap(timedelta(hours=2))
+        await until_none(bot)
+        assert [each.path for each in hook.got] == ["/open/1", "/private/2", "/private/2"]
+
+
+async def test_status_counts_whatever_becomes_of_the_body(stage: World) -> None:
+    """Some take it with 200 and then stream, or say nothing more."""
+    took = 0
+
+    async def take(request: web.Request) -> web.StreamResponse:
+        nonlocal took
+        took += 1
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        await asyncio.Event().wait()
+        return answer
+
+    async with served(take) as address, running(stage, table(Receiver(f"{address}/hook"))) as (bot, asker):
+        with capture_logs() as logs:
+            await asker.withdraw(await asker.ask(question="Which age?", callback_url=f"{address}/s3cret"))
+            await until_none(bot)
+        assert "not sent, will try again" not in repr(logs)
+    assert took == 1
+
+
+async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
+    stage: World, hook: Receiver
+) -> None:
+    """An approval that someone wrote into the ledger is open again; the URL is kept for the decision."""
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(action="Deploy 4.2", callback_url=hook.url)
+        await stage.card("Deploy 4.2")
+    await another_writes(stage, answers("accept"))
+    async with running(stage, table(hook)) as (bot, asker):
+        bot.callbacks.put(asked["id"])
+        await stage.message("Not accepted")
+        await until(lambda: bot.callbacks.idle)
+        assert hook.got == []
+        again = await stage.until(lambda: next((m for m in stage.cards() if "Accept" in controls(m)), None))
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Accept")
+        await until(lambda: hook.got)
+        await until_none(bot)
+    assert [each.said["answer"]["decision"] for each in hook.got] == ["accept"]
+
+
+async def test_record_that_names_another_questions_event_is_posted_nowhere(
+    stage: World, hook: Receiver
+) -> None:
+    """Who can write the ledger must not have an outcome of their own posted to an agent's URL."""
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await stage.card("Which age?")
+        path = stage.folder / "ledgers" / "issue-100001.json"
+        ledger = json.loads(path.read_text())
+        forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
+        answers("Forged")(forged)
+        ledger["clarifications"].append(forged)
+        path.write_text(json.dumps(ledger))
+        bot.callbacks.put("CLR-100001-002")
+        await until(lambda: bot.callbacks.idle)
+        assert hook.got == []
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+    assert [each.said["id"] for each in hook.got] == [asked["id"]]
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["others are left", "none is left"])
+async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver, left: bool) -> None:
     async with running(stage, table(hook)) as (_, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
-    async with running(stage, table(hook, path="/other/*")) as (bot, asker):
+    text = table(hook, path="/other/*") if left else '[[producers]]\nname = "bare"\n'
+    async with running(stage, text) as (bot, asker):
         await asker.withdraw(asked)
         assert "no longer" in said(await stage.message("Not called back"))
         await until_none(bot)
+    assert hook.got == []
+
+
+async def test_stored_url_that_this_release_does_not_allow_is_given_up(stage: World, hook: Receiver) -> None:
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await bot.store.run("update questions set callback_url = 'http://a.example/s3cret'")
+        with said_nowhere(stage, "s3cret"):
+            await asker.withdraw(asked)
+            assert "no longer" in said(await stage.message("Not called back"))
+            await until_none(bot)
     assert hook.got == []
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 
 from bot.app import Bot
 from bot.tools import TOOLS
@@ -24,6 +25,7 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
+from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, url_of
 
@@ -432,6 +434,18 @@ async def test_bot_that_is_away_holds_nobody_up() -> None:
     assert b"cannot be reached" in err
 
 
+@pytest.mark.parametrize("text", ["<p>Log in</p>", "[]", '{"questions": 7}'])
+async def test_server_that_is_no_bot_decides_nothing(text: str) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text, content_type="application/json")
+
+    async with served(answer) as url:
+        process = await Hooks().start(event("PreToolUse"), "--url", url)
+        out, err = await process.communicate()
+    assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert f"The server at {url} is not clarify-bot.".encode() in err
+
+
 async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage: World, hooks: Hooks) -> None:
     first = await hooks.start(event("PreToolUse"))
     card = await stage.card("Run a shell command")
@@ -654,6 +668,22 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     assert settings["hooks"]["PermissionRequest"][0]["hooks"][0]["command"].endswith("--timeout 100")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
     assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "named"),
+    [(["--project"], True, True), (["--project"], False, False), ([], True, False)],
+)
+def test_install_names_the_program_without_its_folder_where_settings_are_shared(
+    tmp_path: Path, options: list[str], path: bool, named: bool
+) -> None:
+    program = Path(sys.executable).with_name("clarify")
+    environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:/usr/bin:/bin" if path else "/usr/bin:/bin"}
+    command = [str(program), "hook", "claude-code", "--install", *options]
+    subprocess.run(command, cwd=tmp_path, env=environ, check=True)
+    settings = json.loads((tmp_path / ".claude/settings.json").read_text())
+    (ours,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
+    assert ours["command"] == f"{'clarify' if named else program} hook claude-code"
 
 
 async def test_install_says_what_the_server_is_called(tmp_path: Path) -> None:

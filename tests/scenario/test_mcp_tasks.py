@@ -152,8 +152,9 @@ async def test_approval_is_a_task_until_a_person_decides(stage: World, agent: Ag
     await stage.now_says(card, "Approved by")
     now = await agent.task(task["taskId"])
     assert (now["status"], now["resultType"]) == ("completed", "complete")
-    waited = await agent.call("wait_for_answer", id=name)
-    assert now["result"]["structuredContent"] == waited["structuredContent"]
+    for known in (name, task["taskId"]):
+        waited = await agent.call("wait_for_answer", id=known)
+        assert now["result"]["structuredContent"] == waited["structuredContent"]
     assert now["result"]["structuredContent"]["answer"] == {"decision": "accept", "arguments": {"count": 3}}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.ledger import Ledger
 from core.records import Raw
@@ -126,8 +128,20 @@ async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
             asked = await asker.ask(**fields)
             for state in (asked, await asker.look(asked), await asker.withdraw(asked)):
                 assert state["asked"] == expected
-        (listed, *_) = (await http.get("/questions")).json()["questions"]
-    assert listed["asked"] == {name: each for name, each in cases[-1][1].items() if name != "arguments"}
+        listed = (await http.get("/questions")).json()["questions"]
+    assert [each["asked"] for each in listed] == [expected for _, expected in reversed(cases)]
+
+
+async def test_list_leaves_out_long_arguments_and_hands_out_no_approved_ones(
+    stage: World, asker: Asker
+) -> None:
+    asked = [await asker.ask(action=f"Run {n}", arguments={"sql": "x" * n}) for n in (17_000, 16_000, 10)]
+    card = await stage.card("Run 10")
+    assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
+    newest, shown, cut = asker.body(await asker.http.get("/questions"), 200)["questions"]
+    assert [newest["asked"], shown["asked"]] == [asked[2]["asked"], asked[1]["asked"]]
+    assert cut["asked"] == {name: each for name, each in asked[0]["asked"].items() if name != "arguments"}
+    assert newest["answer"] == {"decision": "accept"}
 
 
 async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: Asker) -> None:
@@ -746,6 +760,26 @@ class Counted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
+
+
+async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
+    stage: World, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[threading.Thread] = []
+
+    def brief(state: dict[str, Any]) -> dict[str, Any]:
+        where.append(threading.current_thread())
+        return _brief(state)
+
+    monkeypatch.setattr("bot.web.questions._brief", brief)
+    about = "\N{GRINNING FACE}" * 65_536
+    for number in range(21):
+        await asker.ask(question=f"Step {number}?", context=about)
+    page = await asker.http.get("/questions")
+    assert [each["asked"]["context"] for each in page.json()["questions"]] == [about] * 20
+    assert len(page.content) < 6_000_000
+    assert len(where) == 20
+    assert threading.main_thread() not in where
 
 
 async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: Asker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator
@@ -120,6 +122,75 @@ async def test_approval_is_verified_by_another_library_in_every_door(
     assert [(each["kid"], each["where"]) for each in listed_keys] == [
         (key["kid"], str(stage.folder / KEY_FILE))
     ]
+
+
+async def test_asked_stays_the_same_from_the_question_to_the_archive_and_is_what_the_receipt_says(
+    stage: World,
+) -> None:
+    schema = {"type": "object", "properties": {"n": {"title": "n", "type": "integer"}}}
+    long = "Why, at length. " * 4000
+    questions: list[tuple[Json, str]] = [
+        ({"question": "Why hunter1?", "context": long}, "because"),
+        ({"question": "Which?", "choices": [{"value": "a", "label": "A", "description": "first"}]}, "a"),
+        ({"question": "Go?", "kind": "yes_no"}, "yes"),
+        ({"question": "How many?", "kind": "number", "default": 3}, "7"),
+        ({"question": "Plan?", "schema": schema}, "7"),
+    ]
+    more = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    text = config(stage.producer.url, more=more)
+    shown: dict[str, Json] = {}
+    async with asking(stage, text) as http:
+        for fields, reply in questions:
+            made = (await http.post("/questions", json=fields)).json()
+            shown[made["id"]] = made["asked"]
+            card = await stage.card(fields["question"].replace("hunter1", "[redacted]"))
+            await stage.workspace.post(FOLAKE, AGENTS, reply, card.ts)
+            assert (await look(http, made, wait=30))["status"] == "answered"
+        made, card = await ask(stage, http, editable=True, risk="medium")
+        shown[made["id"]] = made["asked"]
+        await press(stage, FOLAKE, card, "Answer…")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "count": "12"})).ok
+        assert (await look(http, made, wait=30))["answer"]["arguments"]["count"] == 12
+    assert [each["kind"] for each in shown.values()] == [
+        "text",
+        "choice",
+        "yes_no",
+        "number",
+        "form",
+        "approval",
+    ]
+    first, *_, approval = shown.values()
+    assert (first["question"], first["context"]) == ("Why [redacted]?", long)
+    assert approval["arguments"] == MAIL["arguments"]  # as asked; the answer has them as edited
+
+    async with asking(stage, text) as http:
+        for is_archived in (False, True):
+            if is_archived:
+                ledger = stage.bots[0].base.ledger
+                assert all([await ledger.shelve(issue, lambda _: True) for issue in await ledger.live()])
+            listed = (await http.get("/questions", params={"status": "answered"})).json()["questions"]
+            assert {each["id"]: each["asked"] for each in listed} == shown
+            for name, asked in shown.items():
+                state = await look(http, {"id": name})
+                assert state["asked"] == asked
+                claimed = jwt.decode(state["receipt"], options={"verify_signature": False})["asked"]
+                assert claimed == _in_a_receipt(asked)
+                async with over("http", "2025-06-18", str(http.base_url).rstrip("/")) as client:
+                    result = await client.call_tool("wait_for_answer", {"id": name})
+                said = result.structured_content or {}
+                assert (next(iter(said)), said.keys() & {"asked", "receipt"}) == ("say", set())
+
+
+def _in_a_receipt(asked: Json) -> Json:
+    """What was asked, as receipts have it: long texts by their digest, the risk as claimed and as counted."""
+    found = dict(asked)
+    if "risk" in found:
+        found["risk"] = {"claimed": found["risk"], "counted": found["risk"]}
+    if len(context := asked.get("context", "").encode()) > 2048:
+        sha256 = base64.urlsafe_b64encode(hashlib.sha256(context).digest()).rstrip(b"=").decode()
+        found["context"] = {"sha256": sha256, "bytes": len(context)}
+    return found
 
 
 async def test_every_end_of_a_round_has_a_receipt(stage: World, http: httpx.AsyncClient) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 import bot.http
@@ -174,3 +176,33 @@ async def test_proxies_of_the_environment_do_not_count(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, "http://127.0.0.9:9")
     monkeypatch.setattr(socket, "getaddrinfo", Names(("8.8.8.8",)).resolve)
     assert await called(monkeypatch, private=False) == ["8.8.8.8"]
+
+
+async def test_lookups_that_get_no_answer_delay_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bot draws cards and reads ledgers in threads that all parts share. None of them waits for a name server."""
+    answered = threading.Event()
+
+    def never(*_: Any, **__: Any) -> list[Any]:
+        answered.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    monkeypatch.setattr(bot.http, "CONNECT_TIMEOUT", 0.05)
+    clients = [HttpClient(None) for _ in range(40)]  # more than there are shared threads
+    try:
+        tries = [each.request("POST", f"https://{NAME}/", b"{}") for each in clients]
+        ends = await asyncio.gather(*tries, return_exceptions=True)
+        assert {type(each) for each in ends} == {aiohttp.ConnectionTimeoutError}
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "drawn"), 5) == "drawn"
+    finally:
+        answered.set()
+        for each in clients:
+            await each.close()
+
+
+async def test_name_without_addresses_is_a_failure_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", Names(()).resolve)
+    async with HttpClient(None) as http:
+        with pytest.raises(NOT_SENT) as failed:
+            await http.request("POST", f"https://{NAME}/", b"{}")
+    assert words(failed.value) == "cannot connect (Name or service not known)"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
+import socket
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -73,6 +75,22 @@ async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
     assert "Ctrl-C" in words
     assert (tmp_path / "new" / "folder" / "stopped").read_text() == str(int(signal.SIGTERM))
     assert said.lines[-1] == f"Stopped. The ledgers and the log are in {tmp_path / 'new' / 'folder'}."
+
+
+async def test_demo_says_where_the_bot_is_if_its_usual_port_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Said()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        usual = other.getsockname()[1]
+        monkeypatch.setattr("bot.demo.stage.USUAL_PORT", usual)
+        task = asyncio.create_task(play(port=0, folder=tmp_path, say=said, command=child))
+        async with asyncio.timeout(60):
+            await said.joined.wait()
+            await stopped(task)
+    (line,) = [line for line in said.lines if "CLARIFY_URL" in line]
+    assert f"Port {usual} is in use" in line
+    assert re.search(r"export CLARIFY_URL=http://127\.0\.0\.1:\d+$", line)
 
 
 async def test_demo_removes_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None
         300,
         ("confirmation",),
     )
-    assert question.text == "Confirm: Transfer $500.\nConsequence: Funds move at once."
+    assert question.text == "Approve: Transfer $500.\nConsequence: Funds move at once."
     assert question.default_response == "reject"
     assert question.confirmation == WANTED
 
@@ -177,7 +177,7 @@ def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
     again = parse(raw)
     assert again is not None
     assert again.asked.confirmation == full
-    assert again.thread[0].body == "Confirm: a\nConsequence: b"
+    assert again.thread[0].body == "Approve: a\nConsequence: b"
 
 
 @pytest.mark.parametrize(

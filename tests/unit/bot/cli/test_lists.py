@@ -9,7 +9,7 @@ import pytest
 from bot.cli.app import StatusName
 from bot.cli.records import relative
 from bot.cli.waiting import seconds_of
-from core.aaep import Choice
+from core.aaep import Choice, Confirmation
 from core.clarification import Answer, Decider, Status
 from core.errors import BadInput
 from tests.unit.bot.cli.kit import Prompt, foreign
@@ -204,6 +204,14 @@ def test_show_of_agents_words_is_inert(prompt: Prompt) -> None:
     assert json.loads(prompt.fine("show", "CLR-42-001", "--json"))["thread"][0]["body"].startswith(
         "\x1b[31mred"
     )
+
+
+def test_show_of_an_action_hides_no_character(prompt: Prompt) -> None:
+    action = "Pay\u200b 5\u202e01 €"
+    wanted = Confirmation(action, "It\u2066 is paid.")
+    prompt.event(question=wanted.words, kinds=("confirmation",), confirmation=wanted)
+    said = prompt.fine("show", "CLR-42-001")
+    assert "  Approve: Pay<U+200B> 5<U+202E>01 €\n  Consequence: It<U+2066> is paid.\n" in said
 
 
 def test_show_finds_what_was_archived(prompt: Prompt) -> None:

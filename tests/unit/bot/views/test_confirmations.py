@@ -359,7 +359,7 @@ def test_warning_colour_is_on_the_button_that_does_harm(risk: str | None, colour
 
 def test_nudge_says_what_waits_and_how_to_decide() -> None:
     message = RENDERER.message(nudge(nudged(consent_of(), NOW, SLA), []))
-    parts = ("Confirm: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
+    parts = ("Approve: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
     for part in parts:
         assert part in message.text
         assert part in shown(message.blocks)
@@ -436,7 +436,7 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
         many_.text,
     ):
         assert words_ in shown_
-        assert "Confirm:" not in shown_
+        assert "Approve:" not in shown_
 
 
 @pytest.mark.parametrize(

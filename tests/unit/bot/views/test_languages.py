@@ -167,7 +167,7 @@ def judge_sides(text: str) -> None:
     """What is theirs is in isolates, what is ours is outside, and nothing steers."""
     assert not STEERING.search(text)
     # A confirmation's words in the ledger begin with ours, which tell their direction.
-    bare = re.sub("\u2068(Confirm|Consequence): ", "\u2068", text)
+    bare = re.sub("\u2068(Approve|Consequence): ", "\u2068", text)
     while ISOLATED.search(bare):
         assert not any(re.search("[A-Za-z]", found) for found in ISOLATED.findall(bare)), repr(text)
         bare = ISOLATED.sub("", bare)
