@@ -114,7 +114,7 @@ def ways_to_connect(bot_url: str, hook_port: int) -> tuple[Way, ...]:
         ),
         Way(
             "MCP over stdio",
-            "The command for MCP clients that start their servers.",
+            "For MCP clients that start a command: enter this in their settings, not in a terminal.",
             f"{clarify} mcp --url {bot_url}",
         ),
         Way(
