@@ -431,3 +431,79 @@ async def test_copilot_asks_people_with_the_tools(copilot: Agent, stage: World, 
     await ended(process)
     assert "8080" in model.results[-1]
     assert len(stage.cards()) == 1
+
+
+_CODEX = """
+model = "gpt-5"
+model_provider = "scripted"
+approval_policy = "on-request"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+wire_api = "responses"
+
+[projects."{project}"]
+trust_level = "trusted"
+
+"""
+
+
+@pytest.fixture
+async def codex(tmp_path: Path, stage: World, model: Model) -> AsyncIterator[Agent]:
+    """Codex with the tools, the hook, a scripted model and a bot."""
+    agent = Agent(program("codex"), tmp_path / "codex", PYTHONPATH=str(ROOT))
+    file = agent.home / ".codex/config.toml"
+    file.parent.mkdir()
+    file.write_text(_CODEX.format(url=model.url, project=agent.project))
+    async with stage.bot() as bot:
+        agent.environ |= {"CLARIFY_URL": url_of(bot)}
+        await clarify(agent, "mcp", "--install", "codex", "--write")
+        await clarify(agent, "hook", "codex", "--install")
+        yield agent
+
+
+COMMAND = calls(
+    "exec_command", cmd="touch made", sandbox_permissions="require_escalated", justification="Make a file"
+)
+TRUSTED = "--dangerously-bypass-hook-trust"  # in place of a person who types /hooks
+
+
+async def test_person_lets_codex_run_a_command(codex: Agent, stage: World, model: Model) -> None:
+    model.will(COMMAND)
+    async with codex.at_a_terminal(TRUSTED, "Make it"):
+        card = await stage.card("Run a shell command")
+        assert "touch made" in said(card)
+        assert not (codex.project / "made").exists()
+        await press(stage, card, "Accept")
+        await until((codex.project / "made").exists)
+
+
+async def test_person_stops_codex_and_says_why(codex: Agent, stage: World, model: Model) -> None:
+    model.will(COMMAND)
+    async with codex.at_a_terminal(TRUSTED, "Make it"):
+        card = await stage.card("Run a shell command")
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: run the linter first", card.ts)
+        await until(lambda: model.results)
+    assert "run the linter first" in model.results[-1]
+    assert not (codex.project / "made").exists()
+
+
+async def test_codex_waits_in_its_calls(codex: Agent, stage: World, model: Model) -> None:
+    """It has no tasks."""
+    model.will(
+        calls("mcp__clarify.ask_approval", action="Deploy 1.2 to production", wait=0),
+        calls("mcp__clarify.wait_for_answer", 2, id="CLR-100001-001"),
+    )
+    process = await codex.start("exec", "--skip-git-repo-check", TRUSTED, "Deploy it")
+    card = await stage.card("Deploy 1.2")
+    await until(lambda: model.results)
+    assert '"status":"waiting"' in model.results[0]
+    await press(stage, card, "Accept")
+    await ended(process)
+    assert '"decision":"accept"' in model.results[1]
+    assert len(stage.cards()) == 1
