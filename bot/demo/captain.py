@@ -77,7 +77,7 @@ class Captain:
         )
 
     async def ask(self, question: str, **more: Any) -> Any:
-        """The answer's value; the default, or None, where nobody answers."""
+        """Returns the answer's value; if no one answers, the default or None."""
         try:
             answer = await clarify.aio.ask(
                 question, url=self._url, token=self._token, timeout=TIMEOUT_SECONDS, **more
@@ -87,13 +87,13 @@ class Captain:
         return answer.value
 
     async def approve(self, action: str, **more: Any) -> clarify.Approval:
-        """Ask for leave to act; what is accepted is done with the arguments of the approval."""
+        """Asks people to approve an action. Act with the arguments of the approval: they may be edited."""
         return await clarify.aio.approve(
             action, url=self._url, token=self._token, timeout=TIMEOUT_SECONDS, **more
         )
 
     async def ask_over_mcp(self, question: str, **more: Any) -> Any:
-        """As `ask`, as an MCP client does that starts its server itself."""
+        """Asks as `ask` does, through an MCP server over stdio."""
         arguments = {"question": question, "timeout": TIMEOUT_SECONDS, **more}
         words = ["-m", "bot.cli", "mcp", "--url", self._url]
         server = StdioServerParameters(command=sys.executable, args=words, env={"CLARIFY_TOKEN": self._token})

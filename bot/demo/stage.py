@@ -1,6 +1,6 @@
 """`clarify demo`: the local workspace and the agents in this process, the bot as a child of it.
 
-The bot is joined exactly as in production: `clarify run` on a configuration file, tokens in its environment, Socket Mode
+The bot is connected exactly as in production: `clarify run` on a configuration file, tokens in its environment, Socket Mode
 and Web API to the workspace, AAEP over HTTP to one agent, `/questions` and `clarify mcp` for the other.
 """
 
@@ -51,8 +51,8 @@ async def play(
     `command` gives what to start on the configuration file that was written.
 
     Raises:
-        DemoError: the port is taken, the folder cannot be used, or the bot ended by itself; the
-            folder then stays, with the bot's log.
+        DemoError: the port is taken, the folder cannot be used, or the bot stopped; then the
+            folder stays, with the bot's log.
     """
     place = _folder(folder)
     try:
@@ -94,7 +94,7 @@ async def _workspace(stack: AsyncExitStack, port: int, options: Options) -> Work
 
 
 def _listener(*ports: int) -> socket.socket:
-    """Listens at the first of these ports at which nobody else does; 0 is any."""
+    """Listens on the first of these ports that is free; 0 is any."""
     for port in ports:
         try:
             return socket.create_server(("127.0.0.1", port))
@@ -276,7 +276,7 @@ async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: 
 
 @asynccontextmanager
 async def _bot(command: list[str], place: Path, api_url: str, token: str) -> AsyncIterator[Process]:
-    """Start `clarify run` in a session of its own, so that Ctrl-C reaches it through us, in order."""
+    """Starts `clarify run` in a session of its own: on Ctrl-C, we shut it down gracefully."""
     ours = read_environment()
     environment = {
         # slack_sdk would send calls to loopback through a proxy too

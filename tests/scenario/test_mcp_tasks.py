@@ -6,16 +6,18 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 import httpx
 import pytest
 
 from bot.tasks import IDENTIFIER
+from bot.web.server import ConnectionLimits
 from bot.workspace.seed import ADE, AGENTS, FALLBACK
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
+from tests.kit.until import until
 from tests.kit.world import World, config, url_of
 from tests.scenario.other_parties import another_writes
 
@@ -341,6 +343,108 @@ async def test_header_of_another_task_is_refused(stage: World, url: str) -> None
             headers = {field: each for field, each in headers_of(message).items() if field != "mcp-name"}
             answer = await client.post("/mcp", json=message, headers=headers | name)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
+
+
+async def test_every_replica_knows_a_task_and_so_does_the_next_run(stage: World) -> None:
+    asked: Json = {"question": "Which one?", "choices": ["a", "b"], "session": "s1"}
+    tasks = []
+    async with stage.bot(), AsyncExitStack() as listening:
+        doors = [await listening.enter_async_context(opened("http", url_of(each))) for each in stage.bots]
+        streams = []
+        for agent in map(Agent, doors):
+            tasks.append(await agent.call("ask_human", **asked))
+            streams.append(await listening.enter_async_context(agent.listening(tasks[0]["taskId"])))
+            await anext(streams[-1])
+        card = await stage.card("Which one?")
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
+        for stream in streams:
+            async with asyncio.timeout(30):
+                await until_ended(stream, tasks[0]["taskId"])
+        assert stage.record()["aaep"]["reply"] == "waiting"
+    async with stage.bot():
+        for each in stage.bots:
+            async with opened("http", url_of(each)) as door:
+                now = await Agent(door).task(tasks[0]["taskId"])
+                assert now["result"]["structuredContent"]["answer"] == "b"
+    assert len({(each["taskId"], each["createdAt"]) for each in tasks}) == 1
+
+
+async def test_task_of_another_producer_is_unknown(stage: World) -> None:
+    more = ""
+    for name in ("coder", "tester"):
+        stage.environ[f"{name.upper()}_TOKEN"] = f"secret of {name}"
+        more += f'[[producers]]\nname = "{name}"\ntoken_env = "{name.upper()}_TOKEN"\n'
+    async with stage.bot(config(stage.producer.url, more=more)) as bot, AsyncExitStack() as doors:
+        coder, tester = [
+            Agent(
+                Http(await doors.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), headers=each)))
+            )
+            for each in ({"authorization": f"Bearer secret of {name}"} for name in ("coder", "tester"))
+        ]
+        task_id = (await coder.call("ask_human", question="Which one?"))["taskId"]
+        for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+            assert (await tester.error(method, taskId=task_id))["code"] == -32602
+        async with tester.listening(task_id) as events:
+            assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
+        assert (await coder.task(task_id))["status"] == "working"
+
+
+async def test_approval_of_a_named_session_is_joined_only_while_it_waits(stage: World, agent: Agent) -> None:
+    action: Json = {"action": "Send the newsletter", "session": "s1"}
+    tasks = [await agent.call("ask_approval", **action) for _ in range(2)]
+    card = await stage.card("Send the newsletter")
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")).ok
+    await stage.now_says(card, "Approved by")
+    tasks.append(await agent.call("ask_approval", **action))
+    first, second, third = [each["taskId"] for each in tasks]
+    assert first == second != third
+    assert (await agent.task(third))["status"] == "working"
+
+
+async def test_bot_that_stops_dismisses_its_listeners(stage: World) -> None:
+    async with AsyncExitStack() as listening:
+        async with stage.bot() as bot:
+            agent = Agent(await listening.enter_async_context(opened("http", url_of(bot))))
+            task = await agent.call("ask_human", question="Which one?")
+            events = await listening.enter_async_context(agent.listening(task["taskId"]))
+            await anext(events)
+        assert [each["result"]["resultType"] async for each in events if "result" in each] == ["complete"]
+
+
+async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_leave(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConnectionLimits, "waiting", 4)
+    async with stage.bot() as bot, opened("http", url_of(bot)) as door, AsyncExitStack() as listening:
+        agent = Agent(door)
+        task_id = (await agent.call("ask_human", question="Which one?"))["taskId"]
+        for _ in range(2):
+            await anext(await listening.enter_async_context(agent.listening(task_id)))
+        message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
+        assert (await door.answer(message))["error"] == "TOO_MANY_LISTEN"
+        assert (await agent.task(task_id))["status"] == "working"
+        await listening.aclose()
+        await until(lambda: not bot.told.questions._waiting)
+        async with agent.listening(task_id) as events:
+            assert "method" in await anext(events)
+
+
+async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: str) -> None:
+    async with opened("stdio", url) as door:
+        assert isinstance(door, Stdio)
+        agent = Agent(door)
+        task_id = (await agent.call("ask_human", question="Which one?", choices=["a", "b"]))["taskId"]
+        message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
+        async with door.events(message) as left:
+            await anext(left)
+        card = await stage.card("Which one?")
+        async with asyncio.timeout(30), agent.listening(task_id) as stays:
+            await anext(stays)
+            assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
+            await until_ended(stays, task_id)
+            assert "result" in await anext(stays)
+        assert await door.end() == 0
+        assert door.is_silent(message["id"])
 
 
 @pytest.mark.parametrize("end", [Life.killed, Life.stop])
