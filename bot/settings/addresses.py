@@ -254,7 +254,7 @@ def _climbs(path: str) -> bool:
     if any(category(each) == "Cc" for each in path):
         return True
     segments = (each.partition(";")[0] for each in re.split(r"[/\\]", normalize("NFKC", path)))
-    return any(each and not each.strip(". ") for each in segments)
+    return any(each.strip(" ") in {".", ".."} for each in segments)
 
 
 def _matches(path: str, pattern: str) -> bool:
