@@ -388,7 +388,8 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
     """Who can write the ledger must not have an outcome of their own posted to an agent's URL."""
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await stage.card("Which age?")
+        while not await bot.store.read("select 1 from questions where clarification is not null"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         path = stage.folder / "ledgers" / "issue-100001.json"
         ledger = json.loads(path.read_text())
         forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
