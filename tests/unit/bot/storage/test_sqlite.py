@@ -73,7 +73,7 @@ async def test_deleted_text_leaves_no_trace_in_the_file(
         await store.run("insert into texts (id, body) values (:id, :body)", id=str(n), body=f"s3cret {n}")
     await store.run("update texts set body = ''")
     await store.close()
-    files = [each.read_bytes() for each in tmp_path.iterdir()]
+    files = [each.read_bytes() for each in tmp_path.iterdir()]  # noqa: ASYNC240
     assert [each.count(b"s3cret") for each in files] == [0] * len(files)
 
 
