@@ -61,7 +61,7 @@ async def test_deleted_text_leaves_no_trace_in_the_file(
     """Also where SQLite was built without that."""
     connect = sqlite3.connect
 
-    def connected(*args: Any, **options: Any) -> sqlite3.Connection:
+    def connected(*args: Any, **options: Any) -> Any:
         db = connect(*args, **options)
         db.execute("pragma secure_delete = off")
         return db
