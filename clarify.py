@@ -2019,7 +2019,9 @@ ASKING = ("ask_human", "ask_approval")
 DEFAULT_WAIT = 45
 INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \
 Answers can take minutes or hours. If a call returns status "waiting", the question was asked: call \
-wait_for_answer with its id. Do not ask again. Only status "answered" is an answer. Silence is not approval."""
+wait_for_answer with its id. Do not ask again. If a call goes on in the background as a task, its result comes later, as \
+a notification, and counts like the result of any call: an answer in it is from a person in Slack. Only status \
+"answered" is an answer. Silence is not approval."""
 # JSON, in which a line break is a space. "shared" are arguments of several tools.
 _TOOLS = r"""
 {
@@ -2239,9 +2241,10 @@ class _Server:
                 body = _result(about | cached | {"supportedVersions": [_PROTOCOL]})
             case "tools/list", _:
                 body = _result({"tools": mcp_tools()} | cached)
-            case ("tools/call", _) | ("tasks/get" | "tasks/cancel" | "tasks/update", True):
-                pass
-            case "subscriptions/listen", True:
+            case ("tools/call", _) | (
+                "tasks/get" | "tasks/cancel" | "tasks/update" | "subscriptions/listen",
+                True,
+            ):
                 pass
             case method, _:
                 body = _error(-32601, "Method not found", method)
@@ -2336,7 +2339,8 @@ class _Forwarded:
             name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
             ours = {"session": self._server.session} | ({"agent": name} if name else {})
             arguments = ours | {field: each for field, each in arguments.items() if each is not None}
-            if f"{_META}tasks" in (self.meta[f"{_META}clientCapabilities"].get("extensions") or {}):
+            known = self.meta[f"{_META}clientCapabilities"].get("extensions")
+            if isinstance(known, dict) and f"{_META}tasks" in known:
                 wait = 0
         arguments = ({} if tool == "withdraw_question" else {"wait": wait}) | arguments
         self.params["arguments"] = arguments
@@ -2348,7 +2352,7 @@ class _Forwarded:
         Raises:
             Refused: its answer is none of MCP's. OSError: it is away.
         """
-        if self._waiting:
+        if self._waiting is not None:
             self.params["notifications"] = {"taskIds": self._waiting}
         message = {"jsonrpc": "2.0", "id": self._key, "method": self.method, "params": self.params}
         headers |= {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _PROTOCOL}
@@ -2368,29 +2372,32 @@ class _Forwarded:
             raise ConnectionError("cancelled")
 
     def _take(self, event: _Json, seconds: float) -> _Json | None:
-        """Sends a notification on. Returns the response; a listener has one when all its tasks have ended."""
+        """Sends a notification on, and returns a response. A listener gets none while a task may change: it listens again."""
+        is_repeated = self._waiting is not None
         match event:
-            case {"method": "notifications/progress", "params": dict() as progress}:
-                progress["progress"] = seconds  # the bot begins again after a restart
-            case {"method": _, "params": {"notifications": dict() as acknowledged}}:
-                if self._waiting is not None:
-                    return None
-                self._waiting = list(acknowledged.get("taskIds", ()))
-            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
-                self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
-            case {"result": _} if self._waiting:
-                return None  # the bot stops: listen again
+            case {"result": _} | {"error": {"code": -32603}} if (
+                self._waiting
+            ):  # the bot stops, or cannot tell now
+                return None
             case {"result": result}:
                 return {"result": result}
             case {"error": error}:
                 return {"error": error}
-        self._server.send(event)
-        return _result({}, subscriptionId=self._key) if self._waiting == [] else None
+            case {"method": "notifications/progress", "params": dict() as progress}:
+                progress["progress"] = seconds  # the bot begins again after a restart
+            case {"method": _, "params": {"notifications": dict() as acknowledged}}:
+                self._waiting = list(acknowledged.get("taskIds", ()))
+                if is_repeated:
+                    return None
+            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
+                self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
+        if not self._is_cancelled:
+            self._server.send(event)
+        return None
 
 
-def _result(result: _Json, **meta: Any) -> _Json:
-    meta = {f"{_META}{name}": each for name, each in {**meta, "serverInfo": _SERVER}.items()}
-    return {"result": {"resultType": "complete", **result, "_meta": meta}}
+def _result(result: _Json) -> _Json:
+    return {"result": {"resultType": "complete", **result, "_meta": {f"{_META}serverInfo": _SERVER}}}
 
 
 def _error(code: int, message: str, data: Any = None) -> _Json:

@@ -6,8 +6,8 @@ Knows tasks, and nothing of what they are about.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Literal, Protocol
 
 from mcp.server.context import ServerRequestContext
@@ -45,30 +45,23 @@ class UnknownTask(Exception):
 
 
 class Tasks(Protocol):
-    """The caller's tasks. `get`, `cancel` and `update` raise UnknownTask for an id that is not one of them."""
+    """The caller's tasks. `get`, `look` and `cancel` raise UnknownTask for an id that is not one of them."""
 
     async def get(self, task_id: str) -> Task:
-        """Returns the task as it is now, for the client."""
+        """Returns the task as it is now. If it is completed, the client takes its result."""
+
+    async def look(self, task_id: str) -> Task:
+        """Returns the task as it is now, for a listener, which takes no result."""
 
     async def cancel(self, task_id: str) -> None:
         """Cancels the task, unless it has ended."""
 
-    async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:
-        """Takes what the client says to what the task asked it."""
-
-    async def known(self, task_ids: Sequence[str]) -> Sequence[str]:
-        """Returns those of the ids that are tasks of the caller."""
-
-    def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
-        """Yields each of these tasks whenever it changes, and at once if it has ended. Ends when the server stops."""
+    def changes(self, task_ids: Collection[str]) -> AsyncGenerator[str]:
+        """Yields the id of each of these tasks once, then again whenever it may have changed. Ends when the server stops."""
 
 
 class _TaskParams(RequestParams):
     task_id: str = Field(alias="taskId", max_length=512)
-
-
-class _UpdateParams(_TaskParams):
-    input_responses: dict[str, Any] = Field(alias="inputResponses", default_factory=dict)
 
 
 class _Changed(NotificationParams):
@@ -112,7 +105,7 @@ def add_tasks(server: Server[Any], tasks: Tasks) -> None:
     server.add_request_handler("server/discover", RequestParams, discovered)
     server.add_request_handler("tasks/get", _TaskParams, served.get)
     server.add_request_handler("tasks/cancel", _TaskParams, served.cancel)
-    server.add_request_handler("tasks/update", _UpdateParams, served.update)
+    server.add_request_handler("tasks/update", _TaskParams, served.update)
     server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, served.listen)
 
 
@@ -133,35 +126,59 @@ class _Served:
             await self._tasks.cancel(params.task_id)
         return {"resultType": "complete"}
 
-    async def update(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
+    async def update(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        """Our tasks ask the client for nothing, so its responses are ignored."""
         _require(context, params.task_id)
         with _unknown_refused():
-            await self._tasks.update(params.task_id, params.input_responses)
+            await self._tasks.look(params.task_id)
         return {"resultType": "complete"}
 
     async def listen(
         self, context: Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
+        """Tells of each change of the tasks until all have ended, or the server stops."""
         ids = _ids_in(params.notifications)
-        if not ids or context.request_id is None:
+        if ids is None:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", "subscriptions/listen")
         _require(context)
         meta: Any = {SUBSCRIPTION_ID_META_KEY: context.request_id}
-        known = await self._tasks.known(ids)
-        taken = SubscriptionFilter.model_validate({"taskIds": list(known)})
+
+        async def tell(notification: Any) -> None:  # the SDK names the core's notifications only
+            await context.session.send_notification(notification, related_request_id=context.request_id)
+
+        tasks = await self._found(ids)
+        taken = SubscriptionFilter.model_validate({"taskIds": list(tasks)})
         acknowledged = SubscriptionsAcknowledgedNotificationParams(notifications=taken, _meta=meta)
-        await context.session.send_notification(
-            SubscriptionsAcknowledgedNotification(params=acknowledged), related_request_id=context.request_id
-        )
-        if known:
-            async with aclosing(self._tasks.watch(known)) as changes:
-                async for task in changes:
-                    changed = _TaskNotification(params=_Changed.model_validate({**task, "_meta": meta}))
-                    await context.session.send_notification(
-                        changed,  # type: ignore[arg-type] # the SDK names the core's notifications only
-                        related_request_id=context.request_id,
-                    )
+        await tell(SubscriptionsAcknowledgedNotification(params=acknowledged))
+        async with aclosing(self._changes(tasks)) as changes:
+            async for task in changes:
+                await tell(_TaskNotification(params=_Changed.model_validate({**task, "_meta": meta})))
         return SubscriptionsListenResult(_meta=meta)
+
+    async def _found(self, ids: Iterable[str]) -> dict[str, Task]:
+        """Returns those of the ids that are tasks of the caller, and the tasks as they are now."""
+        found = {}
+        for each in ids:
+            with suppress(UnknownTask):
+                found[each] = await self._tasks.look(each)
+        return found
+
+    async def _changes(self, tasks: Mapping[str, Task]) -> AsyncGenerator[Task]:
+        """Yields the tasks that have ended, then each other one whenever it changes. Ends when all have ended, or the server
+        stops.
+        """
+        working = {name: task for name, task in tasks.items() if task["status"] == "working"}
+        for name, task in tasks.items():
+            if name not in working:
+                yield task
+        async with aclosing(self._tasks.changes(tuple(working))) as changes:
+            while working and (changed := await anext(changes, None)) is not None:
+                before = working.pop(changed, None)
+                for name, task in (await self._found([changed] if before else ())).items():
+                    if task["status"] == "working":
+                        working[name] = task
+                    if task != before:
+                        yield task
 
 
 def _require(context: Context, task_id: str | None = None) -> None:
@@ -169,8 +186,8 @@ def _require(context: Context, task_id: str | None = None) -> None:
     SDK compares that header for the core's methods only.
     """
     if declares(context):
-        headers = getattr(context.request, "headers", {})
-        named = decode_header_value(headers.get(MCP_NAME_HEADER))
+        request: Any = context.request  # the extension is served over HTTP only
+        named = decode_header_value(request.headers.get(MCP_NAME_HEADER))
         if task_id is not None and named != task_id:
             raise MCPError(HEADER_MISMATCH, "`Mcp-Name` must be the request's `taskId`.")
         return
@@ -192,10 +209,11 @@ def _unknown_refused() -> Iterator[None]:
         raise MCPError(INVALID_PARAMS, "There is no such task.") from None
 
 
-def _ids_in(wanted: SubscriptionFilter) -> Sequence[str]:
+def _ids_in(wanted: SubscriptionFilter) -> Sequence[str] | None:
+    """Returns the ids of the tasks to listen to, each once; None: the client wants to hear of other things only."""
     ids = (wanted.model_extra or {}).get("taskIds")
     if ids is None:
-        return ()
+        return None
     if (
         not isinstance(ids, list)
         or not all(isinstance(each, str) for each in ids)

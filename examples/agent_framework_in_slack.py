@@ -37,8 +37,8 @@ ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "sc
 async def run(agent: Agent[Any], given: str, saved: Path) -> str:
     """Runs an agent until it ends; returns its last words. `saved` keeps its session, and what people are being asked.
 
-    A process that was killed meanwhile continues where it was, and `given` is not said again: the question still stands in
-    Slack, and whoever answered it in the meantime is heard.
+    If the process is killed meanwhile, the next one continues there, and `given` is not said again: the question stays in
+    Slack, and an answer given in the meantime counts.
     """
     session, waiting, rounds = AgentSession(), list[Content](), 0
     if saved.exists():

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Asks people in Slack with nothing but curl, and waits. Exits with 0 for Yes, 1 for No, 2 if nobody answered:
+# Asks people in Slack with nothing but curl, and waits. Exits with 0 for Yes, 1 for No, 2 if no one answered:
 #
 #     sh ask.sh && ./deploy.sh
 #
-# Asked again with the same key it is the same question, with the same answer, for a week after its end: any request may be
+# Run again with the same key, it is the same question with the same answer, until a week after it expires. So any request may be
 # repeated, and another deployment needs another key.
 #
 # CLARIFY_URL says where the bot is, CLARIFY_TOKEN is the token of its [[producers]] table, if it has one.

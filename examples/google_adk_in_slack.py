@@ -41,7 +41,7 @@ async def run(app: App, given: str, sessions: BaseSessionService, session: str, 
     """Runs an agent until it ends; returns its last words.
 
     If people were being asked when the process ended, the run continues there, and `given` is not said again: the question
-    still stands in Slack, and whoever answered it in the meantime is heard.
+    stays in Slack, and an answer given in the meantime counts.
     """
     decided = app.model_copy(update={"plugins": [*app.plugins, AsDecided()]})
     runner = Runner(app=decided, session_service=sessions, auto_create_session=True)

@@ -1,4 +1,4 @@
-"""LangGraph and LangChain: whatever a graph interrupts for is asked in Slack, and the run goes on with the answer.
+"""LangGraph and LangChain: what a graph interrupts for is asked in Slack, and the run continues with the answer.
 
 Copy this file and clarify.py into your project, and call `run` in place of `graph.ainvoke`. The graph needs a checkpointer.
 
@@ -53,7 +53,7 @@ async def decide(call: Any, rule: Any, session: str) -> dict[str, Any]:
         return {"type": "respond", "message": str((await clarify.aio.ask(**asked, session=session)).value)}
     can_edit = "edit" in allowed
     approval = await clarify.aio.approve(f"Call {name}", arguments=args, editable=can_edit, session=session)
-    if not approval:  # rejected, or nobody decided; the model reads why
+    if not approval:  # rejected, or no one decided; the model reads why
         kind = "reject" if "reject" in allowed else "respond"
         return {"type": kind, "message": approval.comment or f"No person accepted it: {approval.status}."}
     if can_edit and approval.arguments != args:

@@ -36,8 +36,8 @@ type Suspended = Awaited<ReturnType<Agent["listSuspendedRuns"]>>["runs"][number]
 /**
  * Runs an agent until it ends; resolves to its last words. The file `saved` keeps the id of the run.
  *
- * A process that was killed meanwhile continues where it was: the question still stands in Slack, and whoever answered it in the
- * meantime is heard.
+ * If the process is killed meanwhile, the next one continues there: the question stays in Slack, and an answer given in the meantime
+ * counts.
  */
 export async function run(agent: Agent<any, any, any, any>, given: string, saved: string): Promise<string> {
   const state: { runId: string; rounds: number } = existsSync(saved)

@@ -61,7 +61,7 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
         for call, task in asked:
             if approval := task.result():
                 state.approve(call)
-            else:  # rejected, or nobody decided; the model reads why
+            else:  # rejected, or no one decided; the model reads why
                 why = approval.comment or f"No person accepted it: {approval.status}."
                 state.reject(call, rejection_message=why)
         result = await Runner.run(agent, state)

@@ -1,4 +1,4 @@
-"""pydantic-ai: calls of tools that need approval, or that are left to somebody else, are decided in Slack.
+"""pydantic-ai: calls of tools that need approval, or that are deferred, are decided in Slack.
 
 Copy this file and clarify.py into your project, and give the agent `capabilities=[HandleDeferredToolCalls(in_slack)]`:
 

@@ -1,4 +1,4 @@
-// Trigger.dev: a task waits for a person in Slack, for a day if it must, and does not run meanwhile.
+// Trigger.dev: a task waits up to a day for a person in Slack, and uses no compute meanwhile.
 //
 // Copy this file into your project's folder of tasks, and allow the callback in clarify.toml:
 //
@@ -20,11 +20,11 @@ export const deploy = task({
       action: `Deploy ${version} to production`,
       risk: "high",
       timeout: 24 * 3600,
-      key: ctx.run.id, // a run that is retried asks nobody twice; the newest token is called
+      key: ctx.run.id, // a retried run does not ask again; its newest token is called
       callback_url: token.url,
     });
     await wait.forToken(token).unwrap();
-    // Whoever knows the token's URL can complete it, so the decision is read from the bot.
+    // Anyone who knows the token's URL can complete it, so read the decision from the bot.
     const { answer, status, comment } = await call("GET", `/questions/${id}`);
     if (answer?.decision !== "accept") return { deployed: false, why: comment ?? status };
     // Deploy here.
@@ -33,11 +33,11 @@ export const deploy = task({
 });
 
 async function call(method: string, path: string, body?: object): Promise<State> {
-  const token = process.env.CLARIFY_TOKEN;
-  const response = await fetch((process.env.CLARIFY_URL ?? "http://127.0.0.1:8787") + path, {
+  const { CLARIFY_URL = "http://127.0.0.1:8787", CLARIFY_TOKEN: token } = process.env;
+  const response = await fetch(CLARIFY_URL + path, {
     method,
     headers: { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) },
-    body: body && JSON.stringify(body),
+    ...(body && { body: JSON.stringify(body) }),
   });
   if (!response.ok) throw new Error(`clarify-bot: ${(await response.json()).message}`);
   return response.json();

@@ -38,8 +38,8 @@ interface Saved {
 /**
  * Runs an agent until it ends; resolves to its last words. The file `saved` keeps the conversation.
  *
- * A process that was killed meanwhile continues where it was: the question still stands in Slack, and whoever answered it in the
- * meantime is heard.
+ * If the process is killed meanwhile, the next one continues there: the question stays in Slack, and an answer given in the meantime
+ * counts.
  */
 export async function run(agent: Generates, given: string, saved: string): Promise<string> {
   let state: Saved = existsSync(saved)

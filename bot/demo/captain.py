@@ -21,10 +21,11 @@ TIMEOUT_SECONDS = 1800.0
 
 
 class Captain:
-    """Asks the bot at `url`."""
+    """Asks the bot at `url`, with the token of its own producer: visitors' agents do not see its questions."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str) -> None:
         self._url = url
+        self._token = token
 
     async def live(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Announces one release after the other, forever."""
@@ -76,26 +77,26 @@ class Captain:
         )
 
     async def ask(self, question: str, **more: Any) -> Any:
-        """The answer's value; the default, or None, where nobody answers."""
+        """Returns the answer's value; if no one answers, the default or None."""
         try:
             answer = await clarify.aio.ask(
-                question, url=self._url, agent=CAPTAIN_ID, timeout=TIMEOUT_SECONDS, **more
+                question, url=self._url, token=self._token, timeout=TIMEOUT_SECONDS, **more
             )
         except clarify.NotAnswered:
             return more.get("default")
         return answer.value
 
     async def approve(self, action: str, **more: Any) -> clarify.Approval:
-        """Ask for leave to act; what is accepted is done with the arguments of the approval."""
+        """Asks people to approve an action. Act with the arguments of the approval: they may be edited."""
         return await clarify.aio.approve(
-            action, url=self._url, agent=CAPTAIN_ID, timeout=TIMEOUT_SECONDS, **more
+            action, url=self._url, token=self._token, timeout=TIMEOUT_SECONDS, **more
         )
 
     async def ask_over_mcp(self, question: str, **more: Any) -> Any:
-        """As `ask`, as an MCP client does that starts its server itself."""
+        """Asks as `ask` does, through an MCP server over stdio."""
         arguments = {"question": question, "timeout": TIMEOUT_SECONDS, **more}
         words = ["-m", "bot.cli", "mcp", "--url", self._url]
-        server = StdioServerParameters(command=sys.executable, args=words)
+        server = StdioServerParameters(command=sys.executable, args=words, env={"CLARIFY_TOKEN": self._token})
         async with Client(server, client_info=Implementation(name=CAPTAIN_ID, version="1")) as client:
             state = await _call(client, "ask_human", arguments)
             while state["status"] == "waiting":

@@ -1,6 +1,6 @@
 """`clarify demo`: the local workspace and the agents in this process, the bot as a child of it.
 
-The bot is joined exactly as in production: `clarify run` on a configuration file, tokens in its environment, Socket Mode
+The bot is connected exactly as in production: `clarify run` on a configuration file, tokens in its environment, Socket Mode
 and Web API to the workspace, AAEP over HTTP to one agent, `/questions` and `clarify mcp` for the other.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import shlex
 import shutil
 import socket
@@ -20,7 +21,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from bot.demo.agent import AGENT_ID, AGENT_NAME, live
-from bot.demo.captain import Captain
+from bot.demo.captain import CAPTAIN_ID, Captain
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
 from bot.demo.wire import wire
@@ -50,8 +51,8 @@ async def play(
     `command` gives what to start on the configuration file that was written.
 
     Raises:
-        DemoError: the port is taken, the folder cannot be used, or the bot ended by itself; the
-            folder then stays, with the bot's log.
+        DemoError: the port is taken, the folder cannot be used, or the bot stopped; then the
+            folder stays, with the bot's log.
     """
     place = _folder(folder)
     try:
@@ -70,9 +71,10 @@ async def play(
             to_bot = wire(listener, f"http://127.0.0.1:{bot_port}", workspace.traffic)
             await stack.enter_async_context(to_bot)
             _greet(say, workspace.url, bot_url, place, is_kept=folder is not None)
-            bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url))
+            token = secrets.token_urlsafe()
+            bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url, token))
 
-            await _go_on(producer, Captain(bot_url), bot, place, say)
+            await _go_on(producer, Captain(bot_url, token), bot, place, say)
     except asyncio.CancelledError:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
@@ -92,7 +94,7 @@ async def _workspace(stack: AsyncExitStack, port: int, options: Options) -> Work
 
 
 def _listener(*ports: int) -> socket.socket:
-    """Listens at the first of these ports at which nobody else does; 0 is any."""
+    """Listens on the first of these ports that is free; 0 is any."""
     for port in ports:
         try:
             return socket.create_server(("127.0.0.1", port))
@@ -114,7 +116,7 @@ def ways_to_connect(bot_url: str, hook_port: int) -> tuple[Way, ...]:
         ),
         Way(
             "MCP over stdio",
-            "The command for MCP clients that start their servers.",
+            "For MCP clients that start a command: enter this in their settings, not in a terminal.",
             f"{clarify} mcp --url {bot_url}",
         ),
         Way(
@@ -182,6 +184,10 @@ sla = "{SLA}"
 name = "demo"
 url = "{producer_url}"
 dialect = "standard"
+
+[[producers]]
+name = "{CAPTAIN_ID}"
+token_env = "CAPTAIN_TOKEN"
 
 [[producers]]
 name = "my-agent"
@@ -269,8 +275,8 @@ async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: 
 
 
 @asynccontextmanager
-async def _bot(command: list[str], place: Path, api_url: str) -> AsyncIterator[Process]:
-    """Start `clarify run` in a session of its own, so that Ctrl-C reaches it through us, in order."""
+async def _bot(command: list[str], place: Path, api_url: str, token: str) -> AsyncIterator[Process]:
+    """Starts `clarify run` in a session of its own: on Ctrl-C, we shut it down gracefully."""
     ours = read_environment()
     environment = {
         # slack_sdk would send calls to loopback through a proxy too
@@ -278,6 +284,7 @@ async def _bot(command: list[str], place: Path, api_url: str) -> AsyncIterator[P
         "SLACK_API_URL": api_url,
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_APP_TOKEN": APP_TOKEN,
+        "CAPTAIN_TOKEN": token,
     }
     with (place / "bot.log").open("ab") as log:
         bot = await asyncio.create_subprocess_exec(

@@ -348,10 +348,12 @@ class Questions:
             record = await self._found(clarification_id, producer)
             if await self._is_foreign_answer(record):
                 raise NotRecordedYet
-        if record.asked.direct is None:
-            raise Forgotten(clarification_id)
-        if await self.ledger.owes_receipt(record):  # its round ended in another process
+        is_forgotten = record.asked.direct is None
+        if not is_forgotten and await self.ledger.owes_receipt(record):  # its round ended in another process
             record = await self.router.receipt(clarification_id)
+            is_forgotten = record.asked.direct is None  # meanwhile
+        if is_forgotten:
+            raise Forgotten(clarification_id)
         return record
 
     def waiting(self, clarification_id: str) -> Clarification | None:
@@ -359,7 +361,10 @@ class Questions:
         `find`.
         """
         known = self.index.get(clarification_id) if self.store.leads else None
-        return known if known is not None and known.is_open else None
+        is_waiting = (
+            known is not None and known.is_open and known.asked.direct is not None
+        )  # else it is forgotten
+        return known if is_waiting else None
 
     async def by_token(self, token: str, producer: str) -> Clarification:
         """Returns a producer's clarification, asked directly or by an event, as it is now. `token`: its reply token.
@@ -665,14 +670,9 @@ class Questions:
             self.inbox.announce(stored)
         return place
 
-    async def changes(
-        self, ids: Collection[str], producer: str, *ends: Callable[[], Awaitable[Any]]
-    ) -> AsyncGenerator[Clarification]:
-        """Yields each of these questions, as it then is, whenever it changes; at first those that are no longer open. Ends
-        when one of `ends` is done.
-
-        Raises:
-            NotFound, Forgotten, Tampered: see `find`.
+    async def changes(self, ids: Collection[str], *ends: Callable[[], Awaitable[Any]]) -> AsyncGenerator[str]:
+        """Yields the id of each of these questions once, then again whenever it may have changed. Ends when one of `ends` is
+        done.
         """
         changed = asyncio.Event()
         waits = [asyncio.ensure_future(each()) for each in ends]
@@ -680,14 +680,13 @@ class Questions:
             with ExitStack() as stack:
                 waiters = {name: stack.enter_context(self._woken(name, changed)) for name in ids}
                 for name in ids:
-                    if not (record := await self.find(name, producer)).is_open:
-                        yield record
+                    yield name
                 while not any(each.done() for each in waits):
                     await _until_first(changed, waits)
                     for name, waiter in waiters.items():
                         if waiter.record is not None:
                             waiter.record = None
-                            yield await self.find(name, producer)
+                            yield name
         finally:
             for each in waits:
                 each.cancel()

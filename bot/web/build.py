@@ -93,6 +93,7 @@ def build(
             questions=intake.questions,
             callers=_askers(settings, settings.http.origins, local_pages=is_loopback(settings.http.host)),
             waiting=waiting,
+            most_listening=max(1, limits.waiting // 2),
             origins=settings.http.origins,
             telemetry=base.telemetry,
         ),

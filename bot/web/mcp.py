@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -37,10 +38,18 @@ _HEADERS = [
 
 
 def mcp_routes(
-    *, questions: Questions, callers: Callers, waiting: Waiting, origins: Sequence[str], telemetry: Telemetry
+    *,
+    questions: Questions,
+    callers: Callers,
+    waiting: Waiting,
+    most_listening: int,
+    origins: Sequence[str],
+    telemetry: Telemetry,
 ) -> APIRouter:
-    """Returns the route. `origins`: web pages that may call it. `telemetry` counts the outcomes of calls."""
-    served: ASGIApp = _Served(questions, callers, waiting, telemetry)
+    """Returns the route. At most `most_listening` clients listen to tasks at once, since they may do so for days. `origins`:
+    web pages that may call it. `telemetry` counts the outcomes of calls.
+    """
+    served: ASGIApp = _Served(questions, callers, waiting, asyncio.Semaphore(most_listening), telemetry)
     if origins:
         served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
     router = APIRouter()
@@ -55,6 +64,7 @@ class _Served:
     questions: Questions
     callers: Callers
     waiting: Waiting
+    listening: asyncio.Semaphore
     telemetry: Telemetry
     _tools: ModuleType | None = field(default=None, init=False)
     _polled: Any = field(default=None, init=False)
@@ -70,6 +80,14 @@ class _Served:
                     "METHOD_NOT_ALLOWED",
                     "Use POST: this endpoint has no event stream.",
                     headers={"Allow": "POST"},
+                )
+            listens = request.headers.get("mcp-method") == "subscriptions/listen"
+            if listens and self.listening.locked():
+                raise problem(
+                    503,
+                    "TOO_MANY_LISTEN",
+                    "Too many clients listen to tasks. Poll with tasks/get.",
+                    headers={"Retry-After": "60"},
                 )
             body = await request.body()
         except HTTPException as error:
@@ -87,7 +105,8 @@ class _Served:
             name=request.headers.get(CALL_HEADER),
             polled=self._polled,
         )
-        await call.serve(scope, _replayed(body, receive), send)
+        async with self.listening if listens else nullcontext():
+            await call.serve(scope, _replayed(body, receive), send)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -12,9 +12,10 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import ceil
 from typing import Any
 
@@ -116,7 +117,7 @@ class Call:
         try:
             record, state = await self._settled(name, dict(arguments), 0 if as_task else DEFAULT_WAIT)
             if as_task and record.is_open and (task_id := await self._task_id(record.id)) is not None:
-                return created(self._task(task_id, record, state)), "done"
+                return created(self._task_of(task_id, record, state)), "done"
         except Exception as error:  # noqa: BLE001 - reported as on the routes; unexpected errors are logged
             answer = _body_of(error)
             failed = answer["error"] == "INTERNAL_ERROR"
@@ -127,72 +128,67 @@ class Call:
         return state_result(state, record.asked.receipt), "done"
 
     async def get(self, task_id: str) -> Task:
-        record, result = await self._of_task(task_id)
-        if record is None:
-            return result
-        (state,) = await self.waiting.states([record])
-        task = self._task(task_id, record, state)
+        record, task = await self._seen(task_id)
         if "result" in task:
             self._handed = record
         return task
 
+    async def look(self, task_id: str) -> Task:
+        _, task = await self._seen(task_id)
+        return task
+
     async def cancel(self, task_id: str) -> None:
-        record, _ = await self._of_task(task_id)
-        if record is not None and record.is_open:
-            with suppress(AlreadyAnswered):
+        with suppress(AlreadyAnswered, Tampered):
+            record = await self._of_task(task_id)
+            if record.is_open:
                 await self._tried(self.questions.withdraw(record.id, self.speaker.producer))
 
-    async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:  # noqa: ARG002 - tasks ask nothing
-        await self._of_task(task_id)
-
-    async def known(self, task_ids: Sequence[str]) -> Sequence[str]:
-        found = []
-        for each in task_ids:
-            with suppress(UnknownTask):
-                await self._of_task(each)
-                found.append(each)
-        return found
-
-    async def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
+    async def changes(self, task_ids: Collection[str]) -> AsyncGenerator[str]:
         ids = {each.rpartition(".")[0]: each for each in task_ids}
-        async with aclosing(self.questions.changes(ids, self.speaker.producer, self.stopping)) as changes:
-            async for record in changes:
-                (state,) = await self.waiting.states([record])
-                yield self._task(ids[record.id], record, state)
+        async with aclosing(self.questions.changes(ids, self.stopping)) as changes:
+            async for name in changes:
+                yield ids[name]
 
-    async def _of_task(self, task_id: str) -> tuple[Clarification | None, Task]:
-        """Returns a task's question; without one, the task of a question that was tampered with.
+    async def _seen(self, task_id: str) -> tuple[Clarification | None, Task]:
+        """Returns a task's question and the task; no question if another program changed it.
 
         Raises:
             UnknownTask: the caller has no such task.
         """
+        try:
+            record = await self._of_task(task_id)
+        except Tampered as error:
+            now = self.questions.clock.now()
+            task = self._task(task_id, "completed", str(error), created=now, changed=now, expires=now)
+            return None, task | {"result": _dumped(error_result({"message": str(error)}))}
+        (state,) = await self.waiting.states([record])
+        return record, self._task_of(task_id, record, state)
+
+    async def _of_task(self, task_id: str) -> Clarification:
+        """Returns a task's question.
+
+        Raises:
+            UnknownTask: the caller has no such task. Tampered: see `Questions.find`.
+        """
         name, _, _ = task_id.rpartition(".")
-        known = await self._task_id(name) if ID.fullmatch(name) else None
-        if known is None or not hmac.compare_digest(known.encode(), task_id.encode()):
+        known = await self._task_id(name) if task_id.isascii() and ID.fullmatch(name) else None
+        if known is None or not hmac.compare_digest(known, task_id):
             raise UnknownTask
         if (waiting := self.questions.waiting(name)) is not None:
-            return waiting, {}
-        try:
-            return await self._tried(self.questions.find(name, self.speaker.producer)), {}
-        except (NotFound, Forgotten):
-            raise UnknownTask from None
-        except Tampered as error:
-            at = iso(self.questions.clock.now())
-            result = error_result({"message": str(error)})
-            task = {
-                "taskId": task_id,
-                "status": "completed",
-                "createdAt": at,
-                "lastUpdatedAt": at,
-                "ttlMs": 0,
-            }
-            return None, task | {"result": _dumped(result)}
+            return waiting
+        return await self._tried(self.questions.find(name, self.speaker.producer))
 
     async def _tried(self, work: Awaitable[Clarification]) -> Clarification:
-        """Returns the result of `work`; what cannot be done now is an error of the protocol, and the client tries again."""
+        """Returns the result of `work`; what cannot be done now is an error of the protocol, and the client tries again.
+
+        Raises:
+            UnknownTask: its question was deleted. Tampered, AlreadyAnswered.
+        """
         try:
             return await work
-        except (NotFound, Forgotten, Tampered, AlreadyAnswered):
+        except (NotFound, Forgotten):
+            raise UnknownTask from None
+        except (Tampered, AlreadyAnswered):
             raise
         except (ClarifyError, ClarifyBotError) as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
@@ -204,25 +200,43 @@ class Call:
         token = seals.token(*words) if seals.is_ready else await asyncio.to_thread(seals.token, *words)
         return None if token is None else f"{name}.{token}"
 
-    def _task(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:
+    def _task_of(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:
         status = {"waiting": "working", "withdrawn": "cancelled"}.get(state["status"], "completed")
+        task = self._task(
+            task_id,
+            status,
+            _message(state) if status == "working" else say(state),
+            created=record.created,
+            changed=record.last_change,
+            expires=record.asked.expires_at or record.created,
+        )
+        if status == "completed":
+            task["result"] = _dumped(state_result(state, record.asked.receipt))
+        return task
+
+    def _task(
+        self,
+        task_id: str,
+        status: str,
+        words: str,
+        *,
+        created: datetime,
+        changed: datetime,
+        expires: datetime,
+    ) -> Task:
         if status == "working":
             self.polled.note(task_id)
         else:
             self.polled.drop(task_id)
-        expires = record.asked.expires_at or record.created
-        task: Task = {
+        return {
             "taskId": task_id,
             "status": status,
-            "statusMessage": _message(record, state) if status == "working" else say(state),
-            "createdAt": iso(record.created),
-            "lastUpdatedAt": iso(record.last_change),
-            "ttlMs": ceil((expires - record.created + KEYS_KEPT).total_seconds()) * 1000,
+            "statusMessage": words,
+            "createdAt": iso(created),
+            "lastUpdatedAt": iso(changed),
+            "ttlMs": ceil((expires - created + KEYS_KEPT).total_seconds()) * 1000,
             "pollIntervalMs": self.polled.interval_ms,
         }
-        if status == "completed":
-            task["result"] = _dumped(state_result(state, record.asked.receipt))
-        return task
 
     async def _settled(
         self, name: str, arguments: dict[str, Any], default_wait: int
@@ -276,11 +290,10 @@ class Polled:
         return max(self._SHORTEST, self._EACH * len(self._at))
 
 
-def _message(record: Clarification, state: Mapping[str, Any]) -> str:
+def _message(state: Mapping[str, Any]) -> str:
     """Returns how a question that waits stands, with the link to it."""
-    holder = record.asked.taken_by
-    who = f"{holder.user} has it." if holder is not None else "waiting for a person."
-    escalated = " It is escalated: whoever is on call is told." if record.status == "escalated" else ""
+    who = f"claimed by {state['claimed_by']}." if state["claimed_by"] else "waiting for a person."
+    escalated = " Escalated: the person on call was paged." if state["escalated"] else ""
     link = f" {state['link']}" if state.get("link") else ""
     return f"Asked in Slack; {who}{escalated}{link}"
 
@@ -290,7 +303,7 @@ def _dumped(result: CallToolResult) -> dict[str, Any]:
 
 
 def _id_in(arguments: dict[str, Any]) -> str:
-    """Returns the id in a call's arguments.
+    """Returns the id in a call's arguments. A task's id counts as its question's: models may be told no other.
 
     Raises:
         BadField: it is missing, or there are other arguments.
@@ -304,8 +317,9 @@ def _id_in(arguments: dict[str, Any]) -> str:
             "id",
             "`id` is required: pass the id returned by ask_human or ask_approval, such as CLR-100001-001.",
         )
-    parse_id(given)
-    return given
+    name = given.partition(".")[0]
+    parse_id(name)
+    return name
 
 
 def _body_of(error: Exception) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -89,21 +89,18 @@ class Jobs:
     async def get(self, task_id: str) -> Task:
         return self._job(task_id).task
 
+    look = get
+
     async def cancel(self, task_id: str) -> None:
         job = self._job(task_id)
         job.is_cancelled = job.status != "completed"
 
-    async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:
-        self._job(task_id)
-
-    async def known(self, task_ids: Sequence[str]) -> Sequence[str]:
-        return [each for each in task_ids if each in self._jobs]
-
-    async def watch(self, task_ids: Collection[str]) -> AsyncGenerator[Task]:
+    async def changes(self, task_ids: Collection[str]) -> AsyncGenerator[str]:
         for name in task_ids:
+            yield name
             job = self._job(name)
             await until(job.has_ended, job.seconds + 60)
-            yield job.task
+            yield name
 
     def _job(self, task_id: str) -> Job:
         try:

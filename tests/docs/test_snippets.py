@@ -293,7 +293,7 @@ async def test_typescript_snippets_are_answered(stage: World, node_program: Path
         "deleting { olderThan: '90d' }",
         "eu answered",
     ]
-    assert said == [f"{each}\n" for each in (*expected, "5 eu", "5", "yes", "Blue")]
+    assert said == [f"{each}\n" for each in (*expected, "4.1", "5 eu", "5", "yes", "Blue")]
 
 
 async def run_shell(text: str) -> str:

@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
         pytest.skip("not installed: python -m tests.kit.node tests/examples/node")
     made = tmp_path / "project"
     made.mkdir()
-    for each in (ROOT / "clients/clarify.ts", *EXAMPLES.glob("*_in_slack.ts"), *NODE.glob("*.*s*")):
+    for each in (ROOT / "clients/clarify.ts", *EXAMPLES.glob("*.ts"), *NODE.glob("*.*s*")):
         shutil.copy(each, made)
     (made / "node_modules").symlink_to(NODE / "node_modules")
     return made

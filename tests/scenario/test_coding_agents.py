@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot.web import tools
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit import coding_agents
 from tests.kit.models import Model, calls, scripted
+from tests.kit.terminals import on_terminal
+from tests.kit.until import until
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.test_hooks import press
 
@@ -59,6 +64,10 @@ class Agent:
         """Returns what it prints, once it has ended well."""
         return await ended(await self.start(*words, **environ))
 
+    def at_a_terminal(self, *words: str) -> AbstractAsyncContextManager[Process]:
+        """Runs it where a person would sit."""
+        return on_terminal(self._program, *words, cwd=self.project, environ=self.environ)
+
 
 async def clarify(agent: Agent, *words: str) -> None:
     """Runs `clarify` where the agent works."""
@@ -97,14 +106,16 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def claude(tmp_path: Path, repository: Path) -> Agent:
-    """Claude Code. Git finds the repository at github.com/acme/clarify-bot."""
+def claude(tmp_path: Path, repository: Path, model: Model) -> Agent:
+    """Claude Code with a scripted model. Git finds the repository at github.com/acme/clarify-bot."""
     agent = Agent(
         program("claude"),
         tmp_path / "claude",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL="1",
         DISABLE_AUTOUPDATER="1",
         ANTHROPIC_API_KEY="scripted",
+        ANTHROPIC_BASE_URL=model.url,
     )
     github = f'[url "file://{repository}"]\n\tinsteadOf = https://github.com/acme/clarify-bot.git\n'
     (agent.home / ".gitconfig").write_text(github)
@@ -176,7 +187,7 @@ async def at_work(install: Install, stage: World, model: Model) -> AsyncIterator
     """Claude Code with the plugin, a scripted model and a bot."""
     claude = await install()
     async with stage.bot() as bot:
-        claude.environ |= {"ANTHROPIC_BASE_URL": model.url, "CLARIFY_URL": url_of(bot)}
+        claude.environ["CLARIFY_URL"] = url_of(bot)
         yield claude
 
 
@@ -224,7 +235,7 @@ async def test_options_of_the_plugin_say_where_the_bot_is(
             calls("Bash", command="touch made", description="Make a file"),
             calls(f"{TOOLS}ask_human", 2, question="Which port?"),
         )
-        process = await claude.start("-p", "Make it", ANTHROPIC_BASE_URL=model.url)
+        process = await claude.start("-p", "Make it")
         await press(stage, await stage.card("Run a shell command"), "Accept")
         await stage.workspace.post(FOLAKE, AGENTS, "8080", (await stage.card("Which port?")).ts)
         await ended(process)
@@ -232,12 +243,141 @@ async def test_options_of_the_plugin_say_where_the_bot_is(
     assert "8080" in model.results[-1]
 
 
+def welcome(claude: Agent) -> None:
+    """Answers what Claude Code asks whoever starts it at a terminal for the first time."""
+    file = claude.home / ".claude.json"
+    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    kept |= {"hasCompletedOnboarding": True, "customApiKeyResponses": {"approved": ["scripted"]}}
+    kept.setdefault("projects", {}).setdefault(str(claude.project), {})["hasTrustDialogAccepted"] = True
+    file.write_text(json.dumps(kept))
+
+
+async def test_person_lets_claude_run_a_command_in_manual_mode(
+    at_work: Agent, stage: World, model: Model
+) -> None:
+    welcome(at_work)
+    model.will(calls("Bash", command="touch made", description="Make a file"))
+    async with at_work.at_a_terminal("--permission-mode", "manual", "Make it"):
+        card = await stage.card("Run a shell command")
+        assert not (at_work.project / "made").exists()
+        await press(stage, card, "Accept")
+        await until((at_work.project / "made").exists)
+
+
+async def test_hook_before_a_tool_asks_people_in_auto_mode(claude: Agent, stage: World, model: Model) -> None:
+    """A terminal's sessions start in it."""
+    async with stage.bot() as bot:
+        claude.environ |= {"CLARIFY_URL": url_of(bot), "PYTHONPATH": str(ROOT)}
+        await clarify(claude, *["hook", "claude-code", "--install", "--project", "--tools", "Bash"])
+        welcome(claude)
+        model.will(calls("Bash", command="touch made", description="Make a file"))
+        async with claude.at_a_terminal("Make it"):
+            card = await stage.card("Run a shell command")
+            assert not (claude.project / "made").exists()
+            await press(stage, card, "Accept")
+            await until((claude.project / "made").exists)
+
+
+async def test_claude_asks_its_questions_in_auto_mode_too(at_work: Agent, stage: World, model: Model) -> None:
+    welcome(at_work)
+    port = {"question": "Which port?", "header": "Port", "multiSelect": False}
+    port["options"] = [{"label": each, "description": each} for each in ("8080", "9090")]
+    model.will(calls("AskUserQuestion", questions=[port]))
+    async with at_work.at_a_terminal("Find the port"):
+        await press(stage, await stage.card("Which port?"), "9090")
+        await until(lambda: model.results)
+    assert '"Which port?"="9090"' in model.results[-1]
+
+
+@pytest.fixture(params=["http", "stdio"])
+async def person(
+    request: pytest.FixtureRequest,
+    claude: Agent,
+    stage: World,
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Agent]:
+    """Claude Code with the tools over `/mcp` or from the plugin, for a session at a terminal. It has a task for each question."""
+    monkeypatch.setattr(tools.Polled, "_SHORTEST", 500)  # milliseconds
+    async with stage.bot() as bot:
+        claude.environ["CLARIFY_URL"] = url_of(bot)
+        if request.param == "http":
+            await claude.run("mcp", "add", "--transport", "http", "clarify", f"{url_of(bot)}/mcp")
+            tool = "mcp__clarify__ask_approval"
+        else:
+            await claude.run("plugin", "install", "clarify", "--marketplace", "acme/clarify-bot")
+            tool = f"{TOOLS}ask_approval"
+        welcome(claude)
+        model.will(calls(tool, action="Deploy 1.2 to production"))
+        yield claude
+
+
+ALLOWED = f"--allowedTools=Bash,mcp__clarify__ask_approval,{TOOLS}ask_approval"
+
+
+def background_task(model: Model) -> str:
+    """Returns Claude Code's name of the task that its last call became."""
+    found = re.search(r"moved to the background as task (\w+)", model.results[-1])
+    assert found is not None, model.results
+    return found[1]
+
+
+async def test_decision_wakes_an_idle_claude_which_goes_on(person: Agent, stage: World, model: Model) -> None:
+    async with person.at_a_terminal(ALLOWED, "Deploy it"):
+        card = await stage.card("Deploy 1.2")
+        await until(lambda: model.results)
+        model.will(calls("Bash", 2, command="touch deployed", description="Deploy"))
+        await press(stage, card, "Accept")
+        await until((person.project / "deployed").exists)
+    assert any(
+        "an answer in it is from a person in Slack" in each for each in model.heard
+    )  # the server's instructions
+    (notice,) = [each for each in model.heard if "<task-notification>" in each]
+    assert '"decision":"accept"' in notice
+    await until(lambda: stage.record()["status"] == "resolved")
+
+
+async def test_decision_reaches_a_claude_that_was_away(person: Agent, stage: World, model: Model) -> None:
+    async with person.at_a_terminal(ALLOWED, "Deploy it"):
+        card = await stage.card("Deploy 1.2")
+        await until(lambda: model.results)
+    await press(stage, card, "Accept")
+    await stage.now_says(card, "Not picked up by the agent yet")
+    async with person.at_a_terminal(ALLOWED, "--continue"):
+        await until(lambda: any('"decision":"accept"' in each for each in model.heard))
+
+
+async def test_claude_stops_the_task_and_its_question_is_withdrawn(
+    person: Agent, stage: World, model: Model
+) -> None:
+    model.will(lambda: calls("TaskStop", 2, task_id=background_task(model)))
+    async with person.at_a_terminal(ALLOWED, "Deploy it"):
+        await stage.now_says(await stage.card("Deploy 1.2"), "Withdrawn")
+
+
+async def test_claude_without_a_terminal_waits_in_its_calls(
+    at_work: Agent, stage: World, model: Model
+) -> None:
+    """It has no tasks."""
+    model.will(
+        calls(f"{TOOLS}ask_approval", action="Deploy 1.2 to production", wait=0),
+        calls(f"{TOOLS}wait_for_answer", 2, id="CLR-100001-001"),
+    )
+    process = await at_work.start("-p", "Deploy it")
+    card = await stage.card("Deploy 1.2")
+    await until(lambda: model.results)
+    assert '"status":"waiting"' in model.results[0]
+    await press(stage, card, "Accept")
+    await ended(process)
+    assert '"decision":"accept"' in model.results[1]
+
+
 @pytest.fixture
 async def deferring(claude: Agent, stage: World, model: Model) -> AsyncIterator[Agent]:
     """Claude Code in this project, with a hook that defers."""
     async with stage.bot() as bot:
-        claude.environ |= {"ANTHROPIC_BASE_URL": model.url, "CLARIFY_URL": url_of(bot)}
-        claude.environ |= {"PYTHONPATH": str(ROOT)}
+        claude.environ["CLARIFY_URL"] = url_of(bot)
+        claude.environ["PYTHONPATH"] = str(ROOT)
         words = "hook claude-code --install --project --tools Bash --defer --timeout 5"
         await clarify(claude, *words.split())
         yield claude
@@ -333,4 +473,80 @@ async def test_copilot_asks_people_with_the_tools(copilot: Agent, stage: World, 
     await stage.workspace.post(FOLAKE, AGENTS, "8080", (await stage.card("Which port?")).ts)
     await ended(process)
     assert "8080" in model.results[-1]
+    assert len(stage.cards()) == 1
+
+
+_CODEX = """
+model = "gpt-5"
+model_provider = "scripted"
+approval_policy = "on-request"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+wire_api = "responses"
+
+[projects."{project}"]
+trust_level = "trusted"
+
+"""
+
+
+@pytest.fixture
+async def codex(tmp_path: Path, stage: World, model: Model) -> AsyncIterator[Agent]:
+    """Codex with the tools, the hook, a scripted model and a bot."""
+    agent = Agent(program("codex"), tmp_path / "codex", PYTHONPATH=str(ROOT))
+    file = agent.home / ".codex/config.toml"
+    file.parent.mkdir()
+    file.write_text(_CODEX.format(url=model.url, project=agent.project))
+    async with stage.bot() as bot:
+        agent.environ |= {"CLARIFY_URL": url_of(bot)}
+        await clarify(agent, "mcp", "--install", "codex", "--write")
+        await clarify(agent, "hook", "codex", "--install")
+        yield agent
+
+
+COMMAND = calls(
+    "exec_command", cmd="touch made", sandbox_permissions="require_escalated", justification="Make a file"
+)
+TRUSTED = "--dangerously-bypass-hook-trust"  # in place of a person who types /hooks
+
+
+async def test_person_lets_codex_run_a_command(codex: Agent, stage: World, model: Model) -> None:
+    model.will(COMMAND)
+    async with codex.at_a_terminal(TRUSTED, "Make it"):
+        card = await stage.card("Run a shell command")
+        assert "touch made" in said(card)
+        assert not (codex.project / "made").exists()
+        await press(stage, card, "Accept")
+        await until((codex.project / "made").exists)
+
+
+async def test_person_stops_codex_and_says_why(codex: Agent, stage: World, model: Model) -> None:
+    model.will(COMMAND)
+    async with codex.at_a_terminal(TRUSTED, "Make it"):
+        card = await stage.card("Run a shell command")
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: run the linter first", card.ts)
+        await until(lambda: model.results)
+    assert "run the linter first" in model.results[-1]
+    assert not (codex.project / "made").exists()
+
+
+async def test_codex_waits_in_its_calls(codex: Agent, stage: World, model: Model) -> None:
+    """It has no tasks."""
+    model.will(
+        calls("mcp__clarify.ask_approval", action="Deploy 1.2 to production", wait=0),
+        calls("mcp__clarify.wait_for_answer", 2, id="CLR-100001-001"),
+    )
+    process = await codex.start("exec", "--skip-git-repo-check", TRUSTED, "Deploy it")
+    card = await stage.card("Deploy 1.2")
+    await until(lambda: model.results)
+    assert '"status":"waiting"' in model.results[0]
+    await press(stage, card, "Accept")
+    await ended(process)
+    assert '"decision":"accept"' in model.results[1]
     assert len(stage.cards()) == 1

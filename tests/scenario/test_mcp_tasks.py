@@ -6,17 +6,20 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 import httpx
 import pytest
 
 from bot.tasks import IDENTIFIER
-from bot.workspace.seed import ADE, AGENTS
-from tests.kit.lives import Life
+from bot.web.server import ConnectionLimits
+from bot.workspace.seed import ADE, AGENTS, FALLBACK
+from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
+from tests.kit.until import until
 from tests.kit.world import World, config, url_of
+from tests.scenario.other_parties import another_writes
 
 Json = dict[str, Any]
 VERSION = "2026-07-28"
@@ -42,15 +45,17 @@ class Http:
         self._client = client
 
     async def answer(self, message: Json) -> Json:
-        answer = await self._client.post("/mcp", json=message, headers=headers_of(message))
+        answer = await self._client.post(
+            "/mcp", content=json.dumps(message).encode(), headers=headers_of(message)
+        )
         lines = [line[5:] for line in answer.text.splitlines() if line.startswith("data:")]
         found: Json = json.loads(lines[-1] if lines else answer.text)
         return found
 
     @asynccontextmanager
     async def events(self, message: Json) -> AsyncIterator[AsyncIterator[Json]]:
-        headers = headers_of(message)
-        async with self._client.stream("POST", "/mcp", json=message, headers=headers) as stream:
+        body, headers = json.dumps(message).encode(), headers_of(message)
+        async with self._client.stream("POST", "/mcp", content=body, headers=headers) as stream:
             yield (json.loads(line[5:]) async for line in stream.aiter_lines() if line.startswith("data:"))
 
 
@@ -58,6 +63,7 @@ def headers_of(message: Json) -> dict[str, str]:
     name = message["params"].get("name", message["params"].get("taskId"))
     headers = {
         "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
         "mcp-protocol-version": VERSION,
         "mcp-method": message["method"],
     }
@@ -148,8 +154,9 @@ async def test_approval_is_a_task_until_a_person_decides(stage: World, agent: Ag
     await stage.now_says(card, "Approved by")
     now = await agent.task(task["taskId"])
     assert (now["status"], now["resultType"]) == ("completed", "complete")
-    waited = await agent.call("wait_for_answer", id=name)
-    assert now["result"]["structuredContent"] == waited["structuredContent"]
+    for known in (name, task["taskId"]):
+        waited = await agent.call("wait_for_answer", id=known)
+        assert now["result"]["structuredContent"] == waited["structuredContent"]
     assert now["result"]["structuredContent"]["answer"] == {"decision": "accept", "arguments": {"count": 3}}
 
 
@@ -167,6 +174,133 @@ async def test_listener_hears_of_each_change(stage: World, agent: Agent) -> None
                 break
     assert event["params"]["result"]["structuredContent"]["answer"] == "b"
     assert stage.record()["aaep"]["reply"] != "confirmed", "only the answer to tasks/get is picked up"
+
+
+async def test_listener_hears_each_end_once_and_is_dismissed_after_the_last(
+    stage: World, agent: Agent
+) -> None:
+    tasks = [await agent.call("ask_human", question=each, choices=["a", "b"]) for each in ("One?", "Two?")]
+    ids = [each["taskId"] for each in tasks]
+    async with asyncio.timeout(60), agent.listening(*ids) as events:
+        acknowledged = await anext(events)
+        assert acknowledged["params"]["notifications"] == {"taskIds": ids}
+        first = await stage.card("One?")
+        assert (await stage.workspace.click(ADE, AGENTS, first.ts, label="b")).ok
+        heard = await until_ended(events, ids[0])
+        assert (await agent.task(ids[0]))["result"]["structuredContent"]["answer"] == "b"
+        await stage.now_says(first, "the agent has resumed")  # it changed, after its end
+        assert (await stage.workspace.click(ADE, AGENTS, (await stage.card("Two?")).ts, label="a")).ok
+        heard += await until_ended(events, ids[1])
+        last = await anext(events)
+    ended = [each["taskId"] for each in heard if each["status"] == "completed"]
+    assert ended == ids
+    assert last["result"]["resultType"] == "complete"
+    assert (
+        last["result"]["_meta"][SUBSCRIPTION] == last["id"] == acknowledged["params"]["_meta"][SUBSCRIPTION]
+    )
+
+
+async def until_ended(events: AsyncIterator[Json], task_id: str) -> list[Json]:
+    """The tasks that a listener is told of, until this one has ended."""
+    told = []
+    async for event in events:
+        assert event["method"] == "notifications/tasks"
+        told.append(event["params"])
+        if (told[-1]["taskId"], told[-1]["status"]) == (task_id, "completed"):
+            break
+    return told
+
+
+async def test_listener_to_what_has_ended_hears_so_at_once(stage: World, agent: Agent) -> None:
+    task = await agent.call("ask_human", question="Which one?", choices=["a", "b"])
+    card = await stage.card("Which one?")
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
+    await stage.now_says(card, "Not picked up")
+    async with asyncio.timeout(30), agent.listening(task["taskId"]) as events:
+        kinds = [each.get("method", "result") for each in [await anext(events) for _ in range(3)]]
+    assert kinds == ["notifications/subscriptions/acknowledged", "notifications/tasks", "result"]
+    async with asyncio.timeout(30), agent.listening() as events:
+        assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
+        assert "result" in await anext(events)
+
+
+async def test_listener_hears_who_claimed_it(stage: World, agent: Agent) -> None:
+    task = await agent.call("ask_human", question="Which one?", choices=["a", "b"])
+    card = await stage.card("Which one?")
+    async with asyncio.timeout(30), agent.listening(task["taskId"]) as events:
+        await anext(events)
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Take")).ok
+        async for event in events:
+            if "waiting for a person" not in event["params"]["statusMessage"]:
+                break
+    assert event["params"]["statusMessage"].startswith(f"Asked in Slack; claimed by {ADE}.")
+    assert event["params"]["status"] == "working"
+
+
+async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listener_hears_of_others(
+    stage: World, agent: Agent
+) -> None:
+    questions = ("Forgotten?", "Changed?", "Answered?")
+    tasks = [
+        await agent.call("ask_human", question=each, choices=["a", "b"], session=each) for each in questions
+    ]
+    forgotten, changed, answered = ids = [each["taskId"] for each in tasks]
+    cards = [await stage.card(each) for each in questions]
+    async with asyncio.timeout(60), agent.listening(*ids) as events:
+        await anext(events)
+        assert (await beside(stage, "forget", forgotten.rpartition(".")[0], "--yes", "--abandon")).code == 0
+        assert (await stage.workspace.click(ADE, AGENTS, cards[1].ts, label="a")).ok
+        await until_ended(events, changed)
+        name = changed.rpartition(".")[0]
+        await another_writes(
+            stage, lambda record: record["thread"][1].update(body="b"), int(name.split("-")[1])
+        )
+        await stage.message(name, FALLBACK)
+        assert (await stage.workspace.click(ADE, AGENTS, cards[2].ts, label="b")).ok
+        await until_ended(events, answered)
+
+    for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+        assert (await agent.error(method, taskId=forgotten))["code"] == -32602, method
+    task = await agent.task(changed)
+    assert (task["status"], task["result"]["isError"]) == ("completed", True)
+    assert task["statusMessage"] == task["result"]["content"][0]["text"]
+    assert "another program changed it" in task["statusMessage"]
+    assert "structuredContent" not in task["result"]
+    assert task["ttlMs"] > 0
+    for method in ("tasks/cancel", "tasks/update"):
+        assert await agent.result(method, taskId=changed) == {"resultType": "complete"}
+    async with asyncio.timeout(30), agent.listening(*ids) as events:
+        assert (await anext(events))["params"]["notifications"] == {"taskIds": [changed, answered]}
+        assert {(await anext(events))["params"]["taskId"] for _ in range(2)} == {changed, answered}
+        assert "result" in await anext(events)
+
+
+async def test_cancelled_after_the_answer_stays_completed(stage: World, agent: Agent) -> None:
+    task = await agent.call("ask_approval", action="Send the newsletter")
+    card = await stage.card("Send the newsletter")
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")).ok
+    await stage.now_says(card, "Approved by")
+    for _ in range(2):
+        assert await agent.result("tasks/cancel", taskId=task["taskId"]) == {"resultType": "complete"}
+    assert stage.record()["aaep"]["reply"] == "waiting", "tasks/cancel hands nothing out"
+    now = await agent.task(task["taskId"])
+    assert now["result"]["structuredContent"]["answer"]["decision"] == "accept"
+
+
+@pytest.mark.parametrize("junk", ["\ud800", "CLR-100001-001.\ud800", "\x00", "é", "x" * 100_000, " ", ""])
+async def test_id_that_is_none_of_ours_is_not_listened_to(url: str, junk: str) -> None:
+    async with opened("http", url) as door, asyncio.timeout(30):
+        agent = Agent(door)
+        await agent.call("ask_human", question="Which one?")
+        async with agent.listening(junk, junk) as events:
+            assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
+            assert "result" in await anext(events)
+
+
+@pytest.mark.parametrize("ids", ["x", 7, {}, [7], [None], ["x"] * 1001])
+async def test_wrong_list_of_ids_is_refused(agent: Agent, ids: Any) -> None:
+    error = await agent.error("subscriptions/listen", notifications={"taskIds": ids})
+    assert (error["code"], "taskIds" in error["message"]) == (-32602, True)
 
 
 async def test_task_is_cancelled_updated_and_joined(stage: World, agent: Agent) -> None:
@@ -209,6 +343,108 @@ async def test_header_of_another_task_is_refused(stage: World, url: str) -> None
             headers = {field: each for field, each in headers_of(message).items() if field != "mcp-name"}
             answer = await client.post("/mcp", json=message, headers=headers | name)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
+
+
+async def test_every_replica_knows_a_task_and_so_does_the_next_run(stage: World) -> None:
+    asked: Json = {"question": "Which one?", "choices": ["a", "b"], "session": "s1"}
+    tasks = []
+    async with stage.bot(), AsyncExitStack() as listening:
+        doors = [await listening.enter_async_context(opened("http", url_of(each))) for each in stage.bots]
+        streams = []
+        for agent in map(Agent, doors):
+            tasks.append(await agent.call("ask_human", **asked))
+            streams.append(await listening.enter_async_context(agent.listening(tasks[0]["taskId"])))
+            await anext(streams[-1])
+        card = await stage.card("Which one?")
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
+        for stream in streams:
+            async with asyncio.timeout(30):
+                await until_ended(stream, tasks[0]["taskId"])
+        assert stage.record()["aaep"]["reply"] == "waiting"
+    async with stage.bot():
+        for each in stage.bots:
+            async with opened("http", url_of(each)) as door:
+                now = await Agent(door).task(tasks[0]["taskId"])
+                assert now["result"]["structuredContent"]["answer"] == "b"
+    assert len({(each["taskId"], each["createdAt"]) for each in tasks}) == 1
+
+
+async def test_task_of_another_producer_is_unknown(stage: World) -> None:
+    more = ""
+    for name in ("coder", "tester"):
+        stage.environ[f"{name.upper()}_TOKEN"] = f"secret of {name}"
+        more += f'[[producers]]\nname = "{name}"\ntoken_env = "{name.upper()}_TOKEN"\n'
+    async with stage.bot(config(stage.producer.url, more=more)) as bot, AsyncExitStack() as doors:
+        coder, tester = [
+            Agent(
+                Http(await doors.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), headers=each)))
+            )
+            for each in ({"authorization": f"Bearer secret of {name}"} for name in ("coder", "tester"))
+        ]
+        task_id = (await coder.call("ask_human", question="Which one?"))["taskId"]
+        for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+            assert (await tester.error(method, taskId=task_id))["code"] == -32602
+        async with tester.listening(task_id) as events:
+            assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
+        assert (await coder.task(task_id))["status"] == "working"
+
+
+async def test_approval_of_a_named_session_is_joined_only_while_it_waits(stage: World, agent: Agent) -> None:
+    action: Json = {"action": "Send the newsletter", "session": "s1"}
+    tasks = [await agent.call("ask_approval", **action) for _ in range(2)]
+    card = await stage.card("Send the newsletter")
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")).ok
+    await stage.now_says(card, "Approved by")
+    tasks.append(await agent.call("ask_approval", **action))
+    first, second, third = [each["taskId"] for each in tasks]
+    assert first == second != third
+    assert (await agent.task(third))["status"] == "working"
+
+
+async def test_bot_that_stops_dismisses_its_listeners(stage: World) -> None:
+    async with AsyncExitStack() as listening:
+        async with stage.bot() as bot:
+            agent = Agent(await listening.enter_async_context(opened("http", url_of(bot))))
+            task = await agent.call("ask_human", question="Which one?")
+            events = await listening.enter_async_context(agent.listening(task["taskId"]))
+            await anext(events)
+        assert [each["result"]["resultType"] async for each in events if "result" in each] == ["complete"]
+
+
+async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_leave(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConnectionLimits, "waiting", 4)
+    async with stage.bot() as bot, opened("http", url_of(bot)) as door, AsyncExitStack() as listening:
+        agent = Agent(door)
+        task_id = (await agent.call("ask_human", question="Which one?"))["taskId"]
+        for _ in range(2):
+            await anext(await listening.enter_async_context(agent.listening(task_id)))
+        message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
+        assert (await door.answer(message))["error"] == "TOO_MANY_LISTEN"
+        assert (await agent.task(task_id))["status"] == "working"
+        await listening.aclose()
+        await until(lambda: not bot.told.questions._waiting)
+        async with agent.listening(task_id) as events:
+            assert "method" in await anext(events)
+
+
+async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: str) -> None:
+    async with opened("stdio", url) as door:
+        assert isinstance(door, Stdio)
+        agent = Agent(door)
+        task_id = (await agent.call("ask_human", question="Which one?", choices=["a", "b"]))["taskId"]
+        message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
+        async with door.events(message) as left:
+            await anext(left)
+        card = await stage.card("Which one?")
+        async with asyncio.timeout(30), agent.listening(task_id) as stays:
+            await anext(stays)
+            assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
+            await until_ended(stays, task_id)
+            assert "result" in await anext(stays)
+        assert await door.end() == 0
+        assert door.is_silent(message["id"])
 
 
 @pytest.mark.parametrize("end", [Life.killed, Life.stop])

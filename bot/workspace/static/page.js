@@ -207,7 +207,7 @@ body.addEventListener("click", async (event) => {
   }
 });
 
-// What to copy for an agent of one's own.
+// Commands to copy for a visitor's own agent.
 byId("connect-open")?.addEventListener("click", () => byId("connect").showModal());
 byId("connect")?.addEventListener("close", () => say(""));
 byId("connect")?.addEventListener("click", async (event) => {
@@ -219,11 +219,11 @@ byId("connect")?.addEventListener("click", async (event) => {
     await navigator.clipboard.writeText(text.textContent);
     say("Copied", button);
   } catch {
-    getSelection().selectAllChildren(text); // not allowed to: whoever reads it copies the selection
+    getSelection().selectAllChildren(text); // no access to the clipboard: the reader copies the selection
     say("Selected", button);
   }
 });
-// Said within the dialog: what is outside of it nobody hears while it is open.
+// Announced inside the dialog: while it is open, screen readers hear nothing outside of it.
 function say(done, button) {
   byId("connect").querySelectorAll("[data-copy]").forEach((each) => { each.textContent = each === button ? done : "Copy"; });
   byId("copied").textContent = done;

@@ -1,4 +1,4 @@
-"""Claude Code and GitHub Copilot CLI, as npm has them: for the tests of the plugin and of the hooks.
+"""Claude Code, GitHub Copilot CLI and Codex, as npm has them: for the tests of the plugin and of the hooks.
 
 They are large, so only `python -m tests.kit.coding_agents` installs them; without them, the tests that need them are skipped.
 A scripted model (`tests.kit.models`) plays the part of their vendors' servers: no account is needed, and nothing leaves this
@@ -12,11 +12,15 @@ from pathlib import Path
 from tests.kit.node import are_installed
 
 FOLDER = Path(__file__).parent
-_PROGRAMS = {"claude": "@anthropic-ai/claude-code-*/claude", "copilot": "@github/copilot-*/copilot"}
+_PROGRAMS = {
+    "claude": "@anthropic-ai/claude-code-*/claude",
+    "copilot": "@github/copilot-*/copilot",
+    "codex": "@openai/codex-*/vendor/*/bin/codex",
+}
 
 
 def program(name: str) -> Path:
-    """Returns the path of `claude` or `copilot`.
+    """Returns the path of `claude`, `copilot` or `codex`.
 
     Raises:
         FileNotFoundError: the package is not installed.
