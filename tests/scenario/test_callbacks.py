@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 
 from bot.app import Bot
 from bot.hooks import signature
+from bot.http import ANSWER_TIMEOUT
 from bot.settings.environment import signing_key
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
@@ -191,6 +193,21 @@ async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hoo
         await until(lambda: other.got)
         await stage.now_says(card, "the agent has resumed")
         assert len(hook.got) == 10  # none was answered, so no more began
+
+
+async def test_bot_that_stops_begins_no_further_callback(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})] * 50
+    async with running(stage, table(hook)) as (bot, asker):
+        for n in range(25):
+            await asker.withdraw(await asker.ask(question=f"Slow {n}?", callback_url=hook.url))
+        await until(lambda: len(hook.got) == 10)
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < ANSWER_TIMEOUT  # none was waited for
+    assert len(hook.got) == 10
+    hook.answers = []
+    async with running(stage, table(hook)) as (bot, _):
+        await until_none(bot)
+    assert len(hook.got) == 35
 
 
 @pytest.mark.parametrize(
@@ -388,7 +405,8 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
     """Who can write the ledger must not have an outcome of their own posted to an agent's URL."""
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await stage.card("Which age?")
+        while not await bot.store.read("select 1 from questions where clarification is not null"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         path = stage.folder / "ledgers" / "issue-100001.json"
         ledger = json.loads(path.read_text())
         forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}

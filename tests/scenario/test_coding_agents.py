@@ -112,6 +112,7 @@ def claude(tmp_path: Path, repository: Path, model: Model) -> Agent:
         program("claude"),
         tmp_path / "claude",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL="1",
         DISABLE_AUTOUPDATER="1",
         ANTHROPIC_API_KEY="scripted",
         ANTHROPIC_BASE_URL=model.url,
@@ -174,6 +175,8 @@ def test_plugin_has_the_hooks_that_install_writes(tmp_path: Path) -> None:
     )
     written = json.loads((tmp_path / ".claude/settings.json").read_text())["hooks"]
     ours = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]
+    (own,) = ours.pop("PreToolUse")  # where `clarify mcp --install` writes a permission
+    assert own["matcher"] == f"{TOOLS}.*"
     for groups in (*written.values(), *ours.values()):
         for hook in groups[0]["hooks"]:
             whole = f"{hook.pop('command')} {shlex.join(hook.pop('args', []))}"
@@ -242,6 +245,52 @@ async def test_options_of_the_plugin_say_where_the_bot_is(
     assert "8080" in model.results[-1]
 
 
+def welcome(claude: Agent) -> None:
+    """Answers what Claude Code asks whoever starts it at a terminal for the first time."""
+    file = claude.home / ".claude.json"
+    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    kept |= {"hasCompletedOnboarding": True, "customApiKeyResponses": {"approved": ["scripted"]}}
+    kept.setdefault("projects", {}).setdefault(str(claude.project), {})["hasTrustDialogAccepted"] = True
+    file.write_text(json.dumps(kept))
+
+
+async def test_person_lets_claude_run_a_command_in_manual_mode(
+    at_work: Agent, stage: World, model: Model
+) -> None:
+    welcome(at_work)
+    model.will(calls("Bash", command="touch made", description="Make a file"))
+    async with at_work.at_a_terminal("--permission-mode", "manual", "Make it"):
+        card = await stage.card("Run a shell command")
+        assert not (at_work.project / "made").exists()
+        await press(stage, card, "Accept")
+        await until((at_work.project / "made").exists)
+
+
+async def test_hook_before_a_tool_asks_people_in_auto_mode(claude: Agent, stage: World, model: Model) -> None:
+    """A terminal's sessions start in it."""
+    async with stage.bot() as bot:
+        claude.environ |= {"CLARIFY_URL": url_of(bot), "PYTHONPATH": str(ROOT)}
+        await clarify(claude, *["hook", "claude-code", "--install", "--project", "--tools", "Bash"])
+        welcome(claude)
+        model.will(calls("Bash", command="touch made", description="Make a file"))
+        async with claude.at_a_terminal("Make it"):
+            card = await stage.card("Run a shell command")
+            assert not (claude.project / "made").exists()
+            await press(stage, card, "Accept")
+            await until((claude.project / "made").exists)
+
+
+async def test_claude_asks_its_questions_in_auto_mode_too(at_work: Agent, stage: World, model: Model) -> None:
+    welcome(at_work)
+    port = {"question": "Which port?", "header": "Port", "multiSelect": False}
+    port["options"] = [{"label": each, "description": each} for each in ("8080", "9090")]
+    model.will(calls("AskUserQuestion", questions=[port]))
+    async with at_work.at_a_terminal("Find the port"):
+        await press(stage, await stage.card("Which port?"), "9090")
+        await until(lambda: model.results)
+    assert '"Which port?"="9090"' in model.results[-1]
+
+
 @pytest.fixture(params=["http", "stdio"])
 async def person(
     request: pytest.FixtureRequest,
@@ -260,16 +309,12 @@ async def person(
         else:
             await claude.run("plugin", "install", "clarify", "--marketplace", "acme/clarify-bot")
             tool = f"{TOOLS}ask_approval"
-        file = claude.home / ".claude.json"
-        kept: dict[str, Any] = json.loads(file.read_text())
-        kept |= {"hasCompletedOnboarding": True, "customApiKeyResponses": {"approved": ["scripted"]}}
-        kept.setdefault("projects", {}).setdefault(str(claude.project), {})["hasTrustDialogAccepted"] = True
-        file.write_text(json.dumps(kept))
+        welcome(claude)
         model.will(calls(tool, action="Deploy 1.2 to production"))
         yield claude
 
 
-ALLOWED = f"--allowedTools=Bash,mcp__clarify__ask_approval,{TOOLS}ask_approval"
+ALLOWED = "--allowedTools=Bash,mcp__clarify__ask_approval"  # the plugin allows its own tools itself
 
 
 def background_task(model: Model) -> str:
