@@ -418,8 +418,9 @@ async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_lea
     async with stage.bot() as bot, opened("http", url_of(bot)) as door, AsyncExitStack() as listening:
         agent = Agent(door)
         task_id = (await agent.call("ask_human", question="Which one?"))["taskId"]
-        for _ in range(2):
-            await anext(await listening.enter_async_context(agent.listening(task_id)))
+        streams = [await listening.enter_async_context(agent.listening(task_id)) for _ in range(2)]
+        for each in streams:
+            assert "method" in await anext(each)
         message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
         assert (await door.answer(message))["error"] == "TOO_MANY_LISTEN"
         assert (await agent.task(task_id))["status"] == "working"
