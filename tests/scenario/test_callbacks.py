@@ -89,7 +89,7 @@ async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -
             assert headers["idempotency-key"] == name
             assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
             assert headers["content-type"] == "application/json"
-            assert await owed(bot) == 0
+            await until_none(bot)
             taken_in = await bot.store.read("select body from inbox")
             assert "s3cret" not in repr([row["body"] for row in taken_in])
     assert len(hook.got) == 1
@@ -146,7 +146,7 @@ async def until_none(bot: Bot) -> None:
 
 async def test_callback_is_tried_again_over_restarts_for_three_days(tmp_path: Path, hook: Receiver) -> None:
     clock = LeapClock()
-    hook.refuses = lambda _: 503
+    hook.answers = [(503, {"Retry-After": "3600"})] * 4
     async with scene(tmp_path, clock=clock) as stage:
         async with running(stage, table(hook)) as (bot, asker):
             await asker.withdraw(await asker.ask(question="Which age?", callback_url=hook.url))
@@ -193,6 +193,25 @@ async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hoo
         await until(lambda: other.got)
         await stage.now_says(card, "the agent has resumed")
         assert len(hook.got) == 10  # none was answered, so no more began
+
+
+async def test_after_a_start_those_that_never_failed_come_first(stage: World, hook: Receiver) -> None:
+    """They do not wait behind those that take ten seconds each once more."""
+    hook.answers = [(503, {"Retry-After": "3600"})] * 3
+    async with running(stage, table(hook)) as (bot, asker):
+        for n in range(3):
+            await asker.withdraw(await asker.ask(question=f"Failed {n}?", callback_url=hook.url))
+        await until(lambda: bot.callbacks.idle and len(hook.got) == 3)
+        last = await asker.ask(question="Never tried?", callback_url=hook.url)
+        await asker.ask(question="Waiting?", callback_url=hook.url)
+        hook.answers = [(-1, {})]
+        await asker.withdraw(last)
+        await until(lambda: len(hook.got) == 4)
+    hook.answers = [(-1, {})] * 4
+    async with running(stage, table(hook)) as (bot, _):
+        first, *others = await bot.told.questions.owed_callbacks()
+        assert first == last["id"]
+        assert set(others) == {each.said["id"] for each in hook.got[:3]}
 
 
 async def test_bot_that_stops_begins_no_further_callback(stage: World, hook: Receiver) -> None:
@@ -343,7 +362,7 @@ async def test_newer_url_that_another_entry_allows_is_called(tmp_path: Path, hoo
     origin = hook.url.partition("/hook")[0]
     entries = f'["{origin}/open/*", {{url = "{origin}/private/*", private = true}}]'
     text = f'[[producers]]\nname = "bare"\ncallbacks = {entries}\n'
-    hook.answers = [(503, {}), (429, {"Retry-After": "7200"})]
+    hook.answers = [(503, {"Retry-After": "1800"}), (429, {"Retry-After": "7200"})]
     async with scene(tmp_path, clock=clock) as stage, running(stage, text) as (bot, asker):
         fields = dict[str, Any](question="Which age?", key="k1")
         await asker.withdraw(await asker.ask(**fields, callback_url=f"{origin}/open/1"))
