@@ -184,14 +184,14 @@ class _Sender:
     async def _settled(
         self, clarification: str, callback: Callback, record: Clarification | None, outcome: Outcome
     ) -> Outcome | None:
-        """Stores what came of an attempt. Returns it, or that the callback is given up now; None: there is a newer URL, which
-        is called instead.
+        """Stores what came of an attempt. Returns it, or that the callback is given up now; None: the question was forgotten,
+        or has a newer URL, which is called instead.
         """
         questions, now = self.all.questions, self.all.clock.now()
         if record is not None and isinstance(outcome, Delivered):
             await questions.picked_up(record)
         newest = await questions.callback(clarification)
-        if newest is not None and newest.url != callback.url:
+        if newest is None or newest.url != callback.url:
             self.all.put(clarification)
             return outcome if isinstance(outcome, Delivered) else None
         if isinstance(outcome, RetryLater):

@@ -479,6 +479,30 @@ async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver
     assert len(hook.got) == tries
 
 
+@pytest.mark.parametrize("status", [204, 404, 503])
+async def test_question_that_is_forgotten_during_an_attempt_is_not_told_about(
+    stage: World, hook: Receiver, status: int
+) -> None:
+    begun, ends = asyncio.Event(), asyncio.Event()
+
+    async def take(_: web.Request) -> web.Response:
+        begun.set()
+        await ends.wait()
+        return web.Response(status=status)
+
+    async with served(take) as address:
+        hook.url = f"{address}/hook"
+        async with running(stage, table(hook)) as (bot, asker):
+            asked = await asker.ask(question="Which age?", callback_url=hook.url)
+            await stage.card("Which age?")
+            await asker.withdraw(asked)
+            await begun.wait()
+            assert (await beside(stage, "forget", asked["id"], "--yes")).code == 0
+            ends.set()
+            await until(lambda: bot.callbacks.idle and not len(bot.callbacks))
+            assert await bot.store.read("select key from messages where key like 'callback:%'") == []
+
+
 async def test_check_says_whether_callbacks_are_signed(stage: World, hook: Receiver) -> None:
     stage.environ |= {"CALLBACK_SECRET": SECRET}
     stage.configure(config(stage.producer.url) + table(hook))
