@@ -334,6 +334,13 @@ async def test_whoever_does_not_know_tasks_or_the_id_gets_none(stage: World, age
     assert waited["structuredContent"]["status"] == "waiting"
 
 
+@pytest.mark.parametrize("extensions", [7, "io.modelcontextprotocol/tasks", [IDENTIFIER], {IDENTIFIER: 7}])
+async def test_capability_of_the_wrong_shape_is_refused(agent: Agent, extensions: Any) -> None:
+    wrong = Agent(agent.door, {"extensions": extensions})
+    arguments = {"name": "ask_human", "arguments": {"question": "Which one?", "wait": 0}}
+    assert (await wrong.error("tools/call", **arguments))["code"] == -32602
+
+
 async def test_header_of_another_task_is_refused(stage: World, url: str) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         agent = Agent(Http(client))
