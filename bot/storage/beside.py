@@ -184,8 +184,7 @@ def copy(path: Path, to: Path) -> int:
 def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
     """Yields a transaction on a copied storage, upgraded to this version, then moves it into place.
 
-    It is packed, so that it can return disk space later. `another`: give it a new installation id, and let it post
-    to none of the agents' callback URLs: workflows would take its outcomes for those of the first one.
+    It is packed, so that it can return disk space later. `another`: give it a new installation id.
 
     Raises:
         BackupError: it cannot be used.
@@ -203,7 +202,6 @@ def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
                     "update installation set id = :id, others = 0, told_at = null",
                     {"id": secrets.token_hex(8)},
                 )
-                db.execute("update questions set callback_url = null, callback_failed_at = null")
             yield Tx(db)
             db.execute("commit")
             db.execute("pragma auto_vacuum = incremental")
