@@ -2301,9 +2301,8 @@ class _Forwarded:
             Refused: the bot does. OSError: it is away for too long.
         """
         is_tool = self.method == "tools/call"
-        name = (
-            self.params.get("name" if is_tool else "taskId") if self.method != "subscriptions/listen" else ""
-        )
+        listens = self.method == "subscriptions/listen"
+        name = "" if listens else self.params.get("name" if is_tool else "taskId")
         if not isinstance(name, str) or not (name.isascii() and name.isprintable()) or len(name) > 512:
             return _error(-32602, "Invalid request parameters")
         headers = {"Mcp-Method": self.method, "Mcp-Name": name, "Clarify-Call": os.urandom(16).hex()}

@@ -10,6 +10,7 @@ producer again before each attempt, and only addresses that these allow are call
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class Callbacks:
             "callbacks", self._find, _FINDING, clock=self.clock, rng=self.rng, at_once=_AT_ONCE
         )
         self._senders: dict[tuple[str, bool], _Sender] = {}
-        self._running = False
+        self._running: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         """Returns how many callbacks are owed and not taken yet."""
@@ -90,16 +91,13 @@ class Callbacks:
 
     async def run(self) -> None:
         """Posts until cancelled."""
-        self._running = True
-        for each in self._senders.values():
-            each.outbox.start()
         try:
-            await self._finding.run()
+            async with asyncio.TaskGroup() as self._running:
+                for each in self._senders.values():
+                    self._running.create_task(each.run(), name=f"callbacks: {each.host}")
+                await self._finding.run()
         finally:
-            self._running = False
-            for each in self._senders.values():
-                await each.outbox.close(0.0)
-                await each.http.close()
+            self._running = None
 
     async def _find(self, clarification: str) -> Outcome | None:
         """Hands a question that is owed a callback to the sender for its host."""
@@ -121,8 +119,8 @@ class Callbacks:
         host, private = callback.host, callback.entry is not None and callback.entry.private
         if (sender := self._senders.get((host, private))) is None:
             sender = self._senders[host, private] = _Sender(all=self, host=host, private=private)
-            if self._running:
-                sender.outbox.start()
+            if self._running is not None:
+                self._running.create_task(sender.run(), name=f"callbacks: {host}")
         return sender
 
     def key_of(self, producer: str) -> bytes | None:
@@ -153,6 +151,13 @@ class _Sender:
             on_outcome=self.all.on_outcome,
         )
 
+    async def run(self) -> None:
+        """Posts until cancelled."""
+        try:
+            await self.outbox.run()
+        finally:
+            await self.http.close()
+
     async def _attempt(self, clarification: str) -> Outcome | None:
         """Makes one attempt and stores its outcome."""
         questions = self.all.questions
@@ -179,14 +184,14 @@ class _Sender:
     async def _settled(
         self, clarification: str, callback: Callback, record: Clarification | None, outcome: Outcome
     ) -> Outcome | None:
-        """Stores what came of an attempt. Returns it, or that the callback is given up now; None: there is a newer URL, which
-        is called instead.
+        """Stores what came of an attempt. Returns it, or that the callback is given up now; None: the question was forgotten,
+        or has a newer URL, which is called instead.
         """
         questions, now = self.all.questions, self.all.clock.now()
         if record is not None and isinstance(outcome, Delivered):
             await questions.picked_up(record)
         newest = await questions.callback(clarification)
-        if newest is not None and newest.url != callback.url:
+        if newest is None or newest.url != callback.url:
             self.all.put(clarification)
             return outcome if isinstance(outcome, Delivered) else None
         if isinstance(outcome, RetryLater):

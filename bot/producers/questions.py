@@ -550,9 +550,12 @@ class Questions:
                 return
 
     async def owed_callbacks(self) -> list[str]:
-        """Returns the ids of questions that have ended and whose outcome is still to be posted."""
+        """Returns the ids of questions that have ended and whose outcome is still to be posted, in the order to try them:
+        those that never failed first.
+        """
         rows = await self.store.read(
-            "select token, issue, clarification from questions where callback_url is not null order by created_at"
+            """select token, issue, clarification from questions where callback_url is not null
+               order by case when callback_failed_at is null then 0 else 1 end, created_at"""
         )
         ids = [row["clarification"] for row in rows if row["clarification"] is not None]
         ids += [

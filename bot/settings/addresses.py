@@ -10,31 +10,42 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
+from unicodedata import category, normalize
 from urllib.parse import unquote
 
 LONGEST_URL = 2000  # characters
 Reach = Literal["public", "private", "loopback", "never"]
+_ESCAPED = "%[0-9A-Fa-f]{2}"
 _PARTS = re.compile(
     r"([Hh][Tt][Tt][Pp][Ss]?)://"  # not re.IGNORECASE, which also takes "ſ" for "s" and "ı" for "i"
     r"(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]%]+)"
     r"(?::([0-9]{1,5}))?"
-    r"(/[A-Za-z0-9\-._~!$&'()*+,;=:@%/]*)?"
-    r"(\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?"
+    rf"(/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|{_ESCAPED})*)?"
+    rf"(\?(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|{_ESCAPED})*)?"
 )
-_FRAGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*")
+_FRAGMENT = re.compile(rf"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|{_ESCAPED})*")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _LIKE_A_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as a last label: resolvers take it as an IPv4 address
 _PORTS = {"http": 80, "https": 443}
-_PRIVATE = [
-    ipaddress.ip_network(each)
-    for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
-]
-_ODD = [  # called global by `ipaddress`, but not by every network: site-local, local NAT64, relays of 6to4
-    ipaddress.ip_network(each) for each in ("fec0::/10", "64:ff9b:1::/48", "192.88.99.0/24")
-]
-_WITH_IPV4 = [ipaddress.ip_network(each) for each in ("::/96", "::ffff:0:0/96", "64:ff9b::/96")]
+
+
+def _networks(*texts: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    return [ipaddress.ip_network(each) for each in texts]
+
+
+_PRIVATE = _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+_UNICAST = ipaddress.ip_network("2000::/3")  # the only IPv6 addresses that are given out
+_METADATA = _networks(  # clouds give their machines' credentials there; others are link-local
+    *("fd00:ec2::/32", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42"),  # AWS, Google, Oracle, Scaleway
+    *("100.100.100.200", "168.63.129.16"),  # Alibaba, Azure
+)
+_ODD = _networks(  # called global by some versions of `ipaddress`
+    *("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20"),
+)
+_WITH_IPV4 = _networks("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -150,7 +161,7 @@ def _web_url(text: str) -> WebUrl:
     if not 0 < found.port < 65536:
         raise ValueError("expected a port from 1 to 65535")
     if _climbs(found.path):
-        raise ValueError("expected a path without . and .. segments")
+        raise ValueError("expected a path without . and .. segments and control characters")
     _check_length(found.text)
     return found
 
@@ -184,17 +195,24 @@ def may_be_called(address: str, *, private: bool) -> bool:
 def _reach(address: _Address) -> Reach:
     if address.is_loopback:
         return "loopback"
-    if any(address in network for network in _PRIVATE if network.version == address.version):
+    if _is_in(_METADATA, address):
+        return "never"
+    if _is_in(_PRIVATE, address):
         return "private"
-    is_odd = any(address in network for network in _ODD if network.version == address.version)
-    return "public" if address.is_global and not address.is_multicast and not is_odd else "never"
+    is_given_out = isinstance(address, ipaddress.IPv4Address) or address in _UNICAST
+    is_public = address.is_global and is_given_out and not address.is_multicast and not _is_in(_ODD, address)
+    return "public" if is_public else "never"
+
+
+def _is_in(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network], address: _Address) -> bool:
+    return any(address in network for network in networks)
 
 
 def _inner(address: _Address) -> ipaddress.IPv4Address | None:
     """Returns the IPv4 address that packets to an IPv6 address end at, if any."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
-    if any(address in network for network in _WITH_IPV4) and int(address) > 1:
+    if _is_in(_WITH_IPV4, address) and int(address) > 1:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.sixtofour
 
@@ -225,11 +243,18 @@ def _host(text: str) -> str:
 
 
 def _climbs(path: str) -> bool:
-    """Whether a server may read the path as one elsewhere, also if it decodes more than once."""
-    while (plain := unquote(path)) != path:
-        path = plain
-    segments = re.split(r"[/\\]", path)
-    return any(each.partition(";")[0] in {".", ".."} for each in segments)
+    """Whether a server may read the path as one elsewhere, also if it decodes more than once, drops what it cannot decode, or
+    takes one character for another.
+    """
+    try:
+        while (plain := unquote(path, errors="strict")) != path:
+            path = plain
+    except UnicodeDecodeError:
+        return True
+    if any(category(each) == "Cc" for each in path):
+        return True
+    segments = (each.partition(";")[0] for each in re.split(r"[/\\]", normalize("NFKC", path)))
+    return any(each.strip(" ") in {".", ".."} for each in segments)
 
 
 def _matches(path: str, pattern: str) -> bool:

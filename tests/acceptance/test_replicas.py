@@ -30,7 +30,9 @@ from tests.kit.lives import Life
 from tests.kit.processes import Said, command
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, environment, said, scene
+from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_receipts import PEM
+from tests.unit.bot.test_webhooks import receiving
 
 TAKEOVER = 10.0  # seconds after the leader's last sign of life
 
@@ -497,3 +499,46 @@ def taken(db: psycopg.Connection[Any]) -> int:
     """How many replies are stored and not done."""
     row = db.execute("select count(*) from slack_events where state = 'new'").fetchone()
     return int(row[0]) if row else 0
+
+
+async def test_callback_of_a_killed_leader_is_posted_by_the_next_and_given_up_once(
+    stage: World, replicas: Replicas
+) -> None:
+    """Both bots know the newest URL, wherever it came in."""
+    async with receiving() as hook:
+        stage.environ["CALLBACK_SECRET"] = SECRET
+        stage.configure(config(stage.producer.url) + table(hook))
+        first, second = await replicas.two()
+        (listening,) = [
+            json.loads(line)["url"] for line in second.words().splitlines() if '"listening"' in line
+        ]
+        hook.answers = [(-1, {}), (410, {})]
+        question = {"question": "Which port?", "choices": ["80", "81"], "key": "k1"}
+        async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+            asked = await agent.post("/questions", json=question | {"callback_url": f"{hook.url}&run=1"})
+            assert asked.status_code == 201, asked.text
+            card = await stage.card("Which port?")
+            await stage.workspace.click(ADE, AGENTS, card.ts, label="81")
+            await until(
+                lambda: hook.got
+            )  # the first leader posts, and is killed before it hears what came of it
+            first.kill()
+            await stage.message("Not called back")
+            hook.answers = [(410, {})]
+
+            async def renewed(run: int) -> None:
+                again = await agent.post(
+                    "/questions", json=question | {"callback_url": f"{hook.url}&run={run}"}
+                )
+                assert again.json()["id"] == asked.json()["id"]
+                await until(lambda: hook.got[-1].path.endswith(f"run={run}"))
+
+            await renewed(2)  # is given up, too, of which nobody hears again
+            await renewed(3)
+        await stage.now_says(card, "the agent has resumed")
+        assert [each.path[-1] for each in hook.got] == ["1", "1", "2", "3"]
+        assert len({each.headers["Idempotency-Key"] for each in hook.got}) == 1
+        told = [each for each in stage.workspace.messages(AGENTS) if "Not called back" in said(each)]
+        assert len(told) == 1
+        for life in (first, second):
+            assert "s3cret" not in life.words()

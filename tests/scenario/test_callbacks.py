@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 
 from bot.app import Bot
 from bot.hooks import signature
+from bot.http import ANSWER_TIMEOUT
 from bot.settings.environment import signing_key
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
@@ -87,7 +89,7 @@ async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -
             assert headers["idempotency-key"] == name
             assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
             assert headers["content-type"] == "application/json"
-            assert await owed(bot) == 0
+            await until_none(bot)
             taken_in = await bot.store.read("select body from inbox")
             assert "s3cret" not in repr([row["body"] for row in taken_in])
     assert len(hook.got) == 1
@@ -144,7 +146,7 @@ async def until_none(bot: Bot) -> None:
 
 async def test_callback_is_tried_again_over_restarts_for_three_days(tmp_path: Path, hook: Receiver) -> None:
     clock = LeapClock()
-    hook.refuses = lambda _: 503
+    hook.answers = [(503, {"Retry-After": "3600"})] * 4
     async with scene(tmp_path, clock=clock) as stage:
         async with running(stage, table(hook)) as (bot, asker):
             await asker.withdraw(await asker.ask(question="Which age?", callback_url=hook.url))
@@ -191,6 +193,40 @@ async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hoo
         await until(lambda: other.got)
         await stage.now_says(card, "the agent has resumed")
         assert len(hook.got) == 10  # none was answered, so no more began
+
+
+async def test_after_a_start_those_that_never_failed_come_first(stage: World, hook: Receiver) -> None:
+    """They do not wait behind those that take ten seconds each once more."""
+    hook.answers = [(503, {"Retry-After": "3600"})] * 3
+    async with running(stage, table(hook)) as (bot, asker):
+        for n in range(3):
+            await asker.withdraw(await asker.ask(question=f"Failed {n}?", callback_url=hook.url))
+        await until(lambda: bot.callbacks.idle and len(hook.got) == 3)
+        last = await asker.ask(question="Never tried?", callback_url=hook.url)
+        await asker.ask(question="Waiting?", callback_url=hook.url)
+        hook.answers = [(-1, {})]
+        await asker.withdraw(last)
+        await until(lambda: len(hook.got) == 4)
+    hook.answers = [(-1, {})] * 4
+    async with running(stage, table(hook)) as (bot, _):
+        first, *others = await bot.told.questions.owed_callbacks()
+        assert first == last["id"]
+        assert set(others) == {each.said["id"] for each in hook.got[:3]}
+
+
+async def test_bot_that_stops_begins_no_further_callback(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})] * 50
+    async with running(stage, table(hook)) as (bot, asker):
+        for n in range(25):
+            await asker.withdraw(await asker.ask(question=f"Slow {n}?", callback_url=hook.url))
+        await until(lambda: len(hook.got) == 10)
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < ANSWER_TIMEOUT  # none was waited for
+    assert len(hook.got) == 10
+    hook.answers = []
+    async with running(stage, table(hook)) as (bot, _):
+        await until_none(bot)
+    assert len(hook.got) == 35
 
 
 @pytest.mark.parametrize(
@@ -326,7 +362,7 @@ async def test_newer_url_that_another_entry_allows_is_called(tmp_path: Path, hoo
     origin = hook.url.partition("/hook")[0]
     entries = f'["{origin}/open/*", {{url = "{origin}/private/*", private = true}}]'
     text = f'[[producers]]\nname = "bare"\ncallbacks = {entries}\n'
-    hook.answers = [(503, {}), (429, {"Retry-After": "7200"})]
+    hook.answers = [(503, {"Retry-After": "1800"}), (429, {"Retry-After": "7200"})]
     async with scene(tmp_path, clock=clock) as stage, running(stage, text) as (bot, asker):
         fields = dict[str, Any](question="Which age?", key="k1")
         await asker.withdraw(await asker.ask(**fields, callback_url=f"{origin}/open/1"))
@@ -388,7 +424,8 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
     """Who can write the ledger must not have an outcome of their own posted to an agent's URL."""
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await stage.card("Which age?")
+        while not await bot.store.read("select 1 from questions where clarification is not null"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         path = stage.folder / "ledgers" / "issue-100001.json"
         ledger = json.loads(path.read_text())
         forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
@@ -440,6 +477,30 @@ async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver
     async with running(stage, table(hook)) as (bot, _):
         await until(lambda: bot.callbacks.idle)
     assert len(hook.got) == tries
+
+
+@pytest.mark.parametrize("status", [204, 404, 503])
+async def test_question_that_is_forgotten_during_an_attempt_is_not_told_about(
+    stage: World, hook: Receiver, status: int
+) -> None:
+    begun, ends = asyncio.Event(), asyncio.Event()
+
+    async def take(_: web.Request) -> web.Response:
+        begun.set()
+        await ends.wait()
+        return web.Response(status=status)
+
+    async with served(take) as address:
+        hook.url = f"{address}/hook"
+        async with running(stage, table(hook)) as (bot, asker):
+            asked = await asker.ask(question="Which age?", callback_url=hook.url)
+            await stage.card("Which age?")
+            await asker.withdraw(asked)
+            await begun.wait()
+            assert (await beside(stage, "forget", asked["id"], "--yes")).code == 0
+            ends.set()
+            await until(lambda: bot.callbacks.idle and not len(bot.callbacks))
+            assert await bot.store.read("select key from messages where key like 'callback:%'") == []
 
 
 async def test_check_says_whether_callbacks_are_signed(stage: World, hook: Receiver) -> None:

@@ -175,6 +175,8 @@ def test_plugin_has_the_hooks_that_install_writes(tmp_path: Path) -> None:
     )
     written = json.loads((tmp_path / ".claude/settings.json").read_text())["hooks"]
     ours = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]
+    (own,) = ours.pop("PreToolUse")  # where `clarify mcp --install` writes a permission
+    assert own["matcher"] == f"{TOOLS}.*"
     for groups in (*written.values(), *ours.values()):
         for hook in groups[0]["hooks"]:
             whole = f"{hook.pop('command')} {shlex.join(hook.pop('args', []))}"
@@ -312,7 +314,7 @@ async def person(
         yield claude
 
 
-ALLOWED = f"--allowedTools=Bash,mcp__clarify__ask_approval,{TOOLS}ask_approval"
+ALLOWED = "--allowedTools=Bash,mcp__clarify__ask_approval"  # the plugin allows its own tools itself
 
 
 def background_task(model: Model) -> str:

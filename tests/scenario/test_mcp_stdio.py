@@ -128,6 +128,7 @@ async def test_newest_protocol_needs_no_bot(alone: Stdio) -> None:
 
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 @pytest.mark.parametrize(
@@ -369,6 +370,54 @@ async def test_repeated_call_is_the_same_and_waits_for_what_is_left() -> None:
     assert waits[0] == 30
     assert all(earlier > later > 20 for earlier, later in pairwise(waits))
     assert all(body == heard[0][1] for _, body in heard)
+
+
+def events(*messages: Json) -> bytes:
+    body = "".join(f"data: {json.dumps({'jsonrpc': '2.0', **each})}\n\n" for each in messages)
+    return http("200 OK", "text/event-stream", body)
+
+
+def acknowledged(*task_ids: str) -> Json:
+    params = {"_meta": {_SUBSCRIPTION: 1}, "notifications": {"taskIds": task_ids}}
+    return {"method": "notifications/subscriptions/acknowledged", "params": params}
+
+
+def changed(task_id: str, status: str) -> Json:
+    params = {"_meta": {_SUBSCRIPTION: 1}, "taskId": task_id, "status": status}
+    return {"method": "notifications/tasks", "params": params}
+
+
+async def test_listener_listens_again_to_what_has_not_ended() -> None:
+    done: Json = {"id": 1, "result": {"resultType": "complete", "_meta": {_SUBSCRIPTION: 1}}}
+    answers = [
+        events(acknowledged("a", "b", "c"), changed("a", "working"), done),  # the bot stops
+        events(
+            acknowledged("a", "b", "c"),
+            changed("a", "completed"),
+            {"id": 1, "error": {"code": -32603, "message": "The storage is away."}},
+        ),
+        events(acknowledged("c"), changed("c", "working")),  # b was deleted; it breaks off
+        events(acknowledged("c"), changed("c", "completed")),  # it breaks off before the end
+        events(acknowledged(), done),
+    ]
+    message = {
+        "id": 1,
+        "method": "subscriptions/listen",
+        "params": {"notifications": {"taskIds": ["a", "b", "c"]}, "_meta": envelope(**TASKS)},
+    }
+    async with served(*answers) as (url, heard), Stdio.started(url) as door:
+        said = [await door.answer(message)]
+        while "result" not in said[-1]:
+            said.append(await door.said(1))
+        assert door.is_silent(1)
+    ids = [body["params"]["notifications"]["taskIds"] for _, body in heard]
+    assert ids == [["a", "b", "c"], ["a", "b", "c"], ["b", "c"], ["c"], []]
+    assert [each.get("method", "").rpartition("/")[2] for each in said] == [
+        "acknowledged",
+        *["tasks"] * 4,
+        "",
+    ]
+    assert [each["params"]["status"] for each in said[1:-1]] == ["working", "completed"] * 2
 
 
 async def test_bot_that_breaks_off_a_long_call_is_waited_for_as_long_as_one_that_was_away() -> None:

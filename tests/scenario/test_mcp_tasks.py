@@ -334,6 +334,13 @@ async def test_whoever_does_not_know_tasks_or_the_id_gets_none(stage: World, age
     assert waited["structuredContent"]["status"] == "waiting"
 
 
+@pytest.mark.parametrize("extensions", [7, "io.modelcontextprotocol/tasks", [IDENTIFIER], {IDENTIFIER: 7}])
+async def test_capability_of_the_wrong_shape_is_refused(agent: Agent, extensions: Any) -> None:
+    wrong = Agent(agent.door, {"extensions": extensions})
+    arguments = {"name": "ask_human", "arguments": {"question": "Which one?", "wait": 0}}
+    assert (await wrong.error("tools/call", **arguments))["code"] == -32602
+
+
 async def test_header_of_another_task_is_refused(stage: World, url: str) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         agent = Agent(Http(client))
@@ -418,22 +425,20 @@ async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_lea
     async with stage.bot() as bot, opened("http", url_of(bot)) as door, AsyncExitStack() as listening:
         agent = Agent(door)
         task_id = (await agent.call("ask_human", question="Which one?"))["taskId"]
-        listeners = [await listening.enter_async_context(agent.listening(task_id)) for _ in range(2)]
-        for each in listeners:  # kept: one that is collected as garbage leaves
-            await anext(each)
+        streams = [await listening.enter_async_context(agent.listening(task_id)) for _ in range(2)]
+        for each in streams:
+            assert "method" in await anext(each)
         message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
         assert (await door.answer(message))["error"] == "TOO_MANY_LISTEN"
         assert (await agent.task(task_id))["status"] == "working"
         await listening.aclose()
         await until(lambda: not bot.told.questions._waiting)
-
-        async def is_heard() -> bool:
-            async with agent.listening(task_id) as events:
-                return await anext(events, None) is not None
-
+        heard = None
         async with asyncio.timeout(30):
-            while not await is_heard():
-                pass  # their calls are about to end
+            while heard is None:  # the bot ends their requests a moment later
+                async with agent.listening(task_id) as events:
+                    heard = await anext(events, None)
+        assert heard["method"] == "notifications/subscriptions/acknowledged"
 
 
 async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: str) -> None:

@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 
 from bot import hooks
 from bot.errors import NotLeading
+from bot.hooks import signature
 from bot.settings.environment import signing_key
 from bot.storage.store import Store
 from bot.webhooks import Endpoint, Webhooks
@@ -195,6 +196,15 @@ async def test_message_is_as_standard_webhooks_says(world: World, receiver: Rece
     assert got.headers["webhook-signature"] == f"v1,{base64.b64encode(signed).decode()}"
     assert got.headers["Content-Type"] == "application/json"
     assert b"Which database?" not in got.body
+
+
+def test_signature_is_the_one_that_the_package_standardwebhooks_makes() -> None:
+    body = b'{"answer": "67", "label": "\\u00e4"}'
+    assert signature(signing_key(SECRET), "CLR-42-001/1", 1764194400, body) == {
+        "webhook-id": "CLR-42-001/1",
+        "webhook-timestamp": "1764194400",
+        "webhook-signature": "v1,G4eLFfIfItXFkeFTFcg00tlXitFXltmJF5+H5GmGMTk=",
+    }
 
 
 async def test_failed_message_comes_again_with_its_id_and_a_new_time(

@@ -81,6 +81,17 @@ def test_callback_url_has_one_spelling(given: str, read: str) -> None:
         "https://api.trigger.dev/a/..%2fb",
         "https://api.trigger.dev/a/..;x/b",
         "https://api.trigger.dev/a/..%5cb",
+        "https://api.trigger.dev/a/..%20/b",
+        "https://api.trigger.dev/a/..%00/b",
+        "https://api.trigger.dev/a/..%00x/b",
+        "https://api.trigger.dev/a/.%0d%0a./b",
+        "https://api.trigger.dev/a/%c0%ae%c0%ae/b",  # "." in too many bytes
+        "https://api.trigger.dev/a/%ef%bc%8e%ef%bc%8e/b",  # wide ones
+        "https://api.trigger.dev/a/%e2%80%a5/b",  # one character
+        "https://api.trigger.dev/a/..%ef%bc%8fb",  # a wide slash
+        "https://api.trigger.dev/a/%u002e%u002e/b",
+        "https://api.trigger.dev/a%zz",
+        "https://api.trigger.dev/a?b=100%",
         "https://api.trigger.dev/ä",
         "https://api.trigger.dev/ı",  # "i" and "s", where case does not count
         "httpſ://api.trigger.dev/",
@@ -127,7 +138,15 @@ def test_list_counts_scheme_host_and_port_exactly(url: str, pattern: str, fits: 
         ("172.31.0.1", "private"),
         ("192.168.0.1", "private"),
         ("100.64.0.1", "private"),
-        ("fd00:ec2::254", "private"),
+        ("fd00::1", "private"),
+        ("fd00:ec2::254", "never"),  # AWS
+        ("fd00:ec2::23", "never"),
+        ("fd20:ce::254", "never"),  # Google
+        ("100.100.100.200", "never"),  # Alibaba
+        ("168.63.129.16", "never"),  # Azure
+        ("192.0.0.192", "never"),  # Oracle
+        ("::ffff:100.100.100.200", "never"),
+        ("64:ff9b::a83f:8110", "never"),
         ("127.0.0.1", "loopback"),
         ("127.8.8.8", "loopback"),
         ("::1", "loopback"),
@@ -145,6 +164,12 @@ def test_list_counts_scheme_host_and_port_exactly(url: str, pattern: str, fits: 
         ("192.0.2.1", "never"),
         ("192.88.99.1", "never"),
         ("2001:db8::1", "never"),
+        ("3fff::1", "never"),
+        ("192.0.0.9", "never"),
+        ("4000::1", "never"),  # not given out
+        ("::1:7f00:1", "never"),
+        ("fe00::1", "never"),
+        ("2001:4:112::1", "never"),
         ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "never"),  # Teredo
         ("::ffff:8.8.8.8", "public"),  # mapped
         ("::ffff:10.0.0.1", "private"),
@@ -152,6 +177,10 @@ def test_list_counts_scheme_host_and_port_exactly(url: str, pattern: str, fits: 
         ("::ffff:169.254.169.254", "never"),
         ("::127.0.0.1", "never"),  # compatible
         ("::10.0.0.1", "private"),
+        ("::ffff:0:8.8.8.8", "public"),  # translated
+        ("::ffff:0:127.0.0.1", "never"),
+        ("::ffff:0:169.254.169.254", "never"),
+        ("64:ff9b:0:0:0:1:7f00:1", "never"),
         ("64:ff9b::808:808", "public"),  # NAT64
         ("64:ff9b::a00:1", "private"),
         ("64:ff9b::7f00:1", "never"),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,28 @@ async def test_locked_by_somebody_else_is_unavailable_then_recovers(
     await store.run(INSERT, key="after")
     assert await keys(store) == {"after"}
     await store.close()
+
+
+async def test_deleted_text_leaves_no_trace_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where SQLite was built without that."""
+    connect = sqlite3.connect
+
+    def connected(*args: Any, **options: Any) -> Any:
+        db = connect(*args, **options)
+        db.execute("pragma secure_delete = off")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    path = tmp_path / "clarify.db"
+    store = await Store.open(path)
+    for n in range(30):
+        await store.run("insert into texts (id, body) values (:id, :body)", id=str(n), body=f"s3cret {n}")
+    await store.run("update texts set body = ''")
+    await store.close()
+    files = [each.read_bytes() for each in tmp_path.iterdir()]  # noqa: ASYNC240
+    assert [each.count(b"s3cret") for each in files] == [0] * len(files)
 
 
 async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
