@@ -596,7 +596,7 @@ def asked_and_receipt(record: Clarification) -> dict[str, Any]:
 def asked_in(record: Clarification) -> dict[str, Any]:
     """Returns the question as asked, after redaction, without the fields that are not set.
 
-    `risk` and `approvals` are those in force: the route may have raised them.
+    `approvals` is the number in force: the route may have raised it.
     """
     asked, direct = record.asked, record.asked.direct
     if direct is None:
@@ -611,13 +611,20 @@ def asked_in(record: Clarification) -> dict[str, Any]:
         "multiple": asked.multi_select or None,
         "schema": direct.form,
         "consequence": confirmation.consequence if confirmation else None,
-        "risk": confirmation.risk_level if confirmation else None,
+        "risk": risk_of(asked) if confirmation else None,
         "irreversible": (confirmation.irreversible or None) if confirmation else None,
         "arguments": direct.arguments,
         "approvals": asked.needed if confirmation else None,
         "default": direct.default,
     }
     return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
+
+
+def risk_of(asked: Aaep) -> dict[str, str | None] | None:
+    """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: nobody said any."""
+    counted = asked.risk_level
+    claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
+    return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
 def _choices_in(asked: Aaep, direct: Direct) -> list[dict[str, Any]] | None:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from core.aaep import Kind
 from core.clarification import CHANGED, US, Aaep, Clarification
 from core.clock import iso
-from core.questions import answer_in, asked_in, closing_comment, status_of
+from core.questions import answer_in, asked_in, closing_comment, risk_of, status_of
 
 TYP = "clarify-decision+jwt"
 INLINE = 2048  # bytes of a text or value that is not replaced by its digest
@@ -189,23 +189,14 @@ def _shown(record: Clarification) -> dict[str, Any]:
             "choices": [{"value": each.value, "label": each.label} for each in asked.choices] or None,
             "multiple": asked.multi_select or None,
             "consequence": wanted.consequence if wanted else None,
+            "risk": risk_of(asked) if wanted else None,
             "irreversible": (wanted.irreversible or None) if wanted else None,
             "approvals": asked.needed if wanted else None,
             "default": asked.default_decision if wanted else asked.default_response,
         }
         shown = {"kind": _KINDS.get(record.kind, record.kind)}
         shown |= {name: each for name, each in fields.items() if each is not None}
-    shown.pop("risk", None)
-    if wanted and (risk := risk_of(asked)) is not None:
-        shown["risk"] = risk
     return shown
-
-
-def risk_of(asked: Aaep) -> dict[str, str | None] | None:
-    """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: nobody said any."""
-    counted = asked.risk_level
-    claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
-    return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
 def _answer(asked: Aaep) -> Any:

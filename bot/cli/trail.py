@@ -22,7 +22,8 @@ from core.approvals import approved_by
 from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry, rounds_of
 from core.clock import iso
 from core.errors import AnswerRejected
-from core.receipts import deciders_of, risk_of
+from core.questions import risk_of
+from core.receipts import deciders_of
 from core.records import FORGOTTEN, is_forgotten
 
 Line = dict[str, Any]

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from bot.decisions import log
 from bot.errors import BackupError
 from bot.oncall import incidents, pages, swaps, turns
-from bot.producers import inbox, push
+from bot.producers import inbox, push, questions
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
 from core.clarification import Moment
@@ -246,8 +246,8 @@ def restore(folder: Path, kept: Kept, *, now: datetime, replace: bool, copy: boo
         raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
 
 
-def leave_out(tx: Tx, now: datetime) -> None:
-    """Skips the numbers that were given out since the backup was made."""
+def leave_out(tx: Tx, now: datetime, *, copy: bool) -> None:
+    """Skips the numbers that were given out since the backup was made. `copy`: the first installation goes on."""
     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT, now)
@@ -255,3 +255,5 @@ def leave_out(tx: Tx, now: datetime) -> None:
     swaps.leave_out(tx, _PAGES_LEFT_OUT)
     push.begin_anew(tx, now.isoformat())
     log.compare_again(tx)
+    if copy:
+        questions.leave_callbacks_out(tx)

@@ -60,7 +60,7 @@ class InDatabase:
             file = Path(drafts) / DATABASE
             if manifest.storage_version is not None:
                 with beside.putting_back(folder / DATABASE, file, another=copy) as tx:
-                    leave_out(tx, now)
+                    leave_out(tx, now, copy=copy)
             with tables.new_tables(self.url, name if replace else None) as (new, is_aside):
                 if file.exists():
                     new.from_file(file)

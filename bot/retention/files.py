@@ -71,7 +71,7 @@ class InFiles:
             _put_key(folder / KEY, ledger.private / KEY)
             if manifest.storage_version is not None:
                 with beside.putting_back(folder / DATABASE, database, another=copy) as tx:
-                    leave_out(tx, now)
+                    leave_out(tx, now, copy=copy)
         return Restored(manifest, f"files with {name} in their names" if there else None)
 
     def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:

@@ -73,7 +73,7 @@ class ListedQuestion(BaseModel):
     link: str | None = Field(description="Its card in Slack, once it is posted")
     asked: dict[str, Any] = Field(
         description="The question as people were shown it, after redaction: `kind`, `question` or `action`, and the other "
-        "fields that were set; `risk` and `approvals` are those that your route counts"
+        "fields that were set; `risk` is what you `claimed` and what your route `counted`, `approvals` the number that your route demands"
     )
 
 

@@ -61,18 +61,26 @@ async def test_callback_outlives_kills_before_and_during_it(stage: World, hook: 
     assert "s3cret" not in life.words()
 
 
-async def test_callback_is_kept_in_a_backup(stage: World, hook: Receiver) -> None:
+@pytest.mark.parametrize("copy", [False, True])
+async def test_callback_is_kept_in_a_backup_but_a_copy_posts_nothing(
+    stage: World, hook: Receiver, copy: bool
+) -> None:
+    """The copy's outcome would resume a workflow that waits for the first one's."""
     stage.configure(config(stage.producer.url) + table(hook))
-    copy = stage.folder / "copy"
+    kept = stage.folder / "copy"
     async with stage.bot() as bot:
         await ask(url_of(bot), hook)
-        card = await stage.card("Which age?")
-        done = await beside(stage, "backup", str(copy))
+        await stage.card("Which age?")
+        done = await beside(stage, "backup", str(kept))
         assert done.code == 0, done.err
     lost(stage)
-    done = await beside(stage, "restore", str(copy))
+    done = await beside(stage, "restore", str(kept), *(["--copy"] if copy else []))
     assert done.code == 0, done.err
-    async with stage.bot():
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await until(lambda: hook.got)
-    assert hook.got[0].said["answer"] is True
+    async with stage.bot() as bot:
+        rows = await bot.store.read("select callback_url from questions")
+        assert [row["callback_url"] for row in rows] == [None if copy else hook.url]
+        async with httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+            (asked,) = (await http.get("/questions")).json()["questions"]
+            assert (await http.delete(f"/questions/{asked['id']}")).status_code == 200
+        await until(lambda: bot.callbacks.idle and (hook.got or copy))
+    assert [each.said["status"] for each in hook.got] == ([] if copy else ["withdrawn"])

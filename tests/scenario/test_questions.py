@@ -112,7 +112,7 @@ async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
                 "consequence": "Gone",
             }
             | {
-                "risk": "high",
+                "risk": {"claimed": "high", "counted": "high"},
                 "irreversible": True,
                 "arguments": {"to": "[redacted]", "n": 1.0},
                 "approvals": 2,

@@ -92,6 +92,20 @@ async def test_trouble_of_one_key_holds_up_no_other_that_of_the_party_all(clock:
     assert sorted(at[3:]) == [(5, "a"), (5, "c"), (5, "d")]
 
 
+async def test_what_is_put_anew_waits_for_no_retry_and_has_not_failed() -> None:
+    clock = ManualClock()
+    party = Party(clock, RetryLater("x", after=60.0), RetryLater("x"))
+    party.outbox.put("a")
+    await until(lambda: party.at and party.outbox.idle)
+    party.outbox.put("a")
+    assert party.outbox.idle
+    party.outbox.put("a", anew=True)
+    await until(lambda: len(party.at) == 2 and party.outbox.idle)
+    await clock.advance(1.0)
+    await party.all_tried()
+    assert [seconds for seconds, _ in party.at] == [0, 0, 1]
+
+
 async def test_keys_take_turns(clock: ManualClock) -> None:
     party = Party(clock, Delivered(more=True), Delivered(more=True), GivenUp("no", more=True), None)
     party.outbox.put("a")
