@@ -15,10 +15,11 @@ import pytest
 from bot.tasks import IDENTIFIER
 from bot.web.server import ConnectionLimits
 from bot.workspace.seed import ADE, AGENTS, FALLBACK
+from core.records import Seals
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.until import until
-from tests.kit.world import World, config, url_of
+from tests.kit.world import World, config, own_url_of, url_of
 from tests.scenario.other_parties import another_writes
 
 Json = dict[str, Any]
@@ -356,7 +357,7 @@ async def test_every_replica_knows_a_task_and_so_does_the_next_run(stage: World)
     asked: Json = {"question": "Which one?", "choices": ["a", "b"], "session": "s1"}
     tasks = []
     async with stage.bot(), AsyncExitStack() as listening:
-        doors = [await listening.enter_async_context(opened("http", url_of(each))) for each in stage.bots]
+        doors = [await listening.enter_async_context(opened("http", own_url_of(each))) for each in stage.bots]
         streams = []
         for agent in map(Agent, doors):
             tasks.append(await agent.call("ask_human", **asked))
@@ -370,7 +371,7 @@ async def test_every_replica_knows_a_task_and_so_does_the_next_run(stage: World)
         assert stage.record()["aaep"]["reply"] == "waiting"
     async with stage.bot():
         for each in stage.bots:
-            async with opened("http", url_of(each)) as door:
+            async with opened("http", own_url_of(each)) as door:
                 now = await Agent(door).task(tasks[0]["taskId"])
                 assert now["result"]["structuredContent"]["answer"] == "b"
     assert len({(each["taskId"], each["createdAt"]) for each in tasks}) == 1
@@ -408,6 +409,21 @@ async def test_approval_of_a_named_session_is_joined_only_while_it_waits(stage: 
     assert (await agent.task(third))["status"] == "working"
 
 
+async def test_task_is_not_unknown_while_the_key_of_ids_is_away(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot() as bot, opened("http", url_of(bot)) as door:
+        agent = Agent(door)
+        task = await agent.call("ask_human", question="Which one?")
+        with monkeypatch.context() as away:
+            away.setattr(Seals, "token", lambda *_: None)
+            for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+                assert (await agent.error(method, taskId=task["taskId"]))["code"] == -32603
+            asked = await agent.call("ask_human", question="Another one?")
+            assert asked["structuredContent"]["status"] == "waiting"
+        assert (await agent.task(task["taskId"]))["status"] == "working"
+
+
 async def test_bot_that_stops_dismisses_its_listeners(stage: World) -> None:
     async with AsyncExitStack() as listening:
         async with stage.bot() as bot:
@@ -432,7 +448,7 @@ async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_lea
         assert (await door.answer(message))["error"] == "TOO_MANY_LISTEN"
         assert (await agent.task(task_id))["status"] == "working"
         await listening.aclose()
-        await until(lambda: not bot.told.questions._waiting)
+        await until(lambda: not any(each.told.questions._waiting for each in stage.bots))
         heard = None
         async with asyncio.timeout(30):
             while heard is None:  # the bot ends their requests a moment later
