@@ -207,12 +207,13 @@ class Call:
 
     def _task_of(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:
         status = {"waiting": "working", "withdrawn": "cancelled"}.get(state["status"], "completed")
+        claimed = record.asked.taken_by
         task = self._task(
             task_id,
             status,
             _message(state) if status == "working" else say(state),
             created=record.created,
-            changed=record.last_change,
+            changed=max(record.last_change, claimed.at) if claimed else record.last_change,
             expires=record.asked.expires_at or record.created,
         )
         if status == "completed":

@@ -236,6 +236,7 @@ async def test_listener_hears_who_claimed_it(stage: World, agent: Agent) -> None
                 break
     assert event["params"]["statusMessage"].startswith(f"Asked in Slack; claimed by {ADE}.")
     assert event["params"]["status"] == "working"
+    assert event["params"]["lastUpdatedAt"] > task["lastUpdatedAt"]
 
 
 async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listener_hears_of_others(
