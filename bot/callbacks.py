@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from bot.hooks import Posted, post, signature
 from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.posting import Posted, post, signature
 from bot.producers.questions import Callback, Forgotten, NotRecordedYet, Questions
 from bot.settings.addresses import may_be_called
 from bot.settings.environment import signing_key
@@ -171,9 +171,8 @@ class _Sender:
             try:
                 record = await questions.find(clarification, callback.producer)
             except (Forgotten, NotFound, Tampered) as error:
-                return await self._settled(
-                    clarification, callback, None, RetryLater(str(error))
-                )  # it may be restored
+                later = RetryLater(str(error))  # it may be restored
+                return await self._settled(clarification, callback, None, later)
             if record.is_open:  # another program's answer did not count
                 return None
             outcome = await self._post(callback, record)

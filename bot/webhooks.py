@@ -27,9 +27,9 @@ from urllib.parse import urlsplit
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.hooks import Posted, post, signature
 from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Mail, Outbox, Outcome, Owed, RetryLater, retain, waiting
+from bot.posting import Posted, post, signature
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored

@@ -17,8 +17,8 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot.app import Bot
-from bot.hooks import signature
 from bot.http import ANSWER_TIMEOUT
+from bot.posting import signature
 from bot.settings.environment import signing_key
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock

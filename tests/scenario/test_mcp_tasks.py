@@ -276,6 +276,21 @@ async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listen
         assert "result" in await anext(events)
 
 
+@pytest.mark.speed(600)
+async def test_expired_task_is_completed_and_no_error(stage: World, agent: Agent) -> None:
+    asked: Json = {"question": "Which one?", "choices": ["a", "b"], "default": "b", "timeout": 60}
+    task = await agent.call("ask_human", **asked)
+    async with asyncio.timeout(60), agent.listening(task["taskId"]) as events:
+        await anext(events)
+        expired = (await until_ended(events, task["taskId"]))[-1]
+    assert not expired["result"]["isError"]
+    assert expired["statusMessage"] == 'No answer in time. Use the default: "b".'
+    assert await agent.result("tasks/cancel", taskId=task["taskId"]) == {"resultType": "complete"}
+    now = await agent.task(task["taskId"])
+    assert (now["status"], now["result"]["structuredContent"]["status"]) == ("completed", "expired")
+    assert now["result"]["structuredContent"]["default"] == "b"
+
+
 async def test_cancelled_after_the_answer_stays_completed(stage: World, agent: Agent) -> None:
     task = await agent.call("ask_approval", action="Send the newsletter")
     card = await stage.card("Send the newsletter")

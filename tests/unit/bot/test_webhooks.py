@@ -20,9 +20,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from bot import hooks
+from bot import posting
 from bot.errors import NotLeading
-from bot.hooks import signature
+from bot.posting import signature
 from bot.settings.environment import signing_key
 from bot.storage.store import Store
 from bot.webhooks import Endpoint, Webhooks
@@ -247,7 +247,7 @@ async def test_order_holds_while_a_message_fails_and_others_pass(world: World, r
 async def test_no_answer_is_a_failure(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "ANSWER_TIMEOUT", 0.05)
+    monkeypatch.setattr(posting, "ANSWER_TIMEOUT", 0.05)
     receiver.answers = [(-1, {})]
     await world.start()
     await world.ask()

@@ -18,7 +18,7 @@ from bot.http import ANSWER_TIMEOUT, NETWORK, HttpClient, HttpStream, retry_afte
 from bot.storage.store import Store
 from core.clock import Clock
 
-_log = structlog.get_logger("clarify.hooks")
+_log = structlog.get_logger("clarify.posting")
 _BODY_TIMEOUT = 1.0  # seconds
 
 
