@@ -668,9 +668,9 @@ class Seals:
 
     def token(self, *words: str) -> str | None:
         """Returns what no one can guess who does not know the key: 22 characters, the same for the same words. None: the key is
-        unavailable. Blocks until the key is read.
+        unavailable. Blocks until the key is read, or made.
         """
-        key = self._key or self._read()
+        key = self._key or (self._create_key() if self._signs else self._read())
         if key is None:
             return None
         digest = hmac.digest(key, json.dumps(["token", *words]).encode(), hashlib.sha256)

@@ -271,27 +271,39 @@ class Questions:
         self._on_the_way[producer] += 1
         try:
             asked = await self._redacted(given, producer)
+            digest = asked.digest if asked == given else await self._secret_digest(given, producer)
             repeats = repeats and asked.key is None
             if asked.kind == "approval":
-                # Redacted text may differ from call to call, and no one would see it.
-                repeats = repeats and asked.session is not None and asked == given
+                repeats = repeats and asked.session is not None
             not_joined: set[str] | None = set() if repeats else None
             trouble = await self._trouble_with(asked, producer, token)
             while True:
                 place = await self._stored(
-                    asked, producer, token, not_joined, trouble, may_be_repeated=may_be_repeated
+                    asked,
+                    digest,
+                    producer=producer,
+                    token=token,
+                    not_joined=not_joined,
+                    trouble=trouble,
+                    may_be_repeated=may_be_repeated,
                 )
                 try:
                     record = await self._recorded(place, producer)
                 except NotFound:  # its ledger was deleted
                     if not_joined is None or place.token == token:
                         raise
+                    not_joined.add(place.token)
                 else:
-                    if not_joined is None or place.token == token or _may_be_joined(record, asked):
-                        if asked.callback_url is not None and not (place.is_new or record.is_open):
-                            await self._call_back(record.id)
-                        return record, place.is_new
-                not_joined.add(place.token)
+                    is_for_another = not place.is_new and _is_for_another(record, asked)
+                    if not_joined is None or place.token == token:
+                        if is_for_another:
+                            raise KeyReused
+                    elif is_for_another or not _may_be_joined(record, asked):
+                        not_joined.add(place.token)
+                        continue
+                    if asked.callback_url is not None and not (place.is_new or record.is_open):
+                        await self._call_back(record.id)
+                    return record, place.is_new
         finally:
             self._on_the_way[producer] -= 1
 
@@ -607,17 +619,30 @@ class Questions:
             url=callback.url,
         )
 
+    async def _secret_digest(self, given: NewQuestion, producer: str) -> str:
+        """Returns a digest of a question before its redaction, from which no one can guess what was redacted. Two calls that look
+        the same once they are redacted are not the same.
+        """
+        digest = await self.token("question", producer, given.digest)
+        return digest or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
+
+    async def token(self, *words: str) -> str | None:
+        """Returns what only this installation can make of these words, always the same. None: the key is unavailable."""
+        seals = self.ledger.seals
+        return seals.token(*words) if seals.is_ready else await asyncio.to_thread(seals.token, *words)
+
     async def _stored(
         self,
         asked: NewQuestion,
+        digest: str,
+        *,
         producer: str,
         token: str,
         not_joined: Collection[str] | None,
         trouble: BadField | None,
-        *,
         may_be_repeated: bool,
     ) -> _Place:
-        """Stores a question, or finds it if it was asked before. `not_joined`: tokens of same questions that are not to be
+        """Stores a question, or finds it if it was asked before. `digest`: of the question before its redaction. `not_joined`: tokens of same questions that are not to be
         returned; None: do not look for the same question. `trouble`: why no one could answer, which rejects a
         new question. `may_be_repeated`: whether the same call may have stored it under its `token`.
         """
@@ -637,10 +662,10 @@ class Questions:
         waiting += self._on_the_way[producer] - 1
 
         def work(tx: Tx) -> tuple[_Place, Incoming]:
-            before = _before(tx, asked, incoming, not_joined, may_be_repeated=may_be_repeated)
+            before = _before(tx, asked, digest, incoming, not_joined, may_be_repeated=may_be_repeated)
             if before is None and (asked.key is not None or not_joined is not None or may_be_repeated):
                 tx.queue("inbox")  # another bot may store the same question right now
-                before = _before(tx, asked, incoming, not_joined, may_be_repeated=may_be_repeated)
+                before = _before(tx, asked, digest, incoming, not_joined, may_be_repeated=may_be_repeated)
             if before is not None:
                 if asked.callback_url is not None:
                     tx.run(_NEW_CALLBACK, token=before.token, url=asked.callback_url, gone=_GONE)
@@ -660,7 +685,7 @@ class Questions:
                 agent=asked.agent,
                 session=incoming.event.session_id,
                 key=asked.key,
-                digest=asked.digest,
+                digest=digest,
                 issue=issue,
                 now=now.timestamp(),
                 expires_at=expires_at.timestamp(),
@@ -845,6 +870,7 @@ def _ended(asking: asyncio.Future[Any]) -> None:
 def _before(
     tx: Tx,
     asked: NewQuestion,
+    digest: str,
     incoming: Incoming,
     not_joined: Collection[str] | None,
     *,
@@ -852,15 +878,15 @@ def _before(
 ) -> _Place | None:
     """Returns where the question is if it was asked before; None otherwise. See `Questions._stored`."""
     producer, now = incoming.producer, incoming.received_at
-    known = _known(tx, asked, producer, now)
+    known = _known(tx, asked, digest, producer, now)
     if known is None and may_be_repeated:
-        known = _repeated(tx, asked, incoming.event.event_id)
+        known = _repeated(tx, digest, incoming.event.event_id)
     if known is None and not_joined is not None:
-        known = _same(tx, asked, producer, now, not_joined)
+        known = _same(tx, asked, digest, incoming, not_joined)
     return known
 
 
-def _known(tx: Tx, asked: NewQuestion, producer: str, now: datetime) -> _Place | None:
+def _known(tx: Tx, asked: NewQuestion, digest: str, producer: str, now: datetime) -> _Place | None:
     """Returns the question that was asked with this key; None if there is none, or it expired more than a week ago.
 
     Raises:
@@ -879,25 +905,25 @@ def _known(tx: Tx, asked: NewQuestion, producer: str, now: datetime) -> _Place |
     if row["expires_at"] < (now - KEYS_KEPT).timestamp():
         tx.run("update questions set key = null where token = :token", token=row["token"])
         return None
-    if row["digest"] not in {asked.digest, _GONE}:
+    if row["digest"] not in {digest, _GONE}:
         raise KeyReused
     return _place(row)
 
 
-def _repeated(tx: Tx, asked: NewQuestion, token: str) -> _Place | None:
+def _repeated(tx: Tx, digest: str, token: str) -> _Place | None:
     """Returns the question that the same call asked before, or None.
 
     Raises:
         KeyReused: it was a different question.
     """
     row = tx.one("select * from questions where token = :token", token=token)
-    if row is not None and row["digest"] not in {asked.digest, _GONE}:
+    if row is not None and row["digest"] not in {digest, _GONE}:
         raise KeyReused
     return None if row is None else _place(row)
 
 
 def _same(
-    tx: Tx, asked: NewQuestion, producer: str, now: datetime, not_joined: Collection[str]
+    tx: Tx, asked: NewQuestion, digest: str, incoming: Incoming, not_joined: Collection[str]
 ) -> _Place | None:
     """Returns the newest question with the same content and timeout that has no key and has not expired; None if there is
     none, or it is one of `not_joined`.
@@ -906,14 +932,24 @@ def _same(
         """select * from questions where producer = :producer and agent = :agent and digest = :digest and key is null
            and expires_at > :now and expires_at - created_at between :least and :most
            order by created_at desc limit 1""",
-        producer=producer,
+        producer=incoming.producer,
         agent=asked.agent,
-        digest=asked.digest,
-        now=now.timestamp(),
+        digest=digest,
+        now=incoming.received_at.timestamp(),
         least=asked.timeout - _SAME_TIMEOUT,
         most=asked.timeout + _SAME_TIMEOUT,
     )
     return None if row is None or row["token"] in not_joined else _place(row)
+
+
+def _is_for_another(record: Clarification, asked: NewQuestion) -> bool:
+    """Returns whether a question was asked for another person, whose claim decides who may approve it."""
+    barred = record.asked.barred
+    return (
+        barred is not None
+        and not barred.pinned
+        and (asked.requested_by or "").casefold() != barred.by.casefold()
+    )
 
 
 def _may_be_joined(record: Clarification, asked: NewQuestion) -> bool:

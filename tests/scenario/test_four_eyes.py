@@ -13,6 +13,7 @@ from tests.scenario.prompts import Project
 from tests.scenario.test_approvals import LONG, MAIL, ask, asking, look, named, press, routed
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_home import home
+from tests.scenario.test_mcp import called
 from tests.scenario.test_questions import Asker
 from tests.scenario.typist import command
 
@@ -149,6 +150,23 @@ async def test_claim_is_shown_and_counts_only_where_the_route_says_so(stage: Wor
         await stage.whisper(ADE, OWN)
         problem = await Asker(http).ask(**MAIL, status=422)
         assert (problem["field"], "is required" in problem["message"]) == ("requested_by", True)
+
+
+async def test_call_for_another_person_does_not_get_what_this_one_asked(stage: World) -> None:
+    async with asking(stage, routed(stage, "four_eyes = {claimed = true}")) as http:
+        asked, card = await ask(stage, http, key="k", requested_by=ADE)
+        assert (await Asker(http).ask(**MAIL, key="k", requested_by=ADE, status=200))["id"] == asked["id"]
+        await press(stage, FOLAKE, card, "Accept")
+        assert (await look(http, asked, wait=30))["approved_by"] == [named(FOLAKE)]
+        for other in ({"requested_by": FOLAKE}, {}):
+            refused = await Asker(http).ask(**MAIL, key="k", **other, status=409)
+            assert refused["error"] == "KEY_REUSED"
+        async with called("http", "2026-07-28", str(http.base_url).rstrip("/")) as caller:
+            calls = [
+                await caller.call("ask_approval", **MAIL, session="s", requested_by=each, wait=0)
+                for each in (ADE, FOLAKE, FOLAKE)
+            ]
+        assert [each["id"] == calls[1]["id"] for each in calls] == [False, True, True]
 
 
 async def test_what_is_pinned_beats_a_claim(stage: World) -> None:

@@ -414,22 +414,21 @@ async def test_answer_that_was_not_fetched_in_time_is_nobody_elses(
             assert (await third.call("wait_for_answer", id=asked["id"]))["status"] == "answered"
 
 
-async def test_approvals_that_differ_in_what_is_redacted_are_not_joined(stage: World) -> None:
+async def test_calls_that_differ_in_what_is_redacted_are_not_joined(stage: World) -> None:
     bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
     async with (
         stage.bot(config(stage.producer.url, more=bare)) as bot,
         called("http", "2026-07-28", url_of(bot)) as caller,
     ):
-        ids = set()
-        for host in ("hunter1", "hunter2"):
-            sending: dict[str, Any] = {
-                "action": "Log in",
-                "arguments": {"host": host},
-                "session": "s",
-                "wait": 0,
-            }
-            ids.add((await caller.call("ask_approval", **sending))["id"])
-        assert len(ids) == 2
+        for tool, sent in (
+            ("ask_approval", lambda host: {"action": "Log in", "arguments": {"host": host}}),
+            ("ask_human", lambda host: {"question": f"May I use {host}?"}),
+        ):
+            ids = [
+                (await caller.call(tool, **sent(host), session="s", wait=0))["id"]
+                for host in ("hunter1", "hunter2", "hunter1")
+            ]
+            assert [each == ids[0] for each in ids] == [True, False, True], tool
         plain: dict[str, Any] = {
             "action": "Log in",
             "arguments": {"host": "db1", "port": 5432.0},

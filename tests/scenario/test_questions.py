@@ -501,6 +501,25 @@ async def test_caller_sees_its_own_questions_only(stage: World) -> None:
         assert (await Asker(builder).ask(question="Mine, too?"))["agent"] == "other"
 
 
+async def test_accept_counts_for_what_was_redacted_too(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    text = config(stage.producer.url, more=bare)
+    asked: dict[str, Any] = {"action": "Log in", "arguments": {"password": "hunter1"}, "key": "k"}
+    other = asked | {"arguments": {"password": "hunter2"}}
+    hidden = asked | {"arguments": {"password": "[redacted]"}}
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        first = await Asker(http).ask(**asked)
+        card = await stage.card("Log in")
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
+        for each in (other, hidden):
+            assert (await Asker(http).ask(**each, status=409))["error"] == "KEY_REUSED"
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        assert (await Asker(http).ask(**asked, status=200))["id"] == first["id"]
+        assert (await Asker(http).ask(**other, status=409))["error"] == "KEY_REUSED"
+    if (database := stage.folder / "clarify.db").exists():
+        assert b"hunter1" not in database.read_bytes()
+
+
 async def test_numbers_are_redacted_and_nothing_vanishes(stage: World) -> None:
     bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]", "[0-9]{16}"]\n'
     async with (
