@@ -1,8 +1,8 @@
 """Posts the final state of questions to their `callback_url`: signed, retried for three days, at least once.
 
 A question's URL stands in the storage until its state was taken or given up (`bot.producers.questions`), so nothing else is
-stored: the state is read for each attempt. Each host has an outbox and connections of its own, so that a slow one delays
-no other.
+stored: the state is read for each attempt. Each producer has an outbox and connections of its own for each host, so that a slow
+one delays no other.
 
 The URL is a secret: only its host is logged or shown. It came from an agent, so it is compared with `callbacks` of the
 producer again before each attempt, and only addresses that these allow are called.
@@ -65,7 +65,7 @@ class Callbacks:
         self._finding = Outbox(
             "callbacks", self._find, _FINDING, clock=self.clock, rng=self.rng, at_once=_AT_ONCE
         )
-        self._senders: dict[tuple[str, bool], _Sender] = {}
+        self._senders: dict[tuple[str, str, bool], _Sender] = {}
         self._running: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class Callbacks:
             self._running = None
 
     async def _find(self, clarification: str) -> Outcome | None:
-        """Hands a question that is owed a callback to the sender for its host."""
+        """Hands a question that is owed a callback to its sender."""
         try:
             if clarification == _ALL:
                 for each in await self.questions.owed_callbacks():
@@ -115,10 +115,11 @@ class Callbacks:
         return None
 
     def sender(self, callback: Callback) -> _Sender:
-        """Returns the sender for a callback's host."""
+        """Returns the sender of its producer's callbacks to its host."""
         host, private = callback.host, callback.entry is not None and callback.entry.private
-        if (sender := self._senders.get((host, private))) is None:
-            sender = self._senders[host, private] = _Sender(all=self, host=host, private=private)
+        key = callback.producer, host, private
+        if (sender := self._senders.get(key)) is None:
+            sender = self._senders[key] = _Sender(all=self, host=host, private=private)
             if self._running is not None:
                 self._running.create_task(sender.run(), name=f"callbacks: {host}")
         return sender
@@ -129,8 +130,8 @@ class Callbacks:
 
 @dataclass(kw_only=True, eq=False)
 class _Sender:
-    """Posts to one host. The questions do not wait for each other: each has a URL of its own, which may be the one that is
-    wrong.
+    """Posts to one host for one producer, so that nobody waits for another's slow URLs. The questions do not wait for each
+    other, either: each has a URL of its own, which may be the one that is wrong.
     """
 
     all: Callbacks

@@ -195,6 +195,18 @@ async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hoo
         assert len(hook.got) == 10  # none was answered, so no more began
 
 
+async def test_slow_urls_of_one_producer_do_not_delay_those_of_another(stage: World, hook: Receiver) -> None:
+    hook.answers = [(-1, {})] * 50
+    text = table(hook) + table(hook).replace("bare", "other")
+    async with running(stage, text) as (_, asker):
+        for producer, count in (("bare", 15), ("other", 1)):
+            asker.http.params = {"producer": producer}
+            for n in range(count):
+                await asker.withdraw(await asker.ask(question=f"{producer} {n}?", callback_url=hook.url))
+        await until(lambda: len(hook.got) == 11)
+        assert "other 0?" in [each.said["asked"]["question"] for each in hook.got]
+
+
 async def test_after_a_start_those_that_never_failed_come_first(stage: World, hook: Receiver) -> None:
     """They do not wait behind those that take ten seconds each once more."""
     hook.answers = [(503, {"Retry-After": "3600"})] * 3
