@@ -6,8 +6,8 @@ Knows tasks, and nothing of what they are about.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any, Literal, Protocol
 
 from mcp.server.context import ServerRequestContext
@@ -45,13 +45,15 @@ class UnknownTask(Exception):
 
 
 class Tasks(Protocol):
-    """The caller's tasks. `get`, `look` and `cancel` raise UnknownTask for an id that is not one of them."""
+    """The caller's tasks. `get` and `cancel` raise UnknownTask for an id that is not one of them."""
 
     async def get(self, task_id: str) -> Task:
         """Returns the task as it is now. If it is completed, the client takes its result."""
 
-    async def look(self, task_id: str) -> Task:
-        """Returns the task as it is now, for a listener, which takes no result."""
+    async def look(self, task_ids: Collection[str]) -> Mapping[str, Task]:
+        """Returns those of the ids that are tasks of the caller, and the tasks as they are now, for a listener, which takes no
+        result.
+        """
 
     async def cancel(self, task_id: str) -> None:
         """Cancels the task, unless it has ended."""
@@ -130,7 +132,8 @@ class _Served:
         """Our tasks ask the client for nothing, so its responses are ignored."""
         _require(context, params.task_id)
         with _unknown_refused():
-            await self._tasks.look(params.task_id)
+            if params.task_id not in await self._tasks.look([params.task_id]):
+                raise UnknownTask
         return {"resultType": "complete"}
 
     async def listen(
@@ -146,7 +149,7 @@ class _Served:
         async def tell(notification: Any) -> None:  # the SDK names the core's notifications only
             await context.session.send_notification(notification, related_request_id=context.request_id)
 
-        tasks = await self._found(ids)
+        tasks = await self._tasks.look(ids)
         taken = SubscriptionFilter.model_validate({"taskIds": list(tasks)})
         acknowledged = SubscriptionsAcknowledgedNotificationParams(notifications=taken, _meta=meta)
         await tell(SubscriptionsAcknowledgedNotification(params=acknowledged))
@@ -154,14 +157,6 @@ class _Served:
             async for task in changes:
                 await tell(_TaskNotification(params=_Changed.model_validate({**task, "_meta": meta})))
         return SubscriptionsListenResult(_meta=meta)
-
-    async def _found(self, ids: Iterable[str]) -> dict[str, Task]:
-        """Returns those of the ids that are tasks of the caller, and the tasks as they are now."""
-        found = {}
-        for each in ids:
-            with suppress(UnknownTask):
-                found[each] = await self._tasks.look(each)
-        return found
 
     async def _changes(self, tasks: Mapping[str, Task]) -> AsyncGenerator[Task]:
         """Yields the tasks that have ended, then each other one whenever it changes. Ends when all have ended, or the server
@@ -174,7 +169,7 @@ class _Served:
         async with aclosing(self._tasks.changes(tuple(working))) as changes:
             while working and (changed := await anext(changes, None)) is not None:
                 before = working.pop(changed, None)
-                for name, task in (await self._found([changed] if before else ())).items():
+                for name, task in (await self._tasks.look([changed] if before else ())).items():
                     if task["status"] == "working":
                         working[name] = task
                     if task != before:

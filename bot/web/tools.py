@@ -35,12 +35,13 @@ from bot.tools import error_result, make_server, say, state_result, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from clarify import ASKING, DEFAULT_WAIT
-from core.clarification import ID, AlreadyAnswered, Clarification, parse_id
+from core.clarification import ID, AlreadyAnswered, Clarification, one_line, parse_id
 from core.clock import iso
 from core.errors import ClarifyError, NotFound, Tampered
 from core.questions import BadField, NewQuestion
 from core.workflow import Speaker
 
+_STATUS = 300  # characters of a task's status message; its result has all
 _RESULT = b'"result"'  # in the part of a response that has the result, as JSON or as an event
 _log = structlog.get_logger("clarify.mcp")
 logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs each request
@@ -128,14 +129,32 @@ class Call:
         return state_result(state, record.asked.receipt), "done"
 
     async def get(self, task_id: str) -> Task:
-        record, task = await self._seen(task_id)
+        try:
+            record = await self._of_task(task_id)
+        except Tampered as error:
+            return self._tampered(task_id, error)
+        (state,) = await self.waiting.states([record])
+        task = self._task_of(task_id, record, state)
         if "result" in task:
             self._handed = record
         return task
 
-    async def look(self, task_id: str) -> Task:
-        _, task = await self._seen(task_id)
-        return task
+    async def look(self, task_ids: Collection[str]) -> Mapping[str, Task]:
+        records, found = {}, {}
+        async with self.polled.looking:
+            for each in task_ids:
+                await asyncio.sleep(0)
+                try:
+                    records[each] = await self._of_task(each)
+                except UnknownTask:
+                    continue
+                except Tampered as error:
+                    found[each] = self._tampered(each, error)
+            states = await self.waiting.states(list(records.values()))
+            for (each, record), state in zip(records.items(), states, strict=True):
+                await asyncio.sleep(0)
+                found[each] = self._task_of(each, record, state)
+        return found
 
     async def cancel(self, task_id: str) -> None:
         with suppress(AlreadyAnswered, Tampered):
@@ -148,21 +167,6 @@ class Call:
         async with aclosing(self.questions.changes(ids, self.stopping)) as changes:
             async for name in changes:
                 yield ids[name]
-
-    async def _seen(self, task_id: str) -> tuple[Clarification | None, Task]:
-        """Returns a task's question and the task; no question if another program changed it.
-
-        Raises:
-            UnknownTask: the caller has no such task.
-        """
-        try:
-            record = await self._of_task(task_id)
-        except Tampered as error:
-            now = self.questions.clock.now()
-            task = self._task(task_id, "completed", str(error), created=now, changed=now, expires=now)
-            return None, task | {"result": _dumped(error_result({"message": str(error)}))}
-        (state,) = await self.waiting.states([record])
-        return record, self._task_of(task_id, record, state)
 
     async def _of_task(self, task_id: str) -> Clarification:
         """Returns a task's question.
@@ -200,20 +204,24 @@ class Call:
 
     async def _task_id(self, name: str) -> str | None:
         """Returns the id of the task for a question of this caller; None: the key that makes it is away."""
-        seals = self.questions.ledger.seals
-        words = ("task", self.speaker.producer, name)
-        token = seals.token(*words) if seals.is_ready else await asyncio.to_thread(seals.token, *words)
+        token = await self.questions.token("task", self.speaker.producer, name)
         return None if token is None else f"{name}.{token}"
+
+    def _tampered(self, task_id: str, error: Tampered) -> Task:
+        now = self.questions.clock.now()
+        task = self._task(task_id, "completed", str(error), created=now, changed=now, expires=now)
+        return task | {"result": _dumped(error_result({"message": str(error)}))}
 
     def _task_of(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:
         status = {"waiting": "working", "withdrawn": "cancelled"}.get(state["status"], "completed")
         claimed = record.asked.taken_by
+        people = [*((claimed.at,) if claimed else ()), *(each.at for each in record.asked.approvals or ())]
         task = self._task(
             task_id,
             status,
-            _message(state) if status == "working" else say(state),
+            _message(state) if status == "working" else one_line(say(state), _STATUS),
             created=record.created,
-            changed=max(record.last_change, claimed.at) if claimed else record.last_change,
+            changed=max([record.last_change, *people]),
             expires=record.asked.expires_at or record.created,
         )
         if status == "completed":
@@ -274,11 +282,15 @@ class Call:
 
 
 class Polled:
-    """The open tasks that clients polled lately, by which the interval of polls grows, so that they cost the bot little."""
+    """The open tasks that clients polled lately, by which the interval of polls grows, so that they cost the bot little.
+
+    A listener holds `looking` while it looks at its tasks: if many begin at once, clicks come between two tasks.
+    """
 
     _LATELY, _SHORTEST, _EACH = 600.0, 5000, 20  # seconds, milliseconds, milliseconds
 
     def __init__(self) -> None:
+        self.looking = asyncio.Lock()
         self._at: OrderedDict[str, float] = OrderedDict()
 
     def note(self, task_id: str) -> None:
@@ -300,8 +312,10 @@ def _message(state: Mapping[str, Any]) -> str:
     """Returns how a question that waits stands, with the link to it."""
     who = f"claimed by {state['claimed_by']}." if state["claimed_by"] else "waiting for a person."
     escalated = " Escalated: the person on call was paged." if state["escalated"] else ""
+    needed, count = state["approvals_needed"] or 1, len(state["approved_by"])
+    approved = f" {count} of {needed} approvals." if needed > 1 else ""
     link = f" {state['link']}" if state.get("link") else ""
-    return f"Asked in Slack; {who}{escalated}{link}"
+    return f"Asked in Slack; {who}{approved}{escalated}{link}"
 
 
 def _dumped(result: CallToolResult) -> dict[str, Any]:

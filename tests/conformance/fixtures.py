@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -89,7 +89,8 @@ class Jobs:
     async def get(self, task_id: str) -> Task:
         return self._job(task_id).task
 
-    look = get
+    async def look(self, task_ids: Collection[str]) -> Mapping[str, Task]:
+        return {each: self._jobs[each].task for each in task_ids if each in self._jobs}
 
     async def cancel(self, task_id: str) -> None:
         job = self._job(task_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from bot.tasks import IDENTIFIER
+from bot.web import tools
 from bot.web.server import ConnectionLimits
 from bot.workspace.seed import ADE, AGENTS, FALLBACK
 from core.records import Seals
@@ -471,6 +473,37 @@ async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_lea
                 async with agent.listening(task_id) as events:
                     heard = await anext(events, None)
         assert heard["method"] == "notifications/subscriptions/acknowledged"
+
+
+async def test_listeners_that_begin_at_once_leave_turns_of_the_event_loop_to_clicks(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, looked = itertools.count(), Counter[int]()
+    now = 0
+
+    async def count() -> None:
+        nonlocal now
+        while True:
+            now = next(turn)
+            await asyncio.sleep(0)
+
+    of_task = tools.Call._of_task
+
+    async def seen(call: tools.Call, task_id: str) -> Any:
+        looked[now] += 1
+        return await of_task(call, task_id)
+
+    monkeypatch.setattr(tools.Call, "_of_task", seen)
+    async with stage.bot() as bot, opened("http", url_of(bot)) as door, AsyncExitStack() as listening:
+        agent = Agent(door)
+        ids = [(await agent.call("ask_human", question=f"Which {n}?"))["taskId"] for n in range(20)]
+        counting = asyncio.create_task(count())
+        entering = [listening.enter_async_context(agent.listening(*ids)) for _ in range(10)]
+        for events in await asyncio.gather(*entering):
+            assert (await anext(events))["params"]["notifications"] == {"taskIds": ids}
+        assert looked.total() >= 200
+        assert max(looked.values()) == 1
+        counting.cancel()
 
 
 async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: str) -> None:
