@@ -2173,6 +2173,7 @@ class _Server:
         self.session = f"mcp-{os.urandom(6).hex()}"
         self.info: Any = None  # the client's, from `initialize`
         self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
+        self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
@@ -2188,6 +2189,13 @@ class _Server:
                 self.send({"id": None} | _error(-32700, "Parse error"))
             else:
                 self._take(message if isinstance(message, dict) else {})
+
+    def note(self, result: _Json) -> None:
+        """Notes a task that is working, from a response to a tool call or to `tasks/get`."""
+        if isinstance(task := result.get("taskId"), str):
+            self.tasks.pop(task, None)
+            if result.get("status") == "working":
+                self.tasks[task] = result | {"resultType": "complete"}
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Sends the client a message, which no other thread's can interrupt."""
@@ -2285,9 +2293,15 @@ class _Forwarded:
         """Answers the request with what the bot says."""
         try:
             body = self._carry()
+            self._server.note(body.get("result", {}))
         except (Refused, OSError) as error:
             told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
-            body = _result(told) if self.method == "tools/call" else _error(-32603, str(error))
+            task = self._server.tasks.get(str(self.params.get("taskId")))
+            if self.method == "tasks/get" and task and isinstance(error, OSError):
+                # An error would end the task for the client, but the bot comes back.
+                body = _result(task | {"statusMessage": f"{error} The question stays open."})
+            else:
+                body = _result(told) if self.method == "tools/call" else _error(-32603, str(error))
         except Exception as error:  # noqa: BLE001 - the client is told
             body = _error(-32603, f"Internal error: {error!r}")
         del self._server.calls[self._key]

@@ -541,6 +541,10 @@ async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot
         async with agent.listening(task["taskId"]) as events:
             await anext(events)
             await end(life)
+            meanwhile = await agent.task(task["taskId"])  # an error would end the task for its client
+            assert (meanwhile["status"], meanwhile["resultType"]) == ("working", "complete")
+            assert "cannot be reached" in meanwhile["statusMessage"]
+            assert (await agent.error("tasks/get", taskId="CLR-9-001.x"))["code"] == -32603
             async with Life.of(stage):
                 assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="b")).ok
                 async for event in events:
