@@ -14,7 +14,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from bot.http import HttpClient, json_body
@@ -32,6 +32,7 @@ from core.questions import asked_and_receipt, state_of
 from core.records import is_direct
 
 _PATIENCE = timedelta(days=3)  # how long a callback is retried
+_TROUBLE = timedelta(minutes=10)  # how long one fails before that is trouble
 _BACKOFF = Backoff(first=2.0, longest=3600.0, spread=1 / 3)
 _FINDING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
 _AT_ONCE = 10  # callbacks to one host
@@ -76,6 +77,11 @@ class Callbacks:
     def idle(self) -> bool:
         """Whether nothing is running or due now."""
         return self._finding.idle and all(each.outbox.idle for each in self._senders.values())
+
+    def trouble(self) -> str | None:
+        """Returns which hosts have not taken callbacks for a while, and why; None: there are none."""
+        found = (each.trouble(self.clock.now()) for each in self._senders.values())
+        return "; ".join(filter(None, found)) or None
 
     def record_changed(self, record: Clarification) -> None:
         """Queues the callback of a question that has ended."""
@@ -139,6 +145,7 @@ class _Sender:
     private: bool
     http: HttpClient = field(init=False)
     outbox: Outbox[str] = field(init=False)
+    _failing: dict[str, tuple[datetime, str]] = field(default_factory=dict, init=False)  # since when, and why
 
     def __post_init__(self) -> None:
         self.http = HttpClient(None, may_be_called=partial(may_be_called, private=self.private))
@@ -159,7 +166,22 @@ class _Sender:
         finally:
             await self.http.close()
 
+    def trouble(self, now: datetime) -> str | None:
+        """Returns how many callbacks keep failing, since when and why; None: none has for long."""
+        since, why = min(self._failing.values(), default=(now, ""))
+        if since > now - _TROUBLE:
+            return None
+        count = len(self._failing)
+        many = "1 callback" if count == 1 else f"{count} callbacks"
+        return f"{many} to {self.host} not taken, since {since:%Y-%m-%d %H:%M} UTC: {why}"
+
     async def _attempt(self, clarification: str) -> Outcome | None:
+        outcome = await self._tried(clarification)
+        if not isinstance(outcome, RetryLater):
+            self._failing.pop(clarification, None)
+        return outcome
+
+    async def _tried(self, clarification: str) -> Outcome | None:
         """Makes one attempt and stores its outcome."""
         questions = self.all.questions
         try:
@@ -196,6 +218,7 @@ class _Sender:
             return outcome if isinstance(outcome, Delivered) else None
         if isinstance(outcome, RetryLater):
             if (callback.failed_at or now) > now - _PATIENCE:
+                self._failing[clarification] = (callback.failed_at or now, outcome.reason)
                 await questions.callback_failed(callback)
                 return outcome
             outcome = GivenUp(f"for three days, {outcome.reason}")

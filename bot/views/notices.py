@@ -201,7 +201,7 @@ def callback_notice(record: Clarification, host: str, why: str) -> Draft:
     """Tells the answerer that the agent's callback was given up."""
     told = (
         f"The agent asked to be called back at {inert.line(host, NAME_LIMIT)}. The bot gave up: {inert.line(why, NAME_LIMIT)}. "
-        "The answer stays here in case the agent asks."
+        "The outcome stays here in case the agent asks."
     )
     return _notice(f"Not called back · {inert.clip(record.id, ID_LIMIT)}", [told])
 

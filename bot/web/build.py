@@ -78,6 +78,7 @@ def build(
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("events to be recorded", intake.ledger_outage.overdue),
+        Check("callbacks", callbacks.trouble),
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]

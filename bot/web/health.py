@@ -230,8 +230,8 @@ def _figures(sources: Sources) -> Iterator[Metric]:
         _from_zero(telemetry.answered, product(sources.audiences.names, get_args(Kind))),
     )
     yield _counter(
-        "clarify_deliveries", "Attempts to deliver a message to Slack or a reply to an agent", ["kind", "outcome"],
-        telemetry.deliveries.items(),
+        "clarify_deliveries", "Attempts to deliver a message to Slack, or a reply, callback or event to others", ["kind", "outcome"],
+        _from_zero(telemetry.deliveries, [("callback", "never")]),
     )  # fmt: skip
     yield _counter(
         "clarify_retries", "Failed attempts that will be retried", ["kind"],
@@ -295,7 +295,12 @@ def _lags(
         lengths["inbox"] = waiting.count
         oldest = waiting.oldest.total_seconds()
         yield _gauge("clarify_inbox_oldest_seconds", "Age of the oldest unprocessed event", oldest)
-    yield _gauges("clarify_queue_length", "Entries in each queue", "queue", dict(sorted(lengths.items())))
+    yield _gauges(
+        "clarify_queue_length",
+        "Entries in each queue: delivery, replies, callbacks, webhook HOST",
+        "queue",
+        dict(sorted(lengths.items())),
+    )
 
 
 def _open(sources: Sources) -> Iterator[Metric]:

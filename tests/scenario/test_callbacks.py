@@ -168,6 +168,30 @@ async def test_callback_is_tried_again_over_restarts_for_three_days(tmp_path: Pa
             assert len({each.headers["Idempotency-Key"] for each in hook.got}) == 1
 
 
+async def test_readiness_names_the_host_that_does_not_take_callbacks(tmp_path: Path, hook: Receiver) -> None:
+    clock = LeapClock()
+    hook.answers = [(503, {"Retry-After": "3600"})] * 4
+    async with scene(tmp_path, clock=clock) as stage, running(stage, table(hook)) as (bot, asker):
+
+        async def degraded() -> list[str]:
+            found = (await asker.http.get("/readyz")).json()["degraded"]
+            return [each["why"] for each in found if each["name"] == "callbacks"]
+
+        for n in range(2):
+            await asker.withdraw(await asker.ask(question=f"Which {n}?", callback_url=hook.url))
+        await until(lambda: bot.callbacks.idle and len(hook.got) == 2)
+        assert not await degraded()
+        clock.leap(timedelta(minutes=11))
+        (problem,) = await degraded()
+        host = hook.url.partition("//")[2].partition("/")[0]
+        assert problem.startswith(f"2 callbacks to {host} not taken, since ")
+        assert problem.endswith("UTC: it did not take it (HTTP 503)")
+        hook.answers.clear()
+        clock.leap(timedelta(hours=1))
+        await until_none(bot)
+        assert not await degraded()
+
+
 async def test_callback_that_a_stopped_bot_owes_is_posted_by_the_next(stage: World, hook: Receiver) -> None:
     hook.answers = [(-1, {})]  # takes it, and the bot ends before it hears so
     async with running(stage, table(hook)) as (_, asker):
