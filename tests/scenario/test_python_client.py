@@ -109,7 +109,7 @@ async def test_what_is_redacted_is_as_it_was_sent_and_edits_are_literal(stage: W
     assert approval.state["asked"] == {
         "kind": "approval",
         "action": "Log in",
-        "risk": "medium",
+        "risk": {"claimed": "medium", "counted": "medium"},
         "approvals": 1,
         "arguments": {"note": "as usual", "deep": sent["deep"]} | shown,
     }
