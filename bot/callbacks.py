@@ -1,8 +1,8 @@
 """Posts the final state of questions to their `callback_url`: signed, retried for three days, at least once.
 
 A question's URL stands in the storage until its state was taken or given up (`bot.producers.questions`), so nothing else is
-stored: the state is read for each attempt. Each producer has an outbox and connections of its own for each host, so that a slow
-one delays no other.
+stored: the state is read for each attempt. Each producer has its own outbox and connections for each host, so that a slow host
+delays no other, and a producer's slow URLs no other producer.
 
 The URL is a secret: only its host is logged or shown. It came from an agent, so it is compared with `callbacks` of the
 producer again before each attempt, and only addresses that these allow are called.
@@ -136,7 +136,7 @@ class Callbacks:
 
 @dataclass(kw_only=True, eq=False)
 class _Sender:
-    """Posts to one host for one producer, so that nobody waits for another's slow URLs. The questions do not wait for each
+    """Posts to one host for one producer, so that one producer's slow URLs don't delay another's. Questions don't wait for each
     other, either: each has a URL of its own, which may be the one that is wrong.
     """
 

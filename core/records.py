@@ -666,11 +666,11 @@ class Seals:
         sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
 
-    def token(self, *words: str) -> str | None:
+    def token(self, *words: str, makes_key: bool = False) -> str | None:
         """Returns what no one can guess who does not know the key: 22 characters, the same for the same words. None: the key is
-        unavailable. Blocks until the key is read, or made.
+        unavailable. Blocks until the key is read. `makes_key`: make the key if there is none yet.
         """
-        key = self._key or (self._create_key() if self._signs else self._read())
+        key = self._key or (self._sealing_key() if makes_key else self._read())
         if key is None:
             return None
         digest = hmac.digest(key, json.dumps(["token", *words]).encode(), hashlib.sha256)

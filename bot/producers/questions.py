@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
@@ -623,13 +624,13 @@ class Questions:
         """Returns a digest of a question before its redaction, from which no one can guess what was redacted. Two calls that look
         the same once they are redacted are not the same.
         """
-        digest = await self.token("question", producer, given.digest)
+        digest = await self.token("question", producer, given.digest, makes_key=True)
         return digest or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
 
-    async def token(self, *words: str) -> str | None:
-        """Returns what only this installation can make of these words, always the same. None: the key is unavailable."""
-        seals = self.ledger.seals
-        return seals.token(*words) if seals.is_ready else await asyncio.to_thread(seals.token, *words)
+    async def token(self, *words: str, makes_key: bool = False) -> str | None:
+        """See `Seals.token`. Does not block."""
+        token = partial(self.ledger.seals.token, *words, makes_key=makes_key)
+        return token() if self.ledger.seals.is_ready else await asyncio.to_thread(token)
 
     async def _stored(
         self,

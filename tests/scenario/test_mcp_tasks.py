@@ -434,7 +434,7 @@ async def test_task_is_not_unknown_while_the_key_of_ids_is_away(
         agent = Agent(door)
         task = await agent.call("ask_human", question="Which one?")
         with monkeypatch.context() as away:
-            away.setattr(Seals, "token", lambda *_: None)
+            away.setattr(Seals, "token", lambda *_, **_options: None)
             for method in ("tasks/get", "tasks/cancel", "tasks/update"):
                 assert (await agent.error(method, taskId=task["taskId"]))["code"] == -32603
             asked = await agent.call("ask_human", question="Another one?")
