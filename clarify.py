@@ -419,6 +419,18 @@ def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
     return sent if is_shown else answered
 
 
+class RepeatedName(ValueError):
+    """An object in JSON has the same name twice. Readers differ in which one counts."""
+
+
+def named_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object in JSON, given its names and values. Raises RepeatedName."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RepeatedName("an object has the same name twice")
+    return found
+
+
 def is_same(one: Any, other: Any) -> bool:
     """Returns whether two values are the same JSON: 1, 1.0 and true all differ."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
@@ -2184,7 +2196,7 @@ class _Server:
             while not is_whole and (rest := self._in.readline(_LONGEST_LINE)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
-                message = json.loads(line) if line.strip() else {"result": None}
+                message = json.loads(line, object_pairs_hook=named_once) if line.strip() else {"result": None}
             except (ValueError, RecursionError):
                 self.send({"id": None} | _error(-32700, "Parse error"))
             else:

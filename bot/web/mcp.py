@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -23,10 +23,11 @@ from bot.producers.questions import Questions
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
 from bot.web.guard import answer_to, problem, stopping_of
-from bot.web.questions import Waiting
+from bot.web.questions import Waiting, exact_json
 
 CALL_HEADER = "Clarify-Call"
 """With it, `clarify mcp` names each call uniquely; if it must repeat the call, the question is not asked twice."""
+_LARGE = 32 * 1024  # bytes of a request that is not read on the event loop
 _HEADERS = [
     "authorization",
     "content-type",
@@ -90,6 +91,8 @@ class _Served:
                     headers={"Retry-After": "60"},
                 )
             body = await request.body()
+            with suppress(ValueError, RecursionError):  # the transport says what is wrong
+                await asyncio.to_thread(exact_json, body) if len(body) > _LARGE else exact_json(body)
         except HTTPException as error:
             await answer_to(error)(scope, receive, send)
             return

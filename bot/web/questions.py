@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
+from clarify import RepeatedName, named_once
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
 from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
 from core.workflow import Speaker
@@ -242,7 +243,7 @@ class _ExactRequest(Request):
     """A request whose JSON may have no name twice in an object: readers differ in which one counts."""
 
     async def json(self) -> Any:
-        return json.loads(await self.body(), object_pairs_hook=_once)
+        return exact_json(await self.body())
 
 
 class _ExactRoute(APIRoute):
@@ -255,14 +256,18 @@ class _ExactRoute(APIRoute):
         return handled
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        # An HTTPException passes FastAPI's reader as it is.
+def exact_json(body: bytes) -> Any:
+    """Reads JSON. An HTTPException rejects an object with the same name twice; it passes FastAPI's reader as it is.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON.
+    """
+    try:
+        return json.loads(body, object_pairs_hook=named_once)
+    except RepeatedName:
         raise problem(
             422, "BAD_INPUT", "An object of the question has the same name twice. Send each name once."
-        )
-    return found
+        ) from None
 
 
 def _page(

@@ -168,6 +168,7 @@ async def test_wrong_request_gets_its_error(alone: Stdio, request_: Json, code: 
         (b"\xff\xfe{", -32700),
         (b"[" * 100_000, -32700),
         (b"9" * 10_000, -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "tools/list"}', -32700),
         (b"[]", -32600),
         (b"7", -32600),
         (b"null", -32600),

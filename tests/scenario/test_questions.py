@@ -743,7 +743,7 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
 
 
-async def test_list_reads_each_ledger_once_and_shows_no_arguments(
+async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:

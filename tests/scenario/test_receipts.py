@@ -353,6 +353,10 @@ async def test_arguments_that_readers_read_differently_are_refused(
     answer = await http.post("/questions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert said in answer.json()["message"]
+    call = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"name": "ask_approval", "arguments": {body}}}}}'
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    for padded in (call, call + " " * 40_000):  # a long one is read beside the event loop
+        assert said in (await http.post("/mcp", content=padded, headers=headers)).text
 
 
 # RFC 8037, appendix A.1, as PKCS#8; and a key of another kind.
