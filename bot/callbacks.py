@@ -137,7 +137,7 @@ class Callbacks:
 @dataclass(kw_only=True, eq=False)
 class _Sender:
     """Posts to one host for one producer, so that one producer's slow URLs don't delay another's. Questions don't wait for each
-    other, either: each has a URL of its own, which may be the one that is wrong.
+    other, either: each has its own URL, and any of them may be wrong.
     """
 
     all: Callbacks

@@ -235,7 +235,7 @@ class _Resolver(AbstractResolver):
     """Resolves names only to addresses that may be called: if one of a name's may not be, none is. The connection goes to
     the addresses returned here, and is not resolved again.
 
-    Each lookup has a thread of its own: it can take minutes, and must delay neither others nor the end of the process.
+    Each lookup runs in its own thread, since it can take minutes: other work and the end of the process don't wait for it.
     aiohttp makes one lookup of a name at a time.
     """
 

@@ -57,7 +57,7 @@ def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[
 async def post(
     http: HttpClient, url: str, body: bytes, headers: Mapping[str, str], *, store: Store, clock: Clock
 ) -> Posted | str:
-    """Makes one attempt, as the leader. The status counts, whatever becomes of the answer's body.
+    """Makes one attempt, as the leader. Only the status counts, not the body.
 
     Returns the answer, or why there is none, without the URL.
     """

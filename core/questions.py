@@ -621,7 +621,7 @@ def asked_in(record: Clarification) -> dict[str, Any]:
 
 
 def risk_of(asked: Aaep) -> dict[str, str | None] | None:
-    """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: nobody said any."""
+    """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: neither is set."""
     counted = asked.risk_level
     claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
     return {"claimed": claimed, "counted": counted} if counted or claimed else None

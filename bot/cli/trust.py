@@ -355,23 +355,12 @@ def _receipt(given: str) -> str:
 
 def _arguments(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=clarify.named_once)
     except OSError as error:
         raise BadInput(f"--arguments: {path}: {reason(error)}") from None
     except (ValueError, RecursionError) as error:
-        why = f": {error}" if isinstance(error, _TwiceError) else ""
+        why = f": {error}" if isinstance(error, clarify.RepeatedName) else ""
         raise BadInput(f"--arguments: {path} is not JSON{why}.") from None
-
-
-class _TwiceError(ValueError):
-    """An object has a name twice."""
-
-
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _TwiceError("an object has the same name twice")
-    return found
 
 
 def _keys(place: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 1800.0
 
 
 class Captain:
-    """Asks the bot at `url`, with the token of its own producer: visitors' agents do not see its questions."""
+    """Asks the bot at `url`, with its own producer's token: visitors' agents do not see its questions."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url

@@ -276,7 +276,7 @@ async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: 
 
 @asynccontextmanager
 async def _bot(command: list[str], place: Path, api_url: str, token: str) -> AsyncIterator[Process]:
-    """Starts `clarify run` in a session of its own: on Ctrl-C, we shut it down gracefully."""
+    """Starts `clarify run` in its own session, so that Ctrl-C reaches only us; we shut it down gracefully."""
     ours = read_environment()
     environment = {
         # slack_sdk would send calls to loopback through a proxy too

@@ -103,7 +103,7 @@ class _DuePage:
         return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
 
 
-class _Destination(NamedTuple):
+class _Recipient(NamedTuple):
     """A person's direct messages, or a channel (outside threads) for the incidents of one group."""
 
     target: str
@@ -340,17 +340,17 @@ class Pager:
         return found
 
     def _listed_at(
-        self, plans: Sequence[_PlannedPage], is_asked: Callable[[_Destination], bool]
-    ) -> dict[_Destination, list[_PlannedPage]]:
+        self, plans: Sequence[_PlannedPage], is_asked: Callable[[_Recipient], bool]
+    ) -> dict[_Recipient, list[_PlannedPage]]:
         """The places that need a list, and the plans that lead there."""
-        found: dict[_Destination, list[_PlannedPage]] = {}
+        found: dict[_Recipient, list[_PlannedPage]] = {}
         for plan in plans:
             for to in plan.destinations:
                 if (place := _place(plan, to)) is not None and is_asked(place):
                     found.setdefault(place, []).append(plan)
         return {place: mine for place, mine in found.items() if self._needs_list(place, mine)}
 
-    def _needs_list(self, place: _Destination, plans: Sequence[_PlannedPage]) -> bool:
+    def _needs_list(self, place: _Recipient, plans: Sequence[_PlannedPage]) -> bool:
         """Whether one page should list what is open there: four or more incidents that a person has to look at, or two of
         one group in a channel; or the newest page there does already.
         """
@@ -368,7 +368,7 @@ class Pager:
                 theirs.add(each.incident.id)
         return len(theirs) >= many
 
-    def _paged_at(self, place: _Destination) -> Iterator[OpenIncident]:
+    def _paged_at(self, place: _Recipient) -> Iterator[OpenIncident]:
         for each in self.incidents:
             if place.target in each.newest and place.group in {None, each.incident.group}:
                 yield each
@@ -376,7 +376,7 @@ class Pager:
     def _repeats(
         self,
         each: OpenIncident,
-        lists: AbstractSet[_Destination],
+        lists: AbstractSet[_Recipient],
         on_call: Mapping[str | None, tuple[str, ...]],
     ) -> int | None:
         """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none.
@@ -388,7 +388,7 @@ class Pager:
             return None
         people = on_call[policy] if want.holder is None else (want.holder,)
         places = {
-            _Destination(target, None if is_user(target) else each.incident.group)
+            _Recipient(target, None if is_user(target) else each.incident.group)
             for target in self.policies.repeats_to(each.incident, step, people)
         }
         return step if places and places <= lists else None
@@ -465,15 +465,15 @@ def _batches(ready: Sequence[_DuePage]) -> Iterator[tuple[int, str | None, list[
             yield step, holder, batch
 
 
-def _place(plan: _PlannedPage, to: Destination) -> _Destination | None:
+def _place(plan: _PlannedPage, to: Destination) -> _Recipient | None:
     """Where a destination of a plan is listed with others; None: in a thread, or outside Slack."""
     if to.via != "slack" or to.thread is not None or (to.is_thread and len(plan.members) == 1):
         return None
-    return _Destination(to.target, None if to.is_direct else plan.members[0][0].incident.group)
+    return _Recipient(to.target, None if to.is_direct else plan.members[0][0].incident.group)
 
 
 def _list(
-    place: _Destination, plans: Sequence[_PlannedPage], members: tuple[tuple[OpenIncident, int | None], ...]
+    place: _Recipient, plans: Sequence[_PlannedPage], members: tuple[tuple[OpenIncident, int | None], ...]
 ) -> _PlannedPage:
     mentions = (user for plan in plans for to in plan.destinations if place.is_at(to) for user in to.mentions)
     to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
@@ -482,7 +482,7 @@ def _list(
 
 
 def _without(
-    plan: _PlannedPage, lists: AbstractSet[_Destination], users: AbstractSet[str]
+    plan: _PlannedPage, lists: AbstractSet[_Recipient], users: AbstractSet[str]
 ) -> _PlannedPage | None:
     """Returns a plan without the places that get `lists`, or None if nothing is left. Also leaves out the threads of repeats
     and of floods if the `users` who get a list include everyone mentioned there.
