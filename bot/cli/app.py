@@ -318,7 +318,7 @@ def search(
     from bot.cli import search as searching
 
     with running.trouble_told(json=json) as out:
-        searching.run(out, words or (), searching.Options(by, agent, since, limit), config)
+        searching.run(out, words or (), searching.SearchOptions(by, agent, since, limit), config)
 
 
 @app.command(rich_help_panel=_KEPT)
@@ -378,7 +378,7 @@ def verify(
             )
         if receipt is None or checkpoint is not None or accept_key:
             raise BadInput("--checkpoint and --accept-key are for --log.")
-        wanted = trust.Wanted(arguments, approved, audience, issuer, max_age)
+        wanted = trust.Requirements(arguments, approved, audience, issuer, max_age)
         raise typer.Exit(trust.verify(out, receipt, jwks, wanted, config))
 
 

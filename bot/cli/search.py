@@ -34,7 +34,7 @@ _EVERYTHING = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SearchOptions:
     """`by`, `agent`, `since`: as the words after these names. `limit`: how many to print at most; 0: all."""
 
     by: str | None = None
@@ -43,7 +43,7 @@ class Options:
     limit: int = 50
 
 
-def run(out: Output, words: Sequence[str], options: Options, config: Path | None) -> None:
+def run(out: Output, words: Sequence[str], options: SearchOptions, config: Path | None) -> None:
     """Print the decisions that match, newest first.
 
     Raises:
@@ -64,7 +64,7 @@ def run(out: Output, words: Sequence[str], options: Options, config: Path | None
         out.note(f"clarify: these are the newest {most}; --limit 0 shows all")
 
 
-def _search(words: Sequence[str], options: Options, now: datetime) -> Search:
+def _search(words: Sequence[str], options: SearchOptions, now: datetime) -> Search:
     tokens = [
         token
         for word in words

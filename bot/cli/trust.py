@@ -44,7 +44,7 @@ _DID = {"expired": "expired", "withdrawn": "was withdrawn", "closed": "was close
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Requirements:
     """What a receipt must fulfil besides a good signature."""
 
     arguments: Path | None = None
@@ -134,7 +134,7 @@ def _url(settings: ShellSettings) -> str | None:
     return settings.by_variable[variable].get_secret_value()
 
 
-def verify(out: Output, receipt: str, jwks: str | None, wanted: Wanted, config: Path | None) -> int:
+def verify(out: Output, receipt: str, jwks: str | None, wanted: Requirements, config: Path | None) -> int:
     """Print who decided what and when, or what is wrong; return the exit code.
 
     Raises:

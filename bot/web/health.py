@@ -67,7 +67,7 @@ _FROM_PRODUCERS = (
 ProducersStatus = Callable[[], Mapping[str, Mapping[str, Any]]]
 
 
-class Checked(BaseModel):
+class HealthCheck(BaseModel):
     name: str = Field(examples=["slack", "storage"])
     ok: bool
     why: str = Field(default="", description="What is wrong; empty if ok")
@@ -80,7 +80,7 @@ class Degraded(BaseModel):
 
 class Readiness(BaseModel):
     ready: bool = Field(description="Whether all `checks` are ok")
-    checks: list[Checked] = Field(description="What the bot cannot work without")
+    checks: list[HealthCheck] = Field(description="What the bot cannot work without")
     degraded: list[Degraded] = Field(description="Other problems; empty if there are none")
 
 
@@ -120,7 +120,7 @@ def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIR
         """Returns 200 while the bot can use Slack and its storage, otherwise 503. `degraded` lists other problems."""
         results = await run_all([*needed, *others])
         checks = [
-            Checked(name=each.subject, ok=each.ok, why=inert.clip(each.text, _LONGEST))
+            HealthCheck(name=each.subject, ok=each.ok, why=inert.clip(each.text, _LONGEST))
             for each in results[: len(needed)]
         ]
         degraded = [
