@@ -302,8 +302,8 @@ class Questions:
                     elif is_for_another or not _may_be_joined(record, asked):
                         not_joined.add(place.token)
                         continue
-                    if asked.callback_url is not None and not (place.is_new or record.is_open):
-                        await self._call_back(record.id)
+                    if asked.callback_url is not None and not place.is_new:
+                        await self._call_back(place.token, record.id, asked.callback_url)
                     return record, place.is_new
         finally:
             self._on_the_way[producer] -= 1
@@ -331,8 +331,9 @@ class Questions:
         found = [each for each in (settings.callbacks if settings else ()) if url.fits(each.pattern)]
         return max(found, key=lambda each: each.private, default=None)
 
-    async def _call_back(self, clarification_id: str) -> None:
-        """Has the leader post the outcome of a question that has ended to its new URL."""
+    async def _call_back(self, token: str, clarification_id: str, url: str) -> None:
+        """Stores a question's newest callback URL, and has the leader post the outcome there, if the question has ended."""
+        await self.store.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE)
         if self.store.leads:
             self.call_back(clarification_id)
         else:
@@ -643,9 +644,10 @@ class Questions:
         trouble: BadField | None,
         may_be_repeated: bool,
     ) -> _Place:
-        """Stores a question, or finds it if it was asked before. `digest`: of the question before its redaction. `not_joined`: tokens of same questions that are not to be
-        returned; None: do not look for the same question. `trouble`: why no one could answer, which rejects a
-        new question. `may_be_repeated`: whether the same call may have stored it under its `token`.
+        """Stores a question, or finds it if it was asked before. `digest`: of the question before its redaction. `not_joined`:
+        tokens of same questions that are not to be returned; None: do not look for the same question. `trouble`: why no one
+        could answer, which rejects a new question. `may_be_repeated`: whether the same call may have stored it under its
+        `token`.
         """
         now = self.clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
@@ -668,8 +670,6 @@ class Questions:
                 tx.queue("inbox")  # another bot may store the same question right now
                 before = _before(tx, asked, digest, incoming, not_joined, may_be_repeated=may_be_repeated)
             if before is not None:
-                if asked.callback_url is not None:
-                    tx.run(_NEW_CALLBACK, token=before.token, url=asked.callback_url, gone=_GONE)
                 return before, incoming
             if trouble is not None:
                 raise trouble

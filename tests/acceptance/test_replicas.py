@@ -533,7 +533,7 @@ async def test_callback_of_a_killed_leader_is_posted_by_the_next_and_given_up_on
                 assert again.json()["id"] == asked.json()["id"]
                 await until(lambda: hook.got[-1].path.endswith(f"run={run}"))
 
-            await renewed(2)  # is given up, too, of which nobody hears again
+            await renewed(2)  # is given up, too, without another message
             await renewed(3)
         await stage.now_says(card, "the agent has resumed")
         assert [each.path[-1] for each in hook.got] == ["1", "1", "2", "3"]

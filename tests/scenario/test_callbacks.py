@@ -20,7 +20,7 @@ from bot.app import Bot
 from bot.http import ANSWER_TIMEOUT
 from bot.posting import signature
 from bot.settings.environment import signing_key
-from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
 from tests.kit.served import served
@@ -334,6 +334,21 @@ async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
         assert [each.path[-1] for each in hook.got] == ["2", "3"]
 
 
+async def test_refused_repetition_does_not_take_the_call(stage: World, hook: Receiver) -> None:
+    rule = f'[[routes]]\nchannel = "{AGENTS}"\nfour_eyes = {{claimed = true}}\n'
+    plain = config(stage.producer.url)
+    text = plain[: plain.index("[[routes]]")] + rule + table(hook)
+    stage.environ |= {"CALLBACK_SECRET": SECRET}
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker, fields = Asker(http), dict[str, Any](action="Pay", key="k1")
+        asked = await asker.ask(**fields, requested_by=ADE, callback_url=f"{hook.url}&run=1")
+        refused = await asker.ask(409, **fields, requested_by=FOLAKE, callback_url=f"{hook.url}&run=2")
+        assert refused["error"] == "KEY_REUSED"
+        await asker.withdraw(asked)
+        await until_none(bot)
+    assert [each.path[-1] for each in hook.got] == ["1"]
+
+
 async def test_url_that_comes_during_an_attempt_is_called_next(stage: World, hook: Receiver) -> None:
     hook.answers = [(-1, {})]
     async with receiving() as other, running(stage, table(hook, other)) as (bot, asker):
@@ -368,7 +383,7 @@ async def test_newer_url_does_not_wait_for_the_retry_of_the_one_before(stage: Wo
 async def test_newer_url_counts_also_when_the_one_before_fails_meanwhile(
     stage: World, hook: Receiver, status: int
 ) -> None:
-    """Nobody is told that the first was given up: the second is called."""
+    """The thread does not say that the first was given up: the second is called."""
     begun, fails = asyncio.Event(), asyncio.Event()
 
     async def take(request: web.Request) -> web.Response:

@@ -246,7 +246,7 @@ async def test_options_of_the_plugin_say_where_the_bot_is(
 
 
 def welcome(claude: Agent) -> None:
-    """Answers what Claude Code asks whoever starts it at a terminal for the first time."""
+    """Answers what Claude Code asks when it is first started at a terminal."""
     file = claude.home / ".claude.json"
     kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     kept |= {"hasCompletedOnboarding": True, "customApiKeyResponses": {"approved": ["scripted"]}}

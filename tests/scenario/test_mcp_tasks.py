@@ -204,7 +204,7 @@ async def test_listener_hears_each_end_once_and_is_dismissed_after_the_last(
 
 
 async def until_ended(events: AsyncIterator[Json], task_id: str) -> list[Json]:
-    """The tasks that a listener is told of, until this one has ended."""
+    """Returns the tasks in the notifications, until this one has ended."""
     told = []
     async for event in events:
         assert event["method"] == "notifications/tasks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.settings.addresses import callback_url, may_be_called, reach
+from bot.settings.addresses import callback_url, link_url, may_be_called, reach
 from bot.settings.model import ProducerSettings
 
 
@@ -213,6 +213,12 @@ def test_address_reaches_no_more_than_what_it_holds(address: str, reached: str) 
 def test_entry_that_allows_nothing_safe_is_a_mistake(entry: object, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         ProducerSettings.model_validate({"name": "a", "callbacks": [entry]})
+
+
+def test_only_the_host_of_a_url_is_in_its_representation() -> None:
+    shown = repr(link_url("https://hooks.acme.example/s3cret?key=s3cret#s3cret"))
+    assert "hooks.acme.example" in shown
+    assert "s3cret" not in shown
 
 
 def test_entry_may_be_a_string_or_a_table() -> None:
