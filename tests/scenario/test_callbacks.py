@@ -144,6 +144,12 @@ async def until_none(bot: Bot) -> None:
         await asyncio.sleep(0.01)
 
 
+async def until_numbered(bot: Bot) -> None:
+    """Until the storage knows which clarification each question is."""
+    while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.01)
+
+
 async def test_callback_is_tried_again_over_restarts_for_three_days(tmp_path: Path, hook: Receiver) -> None:
     clock = LeapClock()
     hook.answers = [(503, {"Retry-After": "3600"})] * 4
@@ -469,14 +475,34 @@ async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
     assert [each.said["answer"]["decision"] for each in hook.got] == ["accept"]
 
 
+async def test_callback_is_found_while_the_questions_id_is_being_stored(
+    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question that ends right after it was asked: its id comes between the two looks for its URL."""
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await until_numbered(bot)
+        await bot.store.run("update questions set clarification = null")
+        find = bot.told.questions.ledger.find
+
+        async def find_late(*place: Any) -> Any:
+            record = await find(*place)
+            await bot.store.run("update questions set clarification = :id", id=record.id)
+            return record
+
+        monkeypatch.setattr(bot.told.questions.ledger, "find", find_late)
+        found = await bot.told.questions.callback(asked["id"])
+        assert found is not None
+        assert found.url == hook.url
+
+
 async def test_record_that_names_another_questions_event_is_posted_nowhere(
     stage: World, hook: Receiver
 ) -> None:
     """Who can write the ledger must not have an outcome of their own posted to an agent's URL."""
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        while not await bot.store.read("select 1 from questions where clarification is not null"):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_numbered(bot)
         path = stage.folder / "ledgers" / "issue-100001.json"
         ledger = json.loads(path.read_text())
         forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
