@@ -82,7 +82,7 @@ _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at 
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _CALLBACK_OF_ID = """select token, producer, callback_url, callback_failed_at from questions
   where clarification = :id"""
-_CALLBACK_BY_TOKEN = """select token, producer, callback_url, callback_failed_at from questions
+_CALLBACK_OF_EVENT = """select token, producer, callback_url, callback_failed_at from questions
   where token = :token and coalesce(clarification, :id) = :id"""
 _log = structlog.get_logger("clarify.questions")
 
@@ -587,7 +587,7 @@ class Questions:
                 return None
             # By now it may be. A record cannot claim another question's URL.
             row = await self.store.read_one(
-                _CALLBACK_BY_TOKEN, token=record.asked.event_id, id=clarification_id
+                _CALLBACK_OF_EVENT, token=record.asked.event_id, id=clarification_id
             )
         if row is None or (url := row["callback_url"]) is None:
             return None

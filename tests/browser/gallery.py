@@ -549,8 +549,8 @@ async def shifts(gallery: Gallery) -> None:
 async def lists(gallery: Gallery) -> None:
     """`/clarify` and what it lists, searches, counts and refuses; the Home tab; the weekly digest."""
     stage = gallery.stage
-    every = f"{stage.clock.now() + timedelta(days=1):%a} 09:00"
-    more = f'\n[digest]\nchannel = "{AGENTS}"\nevery = "{every}"\n'
+    weekly = stage.clock.now().replace(hour=9, minute=0) + timedelta(days=1)
+    more = f'\n[digest]\nchannel = "{AGENTS}"\nevery = "{weekly:%a %H:%M}"\n'
     routes = f'[[routes]]\nagent = "Mailer"\nchannel = "{AGENTS}"\non_call = "platform"\n\n'
     text = stage.config(more=more).replace("[[routes]]", f"{routes}[[routes]]", 1)
     async with asking(stage, text) as ask:
@@ -590,7 +590,7 @@ async def lists(gallery: Gallery) -> None:
         await gallery.home("home", ADE, "My inbox (", "Recent decisions (")
         await gallery.screen("screen-home", ADE, home="1")
         await gallery.screen("screen-channel", ADE)
-        await stage.later(bot, days=1)
+        await stage.later(bot, seconds=(weekly - stage.clock.now()).total_seconds() + 60)
         await gallery.message("weekly", await stage.message("The week to"))
 
 
