@@ -183,6 +183,9 @@ class Paging:
     async def open_pages(self) -> list[PagePlace]:
         return [PagePlace(self.channel, ts, each) for ts, about in self.places.items() for each in about]
 
+    async def paged_before(self, user: str, ts: str, *, in_doubt: bool) -> set[str]:
+        return {each for page, about in self.places.items() for each in about if float(page) < float(ts)}
+
 
 async def say(bot: Bot, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
     """Say something; returns when the bot has handled it."""
@@ -337,10 +340,12 @@ async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_questi
     paging = Paging(ADE)
     bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     first = await escalated(bot, kinds=("freetext",))
-    channel = await dm(bot)
+    paging.channel = channel = await dm(bot)
+    paging.places[bot.ws.direct(ADE)[-1].ts] = (first.id,)
     message = await say(bot, ADE, channel, "use port 8080")
     assert not (await bot.find(first)).is_open
     second = await escalated(bot, session_id="other", question="What now?", kinds=("freetext",))
+    paging.places["1.000000"] = (second.id,)  # so that its place alone would not keep the message from it
     told = len(bot.ws.direct(ADE))
 
     await bot.store.run(  # as it is when the process ends before that was noted
