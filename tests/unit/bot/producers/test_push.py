@@ -126,6 +126,23 @@ async def test_reply_without_a_reader_waits_and_is_certain(bot: Life, clock: Man
     assert await bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
 
 
+async def test_reader_that_comes_while_a_failed_reply_is_noted_is_not_missed(
+    bot: Life, clock: ManualClock
+) -> None:
+    assert isinstance(await bot.producers.send("planner", answer(clock)), TryAgain)
+    reader = await bot.push().open(None)
+    async with asyncio.timeout(10):
+        await bot.producers.connected("planner")
+    reader.close()
+    assert isinstance(await bot.producers.send("planner", answer(clock)), TryAgain)
+    again = asyncio.ensure_future(bot.producers.connected("planner"))
+    await bot.store.trouble()
+    assert not again.done()
+    await bot.push().open(None)
+    async with asyncio.timeout(10):
+        await again
+
+
 async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
     first, second = await bot.push().open(None), await bot.push().open(None)
