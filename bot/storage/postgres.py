@@ -45,6 +45,7 @@ from bot.storage.connection import (
 )
 from bot.storage.database import Database
 from bot.storage.lease import Lease, Terms
+from bot.storage.store import until_stored
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
@@ -194,11 +195,10 @@ class PostgreSQL(Database):
         async with aclosing(notices(*self._urls, _NEWS, self._note_polls)) as told:
             async for heard in told:
                 began = time.monotonic()
-                try:
-                    rows, since = await self._read_news(since)
-                except StorageUnavailable as error:
-                    _log.warning("cannot read other replicas' messages", reason=str(error))
-                    continue
+                read = partial(self._read_news, since)  # again until it succeeds: no other notice may follow
+                rows, since = await until_stored(
+                    read, self.clock, _log, "cannot read other replicas' messages"
+                )
                 # While notices arrive, silence means no news. After a reconnect, some may have been missed.
                 if heard is None and began - looked > _NEWS_KEPT / 2:
                     yield None
