@@ -45,7 +45,6 @@ from bot.storage.connection import (
 )
 from bot.storage.database import Database
 from bot.storage.lease import Lease, Terms
-from bot.storage.store import until_stored
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
@@ -195,10 +194,9 @@ class PostgreSQL(Database):
         async with aclosing(notices(*self._urls, _NEWS, self._note_polls)) as told:
             async for heard in told:
                 began = time.monotonic()
-                read = partial(self._read_news, since)  # again until it succeeds: no other notice may follow
-                rows, since = await until_stored(
-                    read, self.clock, _log, "cannot read other replicas' messages"
-                )
+                while (found := await self._read_news(since)) is None:  # no other notice may follow
+                    await asyncio.sleep(_POLL)
+                rows, since = found
                 # While notices arrive, silence means no news. After a reconnect, some may have been missed.
                 if heard is None and began - looked > _NEWS_KEPT / 2:
                     yield None
@@ -210,13 +208,18 @@ class PostgreSQL(Database):
                         await self.commit([_clear_news])
                     cleared = began
 
-    async def _read_news(self, since: int) -> tuple[list[Row], int]:
-        """Returns the news from transactions still open at `since`, and from when to look next time."""
+    async def _read_news(self, since: int) -> tuple[list[Row], int] | None:
+        """Returns the news from transactions still open at `since`, and from when to look next time; None: they cannot be read
+        now.
+        """
         told = (
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, news.id, topic, name"
             " from installation left join news on xid >= :since and teller <> :me order by news.id"
         )
         (found,) = await self.fetch([(told, {"since": since, "me": self.name})])
+        if isinstance(found, StorageUnavailable):
+            _log.warning("cannot read other replicas' messages", reason=str(found))
+            return None
         if isinstance(found, Exception):
             raise found
         return [row for row in found if row["id"] is not None], found[0]["until"]
