@@ -212,6 +212,8 @@ class _Sender:
         questions, now = self.all.questions, self.all.clock.now()
         if record is not None and isinstance(outcome, Delivered):
             await questions.picked_up(record)
+        if isinstance(outcome, RetryLater):
+            await questions.callback_failed(callback)
         newest = await questions.callback(clarification)
         if newest is None or newest.url != callback.url:
             self.all.put(clarification)
@@ -219,8 +221,7 @@ class _Sender:
         if isinstance(outcome, RetryLater):
             if (callback.failed_at or now) > now - _PATIENCE:
                 self._failing[clarification] = (callback.failed_at or now, outcome.reason)
-                await questions.callback_failed(callback)
-                return outcome
+                return outcome  # with no await since the look: a newer URL must not wait for this retry
             outcome = GivenUp(f"for three days, {outcome.reason}")
         if record is not None and isinstance(outcome, GivenUp):
             await self.all.tell(record, self.host, outcome.reason)

@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from bot.app import Bot
 from bot.http import ANSWER_TIMEOUT
 from bot.posting import signature
+from bot.producers.questions import Callback
 from bot.settings.environment import signing_key
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
@@ -380,6 +381,26 @@ async def test_newer_url_does_not_wait_for_the_retry_of_the_one_before(stage: Wo
         await until(lambda: bot.callbacks.idle)
         assert len(hook.got) == 1
         await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+        await until(lambda: len(hook.got) == 2)
+        await until_none(bot)
+    assert [each.path[-1] for each in hook.got] == ["1", "2"]
+
+
+async def test_newer_url_that_comes_while_a_failure_is_stored_does_not_wait_either(
+    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with running(stage, table(hook)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        store_failure = bot.told.questions.callback_failed
+
+        async def meanwhile(callback: Callback) -> None:
+            await store_failure(callback)
+            await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+            await until(lambda: bot.callbacks._finding.idle)
+
+        monkeypatch.setattr(bot.told.questions, "callback_failed", meanwhile)
+        await asker.withdraw(await asker.ask(**fields, callback_url=f"{hook.url}&run=1"))
         await until(lambda: len(hook.got) == 2)
         await until_none(bot)
     assert [each.path[-1] for each in hook.got] == ["1", "2"]
