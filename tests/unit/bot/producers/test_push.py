@@ -352,6 +352,26 @@ async def test_readers_of_one_producer_have_a_limit(bot: Life) -> None:
     await bot.push("builder").open(None)
 
 
+async def test_readers_that_come_at_once_have_the_same_limit(bot: Life) -> None:
+    comers = [bot.push().open(None) for _ in range(MOST_READERS + 8)]
+    found = await asyncio.gather(*comers, return_exceptions=True)
+    assert [type(each) for each in found].count(Reader) == MOST_READERS
+    assert [type(each) for each in found].count(TooManyReaders) == 8
+
+
+async def test_reader_that_could_not_be_opened_is_none(
+    bot: Life, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object, **__: object) -> None:
+        raise StorageUnavailable("The database is away.")
+
+    monkeypatch.setattr(bot.store, "tell", unavailable)
+    with pytest.raises(StorageUnavailable):
+        await bot.push().open(None)
+    await clock.advance(3600)
+    assert not bot.status()["connected"]
+
+
 async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, clock: ManualClock) -> None:
     told = await bot.post(
         {
