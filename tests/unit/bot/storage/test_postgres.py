@@ -294,6 +294,30 @@ async def test_leader_that_cannot_reach_the_database_does_nothing_as_such_until_
 
 
 @pytest.mark.usefixtures("short")
+async def test_call_that_is_slow_to_end_when_the_lease_is_lost_breaks_nothing(wire: Wire) -> None:
+    first, second = await Store.open(wire.url), await Store.open(wire.direct)
+    await first.lead()
+    wire.blocked = True
+    wire.cut()
+
+    async def call() -> None:
+        async with asyncio.timeout(20), first.acting():
+            try:
+                await asyncio.Event().wait()
+            finally:  # its connection is being closed
+                await second.lead()
+                wire.blocked = False
+                await first.deposed()
+
+    with pytest.raises(TimeoutError):
+        await call()
+    await asyncio.wait([renewing := first._database._lease._renewing], timeout=20)  # type: ignore[attr-defined]
+    assert renewing.exception() is None
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.usefixtures("short")
 async def test_what_takes_longer_than_a_lease_goes_on_while_it_is_renewed(postgres_server: Server) -> None:
     store = await Store.open(postgres_server.new())
     await store.lead()
