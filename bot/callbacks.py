@@ -116,8 +116,12 @@ class Callbacks:
         except (LedgersAway, LedgerUnreadable) as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
         if callback is not None:
+            sender = self.sender(callback)
             # A URL that never failed does not wait for the retry of the one before it.
-            self.sender(callback).outbox.put(clarification, anew=callback.failed_at is None)
+            sender.outbox.put(clarification, anew=callback.failed_at is None)
+            for each in self._senders.values():
+                if each is not sender:
+                    each.look_again(clarification)
         return None
 
     def sender(self, callback: Callback) -> _Sender:
@@ -165,6 +169,11 @@ class _Sender:
             await self.outbox.run()
         finally:
             await self.http.close()
+
+    def look_again(self, clarification: str) -> None:
+        """Has a callback that keeps failing here looked at now: its newer URL may be another sender's."""
+        if clarification in self._failing:
+            self.outbox.put(clarification, anew=True)
 
     def trouble(self, now: datetime) -> str | None:
         """Returns how many callbacks keep failing, since when and why; None: none has for long."""

@@ -387,6 +387,30 @@ async def test_newer_url_does_not_wait_for_the_retry_of_the_one_before(stage: Wo
     assert [each.path[-1] for each in hook.got] == ["1", "2"]
 
 
+async def test_host_is_not_down_for_a_question_whose_newer_url_is_elsewhere(
+    tmp_path: Path, hook: Receiver
+) -> None:
+    clock = LeapClock()
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with (
+        receiving() as other,
+        scene(tmp_path, clock=clock) as stage,
+        running(stage, table(hook, other)) as (bot, asker),
+    ):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields, callback_url=hook.url))
+        await until(lambda: hook.got)
+        await until(lambda: bot.callbacks.idle)
+        clock.leap(timedelta(minutes=11))
+        assert "1 callback to" in (bot.callbacks.trouble() or "")
+        await asker.ask(200, **fields, callback_url=other.url)
+        await until(lambda: other.got)
+        await until_none(bot)
+        await until(lambda: not len(bot.callbacks))
+        assert bot.callbacks.trouble() is None
+    assert len(hook.got) == 1
+
+
 @pytest.mark.parametrize("_database", ["replicas"], indirect=True)
 async def test_leader_knows_a_new_url_even_if_the_bot_that_stored_it_does_nothing_more(
     stage: World, hook: Receiver
