@@ -119,9 +119,9 @@ class Callbacks:
             sender = self.sender(callback)
             # A URL that never failed does not wait for the retry of the one before it.
             sender.outbox.put(clarification, anew=callback.failed_at is None)
-            for each in self._senders.values():
-                if each is not sender:
-                    each.look_again(clarification)
+            for other in self._senders.values():
+                if other is not sender:
+                    other.look_again(clarification)
         return None
 
     def sender(self, callback: Callback) -> _Sender:
