@@ -116,8 +116,12 @@ class Callbacks:
         except (LedgersAway, LedgerUnreadable) as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
         if callback is not None:
+            sender = self.sender(callback)
             # A URL that never failed does not wait for the retry of the one before it.
-            self.sender(callback).outbox.put(clarification, anew=callback.failed_at is None)
+            sender.outbox.put(clarification, anew=callback.failed_at is None)
+            for other in self._senders.values():
+                if other is not sender:
+                    other.look_again(clarification)
         return None
 
     def sender(self, callback: Callback) -> _Sender:
@@ -166,6 +170,11 @@ class _Sender:
         finally:
             await self.http.close()
 
+    def look_again(self, clarification: str) -> None:
+        """Has a callback that keeps failing here looked at now: its newer URL may be another sender's."""
+        if clarification in self._failing:
+            self.outbox.put(clarification, anew=True)
+
     def trouble(self, now: datetime) -> str | None:
         """Returns how many callbacks keep failing, since when and why; None: none has for long."""
         since, why = min(self._failing.values(), default=(now, ""))
@@ -212,6 +221,8 @@ class _Sender:
         questions, now = self.all.questions, self.all.clock.now()
         if record is not None and isinstance(outcome, Delivered):
             await questions.picked_up(record)
+        if isinstance(outcome, RetryLater):
+            await questions.callback_failed(callback)
         newest = await questions.callback(clarification)
         if newest is None or newest.url != callback.url:
             self.all.put(clarification)
@@ -219,8 +230,7 @@ class _Sender:
         if isinstance(outcome, RetryLater):
             if (callback.failed_at or now) > now - _PATIENCE:
                 self._failing[clarification] = (callback.failed_at or now, outcome.reason)
-                await questions.callback_failed(callback)
-                return outcome
+                return outcome  # with no await since the look: a newer URL must not wait for this retry
             outcome = GivenUp(f"for three days, {outcome.reason}")
         if record is not None and isinstance(outcome, GivenUp):
             await self.all.tell(record, self.host, outcome.reason)

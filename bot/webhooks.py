@@ -252,7 +252,9 @@ class Webhooks:
         now = self.clock.now()
         for record in [record for item in items if (record := parse(item)) is not None]:
             is_news = record.needs_something or record.last_change >= self._since
-            if record.id not in self._changed and is_news and not await self.ledger.is_tampered(record):
+            if not is_news or await self.ledger.is_tampered(record):
+                continue
+            if record.id not in self._changed:  # asked last: it may have changed while it was checked
                 self._snapshots.append(_Snapshot(record, now, record.last_change))
                 self._wake.set()
         return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from math import inf
 from typing import Any
 
 import structlog
@@ -45,6 +47,8 @@ class Producers:
         self._store = store
         self._parties: dict[str, Subscriber | Push] = {}
         self._opened: dict[str, asyncio.Event] = {}
+        self._connections = Counter[str]()  # how often each producer connected
+        self._before: dict[str, int] = {}  # the same when its last failed attempt began
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._stopping = False
@@ -130,17 +134,23 @@ class Producers:
 
     async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
         """Makes one attempt to send a reply. Never raises for network failures."""
-        party = self._parties.get(producer)
+        party, before = self._parties.get(producer), self._connections[producer]
         outcome: ReplyOutcome = (
             await party.send(reply)
             if party is not None
             else TryAgain("it is no longer in clarify.toml", may_have_arrived=False)
         )
+        if isinstance(outcome, TryAgain):
+            self._before[producer] = before
         self._telemetry.delivered("reply", outcome.word)
         return outcome
 
     async def connected(self, producer: str) -> None:
-        """Waits until a producer connects the next time, or begins to read its replies."""
+        """Waits until a producer connects the next time, or begins to read its replies. Returns at once if it did so after its
+        last failed attempt began: callers store the failure first.
+        """
+        if self._connections[producer] > self._before.get(producer, inf):
+            return
         await self._opened.setdefault(producer, asyncio.Event()).wait()
 
     def pushing(self, producer: str) -> Push | None:
@@ -169,6 +179,7 @@ class Producers:
 
     def note_connected(self, producer: str) -> None:
         """Notes that a producer connected, or reads its replies here or at another bot."""
+        self._connections[producer] += 1
         self._opened.pop(producer, asyncio.Event()).set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

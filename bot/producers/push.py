@@ -349,8 +349,6 @@ class Push:
             StorageError: the storage cannot be used.
             TooManyReaders: there are `MOST_READERS` already.
         """
-        if len(self._readers) >= MOST_READERS:
-            raise TooManyReaders
         self.last_heard = now = self.clock.now()
         stream = await self._known_stream()
         position = position_in(last_event_id, stream.epoch)
@@ -362,13 +360,16 @@ class Push:
                 producer=self.producer,
                 position=position,
             )
+        # The leader may be another bot; it retries the waiting replies.
+        await self.store.tell("reader", self.producer, leader_only=True)
+        # From here on nothing is awaited: the caller closes the reader.
+        if len(self._readers) >= MOST_READERS:
+            raise TooManyReaders
         reader = Reader(self, stream.epoch, position)
         self._readers.add(reader)
         self.since = self.since or now
         log.info("producer connected to its replies", producer=self.producer, readers=len(self._readers))
         self.on_connected(self.producer)
-        # The leader may be another bot; it retries the waiting replies.
-        await self.store.tell("reader", self.producer, leader_only=True)
         return reader
 
     async def read(self, position: int, *, resumed: bool) -> Sequence[KeptReply]:

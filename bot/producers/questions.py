@@ -71,7 +71,6 @@ _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # timeouts that differ by fewer seconds are the same: times of day are not exact
 _SLOW = 1.0  # seconds that the leader has to write a question into its ledger
 _PATIENCE = 20.0  # seconds until the asker gets NotRecordedYet
-_PLACE_OF = "select created_at, token from questions where producer = :producer and clarification = :id"
 _LISTED = """select token, issue, clarification, created_at from questions
   where producer = :producer and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
@@ -80,10 +79,8 @@ _LISTED_OF_SESSION = """select token, issue, clarification, created_at from ques
   order by created_at desc, token desc limit :most"""
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
-_CALLBACK_OF_ID = """select token, producer, callback_url, callback_failed_at from questions
-  where clarification = :id"""
-_CALLBACK_OF_EVENT = """select token, producer, callback_url, callback_failed_at from questions
-  where token = :token and coalesce(clarification, :id) = :id"""
+_ROW_OF_ID = "select * from questions where clarification = :id"
+_ROW_OF_EVENT = "select * from questions where token = :token and coalesce(clarification, :id) = :id"
 _log = structlog.get_logger("clarify.questions")
 
 
@@ -333,11 +330,14 @@ class Questions:
 
     async def _call_back(self, token: str, clarification_id: str, url: str) -> None:
         """Stores a question's newest callback URL, and has the leader post the outcome there, if the question has ended."""
-        await self.store.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE)
+
+        def work(tx: Tx) -> None:
+            tx.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE)
+            tx.tell("callback", clarification_id, leader_only=True)
+
+        await self.store.write(work)
         if self.store.leads:
             self.call_back(clarification_id)
-        else:
-            await self.store.tell("callback", clarification_id, leader_only=True)
 
     async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
         """Returns why no one could answer a question, if that is known."""
@@ -485,8 +485,8 @@ class Questions:
             session = await self._text_redacted("session", plain(session), producer)
         at, token = inf, ""
         if after is not None:
-            row = await self.store.read_one(_PLACE_OF, producer=producer, id=after)
-            if row is None:
+            row = await self._row(after)
+            if row is None or row["producer"] != producer:
                 raise NotFound(after)
             at, token = row["created_at"], row["token"]
         # The leader finds what waits without reading ledgers, so it can read more rows.
@@ -579,16 +579,7 @@ class Questions:
 
     async def callback(self, clarification_id: str) -> Callback | None:
         """Returns where a question's outcome is to be posted; None: nowhere, or no longer."""
-        row = await self.store.read_one(_CALLBACK_OF_ID, id=clarification_id)
-        if row is None:  # which clarification it is may not be stored yet
-            try:
-                record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
-            except NotFound:
-                return None
-            # By now it may be. A record cannot claim another question's URL.
-            row = await self.store.read_one(
-                _CALLBACK_OF_EVENT, token=record.asked.event_id, id=clarification_id
-            )
+        row = await self._row(clarification_id)
         if row is None or (url := row["callback_url"]) is None:
             return None
         failed = row["callback_failed_at"]
@@ -605,6 +596,19 @@ class Questions:
             entry=entry,
             failed_at=None if failed is None else datetime.fromtimestamp(failed, UTC),
         )
+
+    async def _row(self, clarification_id: str) -> Row | None:
+        """Returns a question as it was stored; None: there is none with that id."""
+        row = await self.store.read_one(_ROW_OF_ID, id=clarification_id)
+        if row is not None:
+            return row
+        # Which clarification it is may not be stored yet.
+        try:
+            record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        except (BadInput, NotFound):
+            return None
+        # By now it may be. A record cannot claim another question's row.
+        return await self.store.read_one(_ROW_OF_EVENT, token=record.asked.event_id, id=clarification_id)
 
     async def callback_failed(self, callback: Callback) -> None:
         """Stores when posting an outcome failed first."""

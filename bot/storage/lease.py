@@ -183,8 +183,7 @@ class Lease:
             await self.clock.sleep(self.terms.renew)
         _log.error("another replica leads")
         self.lost.set()
-        for limit in self._acting:
-            limit.reschedule(asyncio.get_running_loop().time())
+        self._move_deadlines()
 
     def _note_time(self, answer: _LeaseAnswer) -> _LeaseAnswer:
         self.clock.add(answer.time)
@@ -233,7 +232,7 @@ class Lease:
         return _LeaseAnswer(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
 
     def _move_deadlines(self) -> None:
-        """Moves the deadline of running calls to the new end."""
+        """Moves the deadline of running calls, but of those that are being cut off, to the new end."""
         end = asyncio.get_running_loop().time() + self.left
         for limit in self._acting:
             if not limit.expired():

@@ -10,15 +10,17 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
+import structlog
+
 from bot.errors import StorageInDoubt, StorageUnavailable
 from bot.storage.postgres import notices
-from bot.storage.store import Store
+from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
@@ -31,6 +33,7 @@ _SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a locked row
 _LOOK, _DOUBT = 0.25, 1.0  # seconds between checks, and until waiting callers are told: Slack allows three
 _PAGE = 500  # ledgers read at once at startup
 CHANNEL = "clarify_ledgers"
+_log = structlog.get_logger("clarify.storage")
 
 
 @dataclass(eq=False)
@@ -221,22 +224,21 @@ class DatabaseLedger(Ledger):
         async with aclosing(notices(*self.urls, CHANNEL)) as told:
             async for heard in told:
                 if heard is None:
-                    with suppress(LedgersAway):  # repeated once the database is back
-                        since, issues = await self._changed(since)
-                        yield self._report(issues)
+                    look = partial(self._changed, since)
+                    since, issues = await until_stored(
+                        look, self.store.clock, _log, "looking for changed ledgers later"
+                    )
+                    yield self._report(issues)
                 else:
                     yield self._report([int(each) for each in heard])
 
     async def _changed(self, since: int) -> tuple[int, list[int]]:
         """Returns the issues changed by transactions still open at `since`, and from when to look next time."""
-        try:
-            rows = await self.store.read(
-                "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, issue, version from installation"
-                " left join ledgers on archived = 0 and written >= :since",
-                since=since,
-            )
-        except StorageUnavailable as error:
-            raise LedgersAway(None, why=str(error)) from error
+        rows = await self.store.read(
+            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, issue, version from installation"
+            " left join ledgers on archived = 0 and written >= :since",
+            since=since,
+        )
         changed = (row["issue"] for row in rows if self._seen.get(row["issue"]) != row["version"])
         return rows[0]["until"], [issue for issue in changed if issue is not None]
 

@@ -194,11 +194,7 @@ class PostgreSQL(Database):
         async with aclosing(notices(*self._urls, _NEWS, self._note_polls)) as told:
             async for heard in told:
                 began = time.monotonic()
-                try:
-                    rows, since = await self._read_news(since)
-                except StorageUnavailable as error:
-                    _log.warning("cannot read other replicas' messages", reason=str(error))
-                    continue
+                rows, since = await self._read_news(since)
                 # While notices arrive, silence means no news. After a reconnect, some may have been missed.
                 if heard is None and began - looked > _NEWS_KEPT / 2:
                     yield None
@@ -211,15 +207,21 @@ class PostgreSQL(Database):
                     cleared = began
 
     async def _read_news(self, since: int) -> tuple[list[Row], int]:
-        """Returns the news from transactions still open at `since`, and from when to look next time."""
+        """Returns the news from transactions still open at `since`, and from when to look next time. Retries while they cannot
+        be read, since no other notice may follow.
+        """
         told = (
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, news.id, topic, name"
             " from installation left join news on xid >= :since and teller <> :me order by news.id"
         )
-        (found,) = await self.fetch([(told, {"since": since, "me": self.name})])
-        if isinstance(found, Exception):
-            raise found
-        return [row for row in found if row["id"] is not None], found[0]["until"]
+        while True:
+            (found,) = await self.fetch([(told, {"since": since, "me": self.name})])
+            if not isinstance(found, Exception):
+                return [row for row in found if row["id"] is not None], found[0]["until"]
+            if not isinstance(found, StorageUnavailable):
+                raise found
+            _log.warning("cannot read other replicas' messages", reason=str(found))
+            await asyncio.sleep(_POLL)
 
     async def close(self) -> None:
         await self._lease.hand_over()

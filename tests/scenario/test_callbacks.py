@@ -19,13 +19,15 @@ from structlog.testing import capture_logs
 from bot.app import Bot
 from bot.http import ANSWER_TIMEOUT
 from bot.posting import signature
+from bot.producers.questions import Callback
 from bot.settings.environment import signing_key
+from bot.storage.tx import Work
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
 from tests.kit.served import served
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.test_questions import Asker
 from tests.unit.bot.test_webhooks import Receiver, receiving
@@ -380,6 +382,74 @@ async def test_newer_url_does_not_wait_for_the_retry_of_the_one_before(stage: Wo
         await until(lambda: bot.callbacks.idle)
         assert len(hook.got) == 1
         await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+        await until(lambda: len(hook.got) == 2)
+        await until_none(bot)
+    assert [each.path[-1] for each in hook.got] == ["1", "2"]
+
+
+async def test_host_is_not_down_for_a_question_whose_newer_url_is_elsewhere(
+    tmp_path: Path, hook: Receiver
+) -> None:
+    clock = LeapClock()
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with (
+        receiving() as other,
+        scene(tmp_path, clock=clock) as stage,
+        running(stage, table(hook, other)) as (bot, asker),
+    ):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields, callback_url=hook.url))
+        await until(lambda: hook.got)
+        await until(lambda: bot.callbacks.idle)
+        clock.leap(timedelta(minutes=11))
+        assert "1 callback to" in (bot.callbacks.trouble() or "")
+        await asker.ask(200, **fields, callback_url=other.url)
+        await until(lambda: other.got)
+        await until_none(bot)
+        await until(lambda: not len(bot.callbacks))
+        assert bot.callbacks.trouble() is None
+    assert len(hook.got) == 1
+
+
+@pytest.mark.parametrize("_database", ["replicas"], indirect=True)
+async def test_leader_knows_a_new_url_even_if_the_bot_that_stored_it_does_nothing_more(
+    stage: World, hook: Receiver
+) -> None:
+    async with running(stage, table(hook)) as (_, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields))
+        (follower,) = (each for each in stage.bots if not each.store.leads)
+        write = follower.store.write
+
+        async def at_last(work: Work[Any]) -> Any:
+            if await owed(follower):
+                await asyncio.Event().wait()
+            return await write(work)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(follower.store, "write", at_last)
+            async with httpx.AsyncClient(base_url=own_url_of(follower), timeout=60) as http:
+                again = asyncio.create_task(http.post("/questions", json=fields | {"callback_url": hook.url}))
+                await until(lambda: hook.got)
+                again.cancel()
+                await asyncio.gather(again, return_exceptions=True)
+
+
+async def test_newer_url_that_comes_while_a_failure_is_stored_does_not_wait_either(
+    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with running(stage, table(hook)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        store_failure = bot.told.questions.callback_failed
+
+        async def meanwhile(callback: Callback) -> None:
+            await store_failure(callback)
+            await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+            await until(lambda: bot.callbacks._finding.idle)
+
+        monkeypatch.setattr(bot.told.questions, "callback_failed", meanwhile)
+        await asker.withdraw(await asker.ask(**fields, callback_url=f"{hook.url}&run=1"))
         await until(lambda: len(hook.got) == 2)
         await until_none(bot)
     assert [each.path[-1] for each in hook.got] == ["1", "2"]

@@ -281,7 +281,7 @@ async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listen
 
 @pytest.mark.speed(600)
 async def test_expired_task_is_completed_and_no_error(stage: World, agent: Agent) -> None:
-    asked: Json = {"question": "Which one?", "choices": ["a", "b"], "default": "b", "timeout": 60}
+    asked: Json = {"question": "Which one?", "choices": ["a", "b"], "default": "b", "timeout": 900}
     task = await agent.call("ask_human", **asked)
     async with asyncio.timeout(60), agent.listening(task["taskId"]) as events:
         await anext(events)

@@ -743,6 +743,21 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
 
 
+async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of the questions asked just before, or of those whose id could not be stored."""
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker = Asker(http)
+        ids = [(await asker.ask(question=f"Step {number}?"))["id"] for number in range(21)]
+        await stage.level()
+        while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await bot.store.run("update questions set clarification = null")
+        monkeypatch.setattr(bot.told.questions, "_note", lambda *_: None)  # not within the next 50 ms
+        assert [[each["id"] for each in page] for page in await listed(asker)] == [ids[:0:-1], ids[:1]]
+
+
 async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

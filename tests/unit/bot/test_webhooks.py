@@ -482,6 +482,33 @@ async def test_what_changes_while_the_ledgers_are_compared_is_newer(
     assert receiver.events == [f"requested {ID}", f"answered {ID}"]
 
 
+async def test_what_changes_while_a_record_is_checked_is_newer(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check may take a thread: a record that is answered meanwhile is not told again as it was before."""
+    await world.start()
+    await world.kill()
+    record = await world.write(world.question())
+    is_checked, go_on, check = asyncio.Event(), asyncio.Event(), world.ledger.is_tampered
+
+    async def slowly(record: Clarification) -> bool:
+        if not is_checked.is_set():  # later ones are not of the comparison
+            is_checked.set()
+            await go_on.wait()
+        return await check(record)
+
+    monkeypatch.setattr(world.ledger, "is_tampered", slowly)
+    await world.start(compared=False)
+    await is_checked.wait()
+    await world.answer(record)
+    await until(lambda: len(receiver.got) == 2)
+    go_on.set()
+    await world.quiet()
+    await world.kill()
+    await world.start()
+    assert receiver.events == [f"requested {ID}", f"answered {ID}"]
+
+
 async def test_history_is_not_told_but_what_follows_is(world: World, receiver: Receiver) -> None:
     is_open = await world.write(world.question())
     over = await world.write(done(world, world.answered(world.question())))

@@ -126,6 +126,23 @@ async def test_reply_without_a_reader_waits_and_is_certain(bot: Life, clock: Man
     assert await bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
 
 
+async def test_reader_that_comes_while_a_failed_reply_is_noted_is_not_missed(
+    bot: Life, clock: ManualClock
+) -> None:
+    assert isinstance(await bot.producers.send("planner", answer(clock)), TryAgain)
+    reader = await bot.push().open(None)
+    async with asyncio.timeout(10):
+        await bot.producers.connected("planner")
+    reader.close()
+    assert isinstance(await bot.producers.send("planner", answer(clock)), TryAgain)
+    again = asyncio.ensure_future(bot.producers.connected("planner"))
+    await bot.store.trouble()
+    assert not again.done()
+    await bot.push().open(None)
+    async with asyncio.timeout(10):
+        await again
+
+
 async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
     first, second = await bot.push().open(None), await bot.push().open(None)
@@ -333,6 +350,26 @@ async def test_readers_of_one_producer_have_a_limit(bot: Life) -> None:
     readers[0].close()
     await bot.push().open(None)
     await bot.push("builder").open(None)
+
+
+async def test_readers_that_come_at_once_have_the_same_limit(bot: Life) -> None:
+    comers = [bot.push().open(None) for _ in range(MOST_READERS + 8)]
+    found = await asyncio.gather(*comers, return_exceptions=True)
+    assert [type(each) for each in found].count(Reader) == MOST_READERS
+    assert [type(each) for each in found].count(TooManyReaders) == 8
+
+
+async def test_reader_that_could_not_be_opened_is_none(
+    bot: Life, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object, **__: object) -> None:
+        raise StorageUnavailable("The database is away.")
+
+    monkeypatch.setattr(bot.store, "tell", unavailable)
+    with pytest.raises(StorageUnavailable):
+        await bot.push().open(None)
+    await clock.advance(3600)
+    assert not bot.status()["connected"]
 
 
 async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, clock: ManualClock) -> None:

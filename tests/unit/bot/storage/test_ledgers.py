@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot.errors import StorageSilent
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from bot.storage.tx import Work
+from bot.storage.tx import Query, Row, Work
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import scan
@@ -297,6 +298,28 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
                 if 7 in written.issues:
                     break
         assert len(await ledger.news(7) or []) == 2
+
+
+async def test_changes_that_cannot_be_read_at_once_are_read_without_further_changes(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres_server.new()
+    async with AsyncExitStack() as stack:
+        ledger, other = await on_rows(url, stack), await on_rows(url, stack)
+        await other.transact(7, add)
+        fetch, refused = ledger.store._database.fetch, list[Query]()
+
+        async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:
+            if refused:
+                return await fetch(queries)
+            refused.extend(queries)
+            return [StorageSilent()] * len(queries)
+
+        monkeypatch.setattr(ledger.store._database, "fetch", once_silent)
+        changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
+        async with asyncio.timeout(20):
+            assert (await anext(changes)).issues == [7]
+        assert refused
 
 
 async def test_a_row_that_is_no_ledger_is_told(postgres_server: Server) -> None:

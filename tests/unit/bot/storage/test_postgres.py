@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, 
 from bot.storage import postgres
 from bot.storage.lease import Lease, Terms
 from bot.storage.store import Store
-from bot.storage.tx import Tx
+from bot.storage.tx import Query, Row, Tx
 from core.clock import SystemClock
 from tests.kit.databases import Server, Wire
 from tests.kit.until import until
@@ -294,6 +294,30 @@ async def test_leader_that_cannot_reach_the_database_does_nothing_as_such_until_
 
 
 @pytest.mark.usefixtures("short")
+async def test_call_that_is_slow_to_end_when_the_lease_is_lost_breaks_nothing(wire: Wire) -> None:
+    first, second = await Store.open(wire.url), await Store.open(wire.direct)
+    await first.lead()
+    wire.blocked = True
+    wire.cut()
+
+    async def call() -> None:
+        async with asyncio.timeout(20), first.acting():
+            try:
+                await asyncio.Event().wait()
+            finally:  # its connection is being closed
+                await second.lead()
+                wire.blocked = False
+                await first.deposed()
+
+    with pytest.raises(TimeoutError):
+        await call()
+    await asyncio.wait([renewing := first._database._lease._renewing], timeout=20)  # type: ignore[attr-defined]
+    assert renewing.exception() is None
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.usefixtures("short")
 async def test_what_takes_longer_than_a_lease_goes_on_while_it_is_renewed(postgres_server: Server) -> None:
     store = await Store.open(postgres_server.new())
     await store.lead()
@@ -447,5 +471,29 @@ async def test_news_are_what_other_bots_tell_and_long_silence_is_no_gap(
         for name in ("a", "b"):
             await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
             assert await anext(news) == [("message", name)]
+    await store.close()
+    await other.close()
+
+
+async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres_server.new()
+    store, other = await Store.open(url), await Store.open(url)
+    fetch, refused = store._database.fetch, list[Query]()
+
+    async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:
+        if refused:
+            return await fetch(queries)
+        refused.extend(queries)
+        return [StorageSilent()] * len(queries)
+
+    async with aclosing(store.news()) as news:
+        assert await anext(news) is None
+        monkeypatch.setattr(store._database, "fetch", once_silent)
+        await other.write(lambda tx: tx.tell("message", "a"))
+        async with asyncio.timeout(20):
+            assert await anext(news) == [("message", "a")]
+        assert refused
     await store.close()
     await other.close()
