@@ -276,19 +276,31 @@ class Hub:
                     record = await self._look(clarification_id)
         return record
 
-    async def answer(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
-        """Answer it, as `Router.answer` does: the first valid answer wins.
+    async def answer(
+        self,
+        clarification_id: str,
+        text: str,
+        decider: Decider,
+        round: int | None = None,  # noqa: A002 - the protocol's word
+    ) -> Clarification:
+        """Answer it, as `Router.answer` does: the first valid answer wins. `round`: the round that is meant, if known.
 
         Raises:
             AnswerRejected, TooLong: `text` does not answer the question; with a hint.
-            AlreadyAnswered, Closed: with the record as it is.
+            AlreadyAnswered, Closed, Superseded: with the record as it is.
         """
-        return await self.router.answer(clarification_id, _reads(text), decider, self.clock.now())
+        return await self.router.answer(clarification_id, _reads(text), decider, self.clock.now(), round)
 
-    async def resolve(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
+    async def resolve(
+        self,
+        clarification_id: str,
+        text: str,
+        decider: Decider,
+        round: int | None = None,  # noqa: A002 - as above
+    ) -> Clarification:
         """Close it with the decision, which is the answer if it is open. Raises what `answer` raises."""
         now = self.clock.now()
-        return await self.router.resolve(clarification_id, _reads(text), text, decider, now)
+        return await self.router.resolve(clarification_id, _reads(text), text, decider, now, round=round)
 
     async def escalate(
         self, clarification_id: str, decider: Decider, reason: str | None = None

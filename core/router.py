@@ -209,8 +209,7 @@ class Router:
         def change(record: Clarification) -> Clarification:
             nonlocal seen
             seen = record
-            if round is not None and round < record.round and record.is_open:
-                raise Superseded(record)
+            check_round(record, round)
             check_open(record)
             answer = read(record)
             check_consent(record, answer, decider)
@@ -352,6 +351,8 @@ class Router:
         text: str,
         decider: Decider,
         at: datetime,
+        *,
+        round: int | None = None,  # noqa: A002 - the protocol's word
     ) -> Clarification:
         """Resolves a clarification with `text`, given at `at`.
 
@@ -364,14 +365,17 @@ class Router:
             text: the decision, for the thread.
             decider: who decided.
             at: when.
+            round: the round that is meant, if known.
 
         Raises:
+            Superseded: it has another round by now.
             AnswerRejected: from `read`, or the question is an approval, which people accept or reject.
             ConsentRefused: `text` accepts a confirmation, which is not possible here.
             TooLong: see `check_length`.
         """
 
         def change(record: Clarification) -> Clarification:
+            check_round(record, round)
             check_length(record, text, "answer" if record.is_open else "resolution")
             if record.is_open:
                 if record.asked.direct is not None and record.asked.is_confirmation:
@@ -631,6 +635,12 @@ def check_follow_up(record: Clarification, ask: Ask) -> None:
         raise MaxRoundsExceeded(record)
     if record.status != "answered":
         raise NotAnswered(record)
+
+
+def check_round(record: Clarification, round: int | None) -> None:  # noqa: A002 - the protocol's word
+    """Raises Superseded if an open `record` asks another question by now than in the round that is meant."""
+    if round is not None and round < record.round and record.is_open:
+        raise Superseded(record)
 
 
 def check_length(record: Clarification, text: str, what: str = "answer") -> None:

@@ -187,9 +187,9 @@ class ChangeCommands:
         try:
             match command.verb:
                 case "answer":
-                    words = phrases.accepted(await self.hub.answer(record.id, text, by))
+                    words = phrases.accepted(await self.hub.answer(record.id, text, by, record.round))
                 case "resolve":
-                    after = await self.hub.resolve(record.id, text, by)
+                    after = await self.hub.resolve(record.id, text, by, record.round)
                     if after.status == "answered":  # until the agent picks up the answer
                         words = (
                             f"{phrases.accepted(after)} It is resolved once the agent picks up the answer."

@@ -121,10 +121,6 @@ class PagePlace:
     ts: str
     clarification: str
 
-    def is_before(self, channel: str, ts: str) -> bool:
-        """Whether it was posted in that conversation before the message at `ts`."""
-        return self.channel == channel and float(self.ts) < float(ts)
-
 
 @dataclass(eq=False)
 class Pages:
@@ -408,6 +404,22 @@ class Pages:
             deleted=DELETED,
         )
         return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
+
+    async def paged_before(self, user: str, ts: str, *, in_doubt: bool) -> set[str]:
+        """The clarifications of open incidents whose pages to a user were posted before the message at `ts`, even if the
+        pages are deleted by now. `in_doubt`: also of posts of unknown outcome.
+        """
+        rows = await self.store.read(
+            """select i.clarification, s.target, s.mentions from incidents i
+               join page_items p on p.incident = i.id
+               join page_sendings s on s.page = p.page join messages m on m.key = s.message
+               where i.closed_at is null and i.clarification is not null
+                 and (cast(m.ts as double precision) < :ts
+                   or (m.ts is null and m.intent_at is not null and :in_doubt = 1))""",
+            ts=float(ts),
+            in_doubt=int(in_doubt),
+        )
+        return {row["clarification"] for row in rows if user in _destination("slack", row).users}
 
     def _shorten_deadline(self, key: str) -> None:
         """Shorten a message's deadline to 2 s, after its first try failed."""

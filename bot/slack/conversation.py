@@ -84,11 +84,11 @@ class Conversation:
         Raises:
             StorageUnavailable: they cannot be read now.
         """
+        in_work = set(self._in_work)  # some may be done by the time that the storage answers
         pending = await self.memory.pending_slack_events()
+        in_work |= self._in_work
         self._left.clear()
-        left = [
-            MessageEvent.of(body) for key, body in pending if _is_ours(key, body) and key not in self._in_work
-        ]
+        left = [MessageEvent.of(body) for key, body in pending if _is_ours(key, body) and key not in in_work]
         for message in sorted(left, key=lambda each: each.ts):
             self._resumed.add(message.key)
             self._enqueue(message)

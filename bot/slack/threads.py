@@ -143,11 +143,12 @@ class Threads:
         """Returns the clarifications that the author of a message has open pages for, and that the message can mean."""
         escalated = [each.id for each in self.index if each.status == "escalated"]
         named = [each for each in escalated if message.user in self.paged(each)]
-        if message.missed or message.edited:  # it cannot mean a page that came after it
-            pages = await self.pages.open_pages()
-            before = {page.clarification for page in pages if page.is_before(message.channel, message.ts)}
-            named = [each for each in named if each in before]
-        return named
+        if not named:
+            return []
+        # It cannot mean a page that came after it. A live one may be about a page whose outcome is not known yet.
+        live = not (message.missed or message.edited)
+        before = await self.pages.paged_before(message.user, message.ts, in_doubt=live)
+        return [each for each in named if each in before]
 
     async def found(self, clarifications: Iterable[str]) -> list[Clarification]:
         """Returns the records, without those that were archived meanwhile: they take no answers."""

@@ -199,6 +199,11 @@ class TypedMessages:
         ) is not None:
             return Tell(phrases.accepted(done))
         waiting = [record for record in records if record.is_open]
+        # Its page came after its first round.
+        later = [each for each in waiting if each.round > 1 and await self._is_older(reply, each)]
+        if later and len(later) == len(waiting):
+            return Tell(phrases.asked_since(later[0]))
+        waiting = [record for record in waiting if record not in later]
         if not waiting:
             return Tell(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
@@ -232,7 +237,9 @@ class TypedMessages:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` words it.
         """
         try:
-            reaction = await self.answering.answer_text(record.id, text, person, place, at=at)
+            reaction = await self.answering.answer_text(
+                record.id, text, person, place, at=at, round=record.round
+            )
         except AnswerRejected as error:
             return Tell(phrases.unreadable_reply(record.asked, str(error)))
         return Tell(phrases.accepted(reaction.record)) if isinstance(reaction, Recorded) else reaction
@@ -297,11 +304,10 @@ class TypedMessages:
         ) is not None:
             await self._remember(done, message)
             return TypedResponse()
-        waiting = [
-            record
-            for record in asked
-            if record.is_open and not (reply.is_from_before and await self._is_older(reply, record))
-        ]
+        still_open = [record for record in asked if record.is_open]
+        # Slack may also deliver a live reply after the next question was shown.
+        later = [record for record in still_open if await self._is_older(reply, record)]
+        waiting = [record for record in still_open if record not in later]
         decided = [record for record in asked if await self._decided_since(record, reply) is not None]
         if len(waiting) + len(decided) > 1 and waiting:
             at = min(message.at, self.clock.now())
@@ -314,13 +320,17 @@ class TypedMessages:
             return await self._answer(waiting[0], reply)
         if decided:
             return await self._found_late(max(decided, key=_decided_last), reply)
-        return await self._too_late(asked, reply)
+        told = await self._too_late(asked, reply)
+        meant = [each for each in later if _read_as(each.asked, reply.text) is not None]
+        if told.text is None and meant and not reply.is_from_before:
+            return TypedResponse(phrases.asked_since(meant[0]))
+        return told
 
     async def _answer(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         message = reply.message
         try:
             reaction = await self.answering.answer_text(
-                record.id, reply.text, reply.person, message.place, at=message.at
+                record.id, reply.text, reply.person, message.place, at=message.at, round=record.round
             )
         except AnswerRejected as error:
             return await self._hint(record, reply, str(error))

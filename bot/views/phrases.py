@@ -124,6 +124,14 @@ def found_late(label: str, decided: str) -> str:
     return f"Your reply {_quoted(label)} was written in time, but {_READ_LATE} {decided}"
 
 
+def asked_since(record: Clarification) -> str:
+    """Says that a reply was written before this question was shown, so it does not answer it."""
+    return (
+        f"Your reply was written before {_id(record)} was asked, so it was not recorded. "
+        "If you meant it as the answer, please send it again."
+    )
+
+
 def found_late_aloud(user: str, label: str, said_at: datetime, decided: str) -> str:
     """Says the same to everybody in the thread."""
     replied = f"{inert.mention(user)} replied {_quoted(label)} in time{_when(said_at)}"

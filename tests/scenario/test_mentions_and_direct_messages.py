@@ -9,6 +9,7 @@ from tests.scenario.typist import (
     FREE,
     HOSTILE,
     YES_NO,
+    arrives_late,
     assert_inert,
     buttons,
     command,
@@ -127,6 +128,19 @@ async def test_direct_message_with_several_open_pages_is_asked_back(stage: World
         assert (await stage.reply("rpl_2"))["response"] == "restart it"
         assert stage.record(42, 0)["status"] == "escalated"
     assert len(stage.producer.replies) == 1
+
+
+async def test_direct_message_that_arrives_after_the_next_page_does_not_answer_it(stage: World) -> None:
+    """Its author had not seen that page."""
+    async with stage.bot():
+        page = await paged(stage, 1)
+        await stage.workspace.click(FOLAKE, AGENTS, stage.cards()[0].ts, label="Yes")
+        await stage.reply("rpl_1")
+        await paged(stage, 2)
+        arrives_late(stage, page.channel, "yes", after=page, user=ONCALL)
+        await stage.until(lambda: any("Unknown command" in words(m) for m in stage.workspace.direct(ONCALL)))
+        assert "CLR-42-002 is answered: “No”" in words(await say(stage, ONCALL, "no"))
+    assert stage.record(42, 1)["aaep"]["response"] is False
 
 
 async def test_direct_message_of_somebody_else_answers_no_page(stage: World) -> None:

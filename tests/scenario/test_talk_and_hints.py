@@ -11,6 +11,7 @@ from bot.delivery.memory import SlackMemory
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
+from tests.scenario.typist import arrives_late
 
 
 @pytest.mark.either_database
@@ -78,6 +79,30 @@ async def test_edit_of_what_was_said_before_the_question_is_no_answer(stage: Wor
         await stage.workspace.edit(ADE, AGENTS, comment.ts, "yes")
         await stage.workspace.post(FOLAKE, AGENTS, "no", thread_ts=first.ts)
         assert (await stage.reply("rpl_2"))["response"] is False
+
+
+@pytest.mark.either_database
+async def test_reply_that_arrives_after_the_next_question_does_not_answer_it(stage: World) -> None:
+    """Its author had not seen that question; they hear that another answer came first."""
+    async with stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.now_says(first, "Answered")
+        second = await stage.ask("rpl_2", question="Second?")
+        arrives_late(stage, AGENTS, "yes", after=first)
+        await stage.whisper(ADE, "was already answered")
+        assert controls(second)
+        await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
+        assert (await stage.reply("rpl_2"))["response"] is False
+
+
+async def test_reply_that_arrives_after_the_next_question_answers_the_one_before(stage: World) -> None:
+    async with stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        await stage.ask("rpl_2", question="Second?")
+        arrives_late(stage, AGENTS, "yes", after=first)
+        assert (await stage.reply("rpl_1"))["response"] is True
+    assert len(stage.producer.replies) == 1
 
 
 async def test_edit_made_while_the_bot_was_down_counts(stage: World) -> None:

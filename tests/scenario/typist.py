@@ -45,6 +45,22 @@ async def command(stage: World, text: str, user: str = ADE, channel: str = AGENT
     return told
 
 
+def arrives_late(stage: World, channel: str, text: str, *, after: Message, user: str = ADE) -> None:
+    """Slack delivers only now what `user` wrote right after a message, in its thread or beside it."""
+    stage.workspace.emit(
+        {
+            "type": "message",
+            "channel": channel,
+            "channel_type": "im" if channel.startswith("D") else "channel",
+            "user": user,
+            "text": text,
+            "ts": f"{float(after.ts) + 0.000001:.6f}",
+            "team": TEAM,
+        }
+        | ({} if channel.startswith("D") else {"thread_ts": after.thread_ts or after.ts})
+    )
+
+
 async def becomes(stage: World, told: Ephemeral, text: str) -> None:
     """Returns once a message that only one person sees says `text`, in its place."""
     await stage.until(lambda: text in words(told), 20)

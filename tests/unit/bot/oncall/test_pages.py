@@ -158,6 +158,25 @@ async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(wor
     assert await world.pages.open_pages() == []
 
 
+async def test_message_can_only_mean_pages_that_its_author_got_before(world: World) -> None:
+    await world.sent(await world.raised("e:1", "CLR-1-001"), to=(DM,))
+    user = DM.target
+
+    async def before(ts: str, who: str = user, *, in_doubt: bool = True) -> set[str]:
+        return await world.pages.paged_before(who, ts, in_doubt=in_doubt)
+
+    assert await before("2.0") == set()  # it is not there yet
+    await world.store.run("update messages set channel = 'D1', intent_at = 1")
+    assert await before("2.0") == {"CLR-1-001"}  # it may be there
+    assert await before("2.0", in_doubt=False) == set()
+    await world.store.run("update messages set ts = '10.000000', intent_at = null")
+    assert await before("9.0") == set()
+    assert await before("10.000001", in_doubt=False) == {"CLR-1-001"}
+    assert await before("10.000001", "U0OTHER") == set()
+    await world.store.run("update messages set failed = 'deleted'")  # a newer page stands for it
+    assert await before("10.000001") == {"CLR-1-001"}
+
+
 async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
     await world.sent(await world.raised(clarification="CLR-42-001"))
     await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 from bot.oncall.pages import PagePlace
-from bot.slack.payloads import MessageEvent, moment
+from bot.people.access import Person
+from bot.slack.payloads import Invocation, MessageEvent, moment
+from bot.slackapi import Place
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, TEAM
 from bot.workspace.state import Message
-from core.answers import is_talk
-from core.clarification import Clarification
+from core.answers import from_text, is_talk
+from core.clarification import Clarification, Decider
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import Bot, locked
+from tests.unit.bot.slack.kit import Bot, ask, locked
 
 
 async def reply(bot: Bot, user: str, ts: str, text: str, **more: Any) -> str:
@@ -73,6 +75,75 @@ async def test_reply_after_the_answer_is_told_who_once(bot: Bot) -> None:
     (told,) = bot.told(FOLAKE)
     assert f"<@{ADE}>" in told
     assert not bot.told(ADE)
+
+
+@pytest.mark.parametrize("surface", ["reply", "shortcut", "answer", "resolve"])
+async def test_words_for_one_round_do_not_answer_the_next(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch, surface: str
+) -> None:
+    """Somebody else answers while Slack says who the author is, and the agent asks again."""
+    record, ts = await bot.asked(topic="Rollout")
+    asks: Any = (
+        bot.interactions.commands.changes.access if surface in {"answer", "resolve"} else bot.answering.access
+    )
+    refusal = asks.refusal
+
+    async def refusal_late(person: Person, *more: Any) -> Any:
+        found = await refusal(person, *more)
+        by = Decider("user:folake", "slack", TEAM, FOLAKE)
+        await bot.router.answer(record.id, lambda seen: from_text(seen.asked, "no"), by, bot.clock.now())
+        await bot.router.settle_reply(record.id, record.asked.reply_token or "", "delivered")
+        await bot.router.open(record.issue_number, ask(topic="Rollout", question="Really?"))
+        return found
+
+    monkeypatch.setattr(asks, "refusal", refusal_late)
+    if surface == "reply":
+        await reply(bot, ADE, ts, "yes")
+        (told,) = bot.ws.ephemerals(ADE)
+        text = told.text
+    elif surface == "shortcut":
+        place = Place(AGENTS, ts)
+        typed = Invocation(text="yes", person=Person(TEAM, ADE), place=place, response_url="", ts=ts)
+        text = (await bot.conversation.typed.take_as_answer(typed)).text
+    else:
+        told_back = await bot.interactions.commands.run(
+            f"{surface} {record.id} yes", Person(TEAM, ADE), Place(AGENTS)
+        )
+        text = told_back.text
+
+    assert "the question has been asked again" in text
+    after = await bot.find(record)
+    assert (after.round, after.is_open) == (2, True)
+
+
+async def test_message_that_is_done_while_the_stored_ones_are_read_is_not_handled_again(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    take, pending = bot.conversation.typed.take, bot.memory.pending_slack_events
+
+    async def take_slowly(message: MessageEvent) -> Any:
+        handled.append(message.ts)
+        begun.set()
+        await go_on.wait()
+        return await take(message)
+
+    async def pending_then_done() -> Any:
+        found = await pending()
+        go_on.set()
+        await bot.conversation.idle()
+        return found
+
+    monkeypatch.setattr(bot.conversation.typed, "take", take_slowly)
+    monkeypatch.setattr(bot.memory, "pending_slack_events", pending_then_done)
+    _, ts = await bot.asked()
+    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    await begun.wait()
+    await bot.conversation.resume()
+    await bot.conversation.idle()
+
+    assert handled == [message.ts]
 
 
 async def test_deletion_of_an_answer_changes_nothing_and_says_so(bot: Bot) -> None:
@@ -182,6 +253,9 @@ class Paging:
 
     async def open_pages(self) -> list[PagePlace]:
         return [PagePlace(self.channel, ts, each) for ts, about in self.places.items() for each in about]
+
+    async def paged_before(self, user: str, ts: str, *, in_doubt: bool) -> set[str]:
+        return {each for page, about in self.places.items() for each in about if float(page) < float(ts)}
 
 
 async def say(bot: Bot, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
@@ -337,10 +411,12 @@ async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_questi
     paging = Paging(ADE)
     bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     first = await escalated(bot, kinds=("freetext",))
-    channel = await dm(bot)
+    paging.channel = channel = await dm(bot)
+    paging.places[bot.ws.direct(ADE)[-1].ts] = (first.id,)
     message = await say(bot, ADE, channel, "use port 8080")
     assert not (await bot.find(first)).is_open
     second = await escalated(bot, session_id="other", question="What now?", kinds=("freetext",))
+    paging.places["1.000000"] = (second.id,)  # so that its place alone would not keep the message from it
     told = len(bot.ws.direct(ADE))
 
     await bot.store.run(  # as it is when the process ends before that was noted
