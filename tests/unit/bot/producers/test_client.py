@@ -170,7 +170,9 @@ async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
 
 
 @pytest.mark.parametrize("after", [None, NOW + timedelta(seconds=1)], ids=["lost", "another"])
-async def test_send_reply_to_a_producer_that_restarts_meanwhile_is_not_refused(after: datetime | None) -> None:
+async def test_send_reply_to_a_producer_that_restarts_meanwhile_is_not_refused(
+    after: datetime | None,
+) -> None:
     """A proxy may have said that there is nothing."""
     since: datetime | None = NOW
 
