@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,14 +81,15 @@ async def send_reply(
     subscription: Subscription,
     reply: Reply,
     *,
-    connected: bool,
+    since: Callable[[], datetime | None],
     now: datetime,
     acting: Acting = nullcontext,
 ) -> tuple[ReplyOutcome, bool]:
     """Makes one attempt. Returns the outcome, and whether the producer no longer knows the subscription.
 
-    `acting`: see `Store.acting`.
+    `since` returns since when the producer's event stream is open; None: it is not. `acting`: see `Store.acting`.
     """
+    before = since()
     try:
         body = json_body(reply_message(reply, subscription.id))
     except ValueError:
@@ -101,6 +103,7 @@ async def send_reply(
         return TryAgain(
             f"no longer knows our subscription (HTTP {answer.status})", may_have_arrived=False
         ), True
+    connected = before is not None and since() == before  # all the while: the producer did not restart
     outcome = classify(answer, subscription.dialect, connected=connected, now=now)
     if isinstance(outcome, Refused):
         outcome = Refused(outcome.reason.replace(reply.reply_token, "…"))

@@ -212,7 +212,7 @@ class Subscriber:
             self.replies,
             subscription,
             reply,
-            connected=self.connected,
+            since=lambda: self.since,
             now=self.clock.now(),
             acting=self.acting,
         )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 import aiohttp
@@ -152,7 +153,7 @@ def test_unsent_knows_whether_it_may_have_arrived(error: Exception, may_have_arr
 
 async def sent(serve: Any) -> tuple[ReplyOutcome, list[str]]:
     async with RawServer(serve) as server, HttpClient("secret") as http:
-        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), since=lambda: NOW, now=NOW)
         return outcome, server.requests
 
 
@@ -168,12 +169,31 @@ async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
     assert outcome == Refused("… unknown (HTTP 400)")
 
 
+@pytest.mark.parametrize("after", [None, NOW + timedelta(seconds=1)], ids=["lost", "another"])
+async def test_send_reply_to_a_producer_that_restarts_meanwhile_is_not_refused(
+    after: datetime | None,
+) -> None:
+    """A proxy may have said that there is nothing."""
+    since: datetime | None = NOW
+
+    async def serve(_request: str, writer: Writer) -> None:
+        nonlocal since
+        since = after
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with RawServer(serve) as server, HttpClient("secret") as http:
+        to = minimal(server.url, "sub_1")
+        outcome, _ = await send_reply(http, to, reply(), since=lambda: since, now=NOW)
+    assert outcome == TryAgain("its reply endpoint is not available (HTTP 404)", may_have_arrived=False)
+
+
 async def test_send_reply_with_a_token_of_two_lines_sends_nothing() -> None:
     async with (
         RawServer(lambda *_: asyncio.sleep(0)) as server,
         HttpClient("secret\nX-Injected: 1") as http,
     ):
-        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), since=lambda: NOW, now=NOW)
         assert server.requests == []
     assert outcome == TryAgain(
         "the request breaks HTTP (does the token hold a line end?)", may_have_arrived=False
@@ -198,7 +218,7 @@ async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
             http,
             minimal("http://127.0.0.1:9", "sub_1"),
             reply(response=float("nan")),
-            connected=True,
+            since=lambda: NOW,
             now=NOW,
         )
     assert isinstance(outcome, Refused)
@@ -210,6 +230,6 @@ async def test_send_reply_of_a_bot_that_does_not_lead_sends_nothing() -> None:
 
     async with HttpClient(None) as http:
         outcome, _ = await send_reply(
-            http, minimal("http://127.0.0.1:9", "sub_1"), reply(), connected=True, now=NOW, acting=acting
+            http, minimal("http://127.0.0.1:9", "sub_1"), reply(), since=lambda: NOW, now=NOW, acting=acting
         )
     assert outcome == TryAgain("this bot does not lead now", may_have_arrived=False)
