@@ -42,6 +42,20 @@ async def test_needed_and_final_table(world: World, verb: str, needed: bool, fin
     assert await world.view.words(1) is None, "a pager outside would wake somebody all the same"
 
 
+async def test_page_that_was_clicked_while_it_was_drawn_stays(world: World) -> None:
+    """Its message was read before the click, and what it is about after it."""
+    await world.raised()
+    await world.paged(1)
+    row = await world.messages.get(f"page:1:{ONCALL}")
+    assert row is not None
+    assert row.channel is not None
+    world.messages.seen(row.channel)
+    await world.actions.press(PagePress("take", 1), ADE)
+    drawn = await world.view.draw(row)
+    assert drawn is not None
+    assert (drawn.final, drawn.gone) == (True, False)
+
+
 async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
