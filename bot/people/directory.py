@@ -225,17 +225,18 @@ class People:
 
     def forget(self, fact: Fact, name: str) -> None:
         """Drops a cached fact. A user group itself, which may be disabled now, is asked for again at once."""
-        if fact != "group itself":
-            self._kept.pop((fact, name), None)
-            return
-        key = ("group", name)
+        key = ("group" if fact == "group itself" else fact, name)
         self._kept.pop(key, None)
+        self._asking.pop(key, None)  # what Slack is answering now may be from before
+        if fact != "group itself":
+            return
         if name in self._groups:
             self._asked(key, lambda: self._group(name))
 
     def forget_all(self) -> None:
         """Drops all cached facts."""
         self._kept.clear()
+        self._asking.clear()
         for kind, name in tuple(self._refused):
             if kind == "group":
                 self.forget("group itself", name)
@@ -278,7 +279,8 @@ class People:
             self._asking[key] = asking
 
             def done(task: asyncio.Task[Any]) -> None:
-                del self._asking[key]
+                if self._asking.get(key) is task:
+                    del self._asking[key]
                 if not task.cancelled():
                     task.exception()  # all callers may have given up
 
@@ -301,6 +303,9 @@ class People:
         return value
 
     def _keep_fact(self, key: tuple[str, str], value: object) -> None:
+        """Keeps what a look-up found, unless the fact was forgotten meanwhile."""
+        if self._asking.get(key) is not asyncio.current_task():
+            return
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
             self._known.clear()

@@ -109,6 +109,34 @@ async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -
     assert count(ws, "conversations.members") == count(ws, "users.info") == 2
 
 
+async def test_answer_from_before_a_fact_changed_is_not_kept(
+    people: People, monkeypatch: pytest.MonkeyPatch, ws: Workspace
+) -> None:
+    """A long list takes seconds; meanwhile Slack says that somebody left, and they must not be admitted."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    members = people._members
+
+    async def slowly(channel: str) -> frozenset[str]:
+        found = await members(channel)
+        asked.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(people, "_members", slowly)
+    earlier = asyncio.create_task(people.members(AGENTS))
+    await asked.wait()
+    ws.state.channels[AGENTS].members.remove(ADE)
+    people.forget("channel", AGENTS)
+    later = asyncio.create_task(people.members(AGENTS))
+    await asyncio.sleep(0)
+    go_on.set()
+
+    assert ADE not in await later
+    assert ADE in await earlier
+    assert ADE not in await people.members(AGENTS)
+    assert count(ws, "conversations.members") == 2
+
+
 async def test_name_is_known_although_more_of_a_person_may_have_changed(
     people: People, ws: Workspace
 ) -> None:
