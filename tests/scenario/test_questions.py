@@ -24,7 +24,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, in_a_persons_name
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
@@ -749,7 +749,7 @@ async def test_consent_that_another_program_writes_during_a_withdrawal_is_not_ha
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at the question and its end: whoever asked would take it for an answer that came first."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         asker, questions = Asker(http), bot.told.questions
         asked = await asker.ask(action="Deploy 4.2")
         await stage.card("Deploy 4.2")
@@ -781,7 +781,7 @@ async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of the questions asked just before, or of those whose id could not be stored."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         asker = Asker(http)
         ids = [(await asker.ask(question=f"Step {number}?"))["id"] for number in range(21)]
         await stage.level()
