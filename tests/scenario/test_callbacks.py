@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,7 @@ async def test_readiness_names_the_host_that_does_not_take_callbacks(tmp_path: P
         hook.answers.clear()
         clock.leap(timedelta(hours=1))
         await until_none(bot)
+        await until(lambda: not len(bot.callbacks))
         assert not await degraded()
 
 
@@ -433,6 +435,27 @@ async def test_leader_knows_a_new_url_even_if_the_bot_that_stored_it_does_nothin
                 await until(lambda: hook.got)
                 again.cancel()
                 await asyncio.gather(again, return_exceptions=True)
+
+
+async def test_retry_is_waited_for_also_by_a_look_that_began_before_the_failure(
+    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+        await until(lambda: bot.callbacks.idle)
+        look = bot.told.questions.callback
+
+        async def before(clarification: str) -> Callback | None:
+            found = await look(clarification)
+            return None if found is None else replace(found, failed_at=None)
+
+        monkeypatch.setattr(bot.told.questions, "callback", before)
+        bot.callbacks.put(asked["id"])
+        await until(lambda: bot.callbacks.idle)
+        assert len(hook.got) == 1
 
 
 async def test_newer_url_that_comes_while_a_failure_is_stored_does_not_wait_either(
