@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
@@ -117,8 +118,7 @@ class Callbacks:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
         if callback is not None:
             sender = self.sender(callback)
-            # A URL that never failed does not wait for the retry of the one before it.
-            sender.outbox.put(clarification, anew=callback.failed_at is None)
+            sender.put(clarification, callback.url)
             for other in self._senders.values():
                 if other is not sender:
                     other.look_again(clarification)
@@ -138,6 +138,14 @@ class Callbacks:
         return self._keys.get(producer)
 
 
+class _Failing(NamedTuple):
+    """Since when a callback fails, why, and its URL, which is a secret."""
+
+    since: datetime
+    why: str
+    url: str
+
+
 @dataclass(kw_only=True, eq=False)
 class _Sender:
     """Posts to one host for one producer, so that one producer's slow URLs don't delay another's. Questions don't wait for each
@@ -149,7 +157,7 @@ class _Sender:
     private: bool
     http: HttpClient = field(init=False)
     outbox: Outbox[str] = field(init=False)
-    _failing: dict[str, tuple[datetime, str]] = field(default_factory=dict, init=False)  # since when, and why
+    _failing: dict[str, _Failing] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.http = HttpClient(None, may_be_called=partial(may_be_called, private=self.private))
@@ -170,6 +178,11 @@ class _Sender:
         finally:
             await self.http.close()
 
+    def put(self, clarification: str, url: str) -> None:
+        """Has a callback posted: at once, unless this URL waits for its retry."""
+        failed = self._failing.get(clarification)
+        self.outbox.put(clarification, anew=failed is not None and failed.url != url)
+
     def look_again(self, clarification: str) -> None:
         """Has a callback that keeps failing here looked at now: its newer URL may be another sender's."""
         if clarification in self._failing:
@@ -177,7 +190,7 @@ class _Sender:
 
     def trouble(self, now: datetime) -> str | None:
         """Returns how many callbacks keep failing, since when and why; None: none has for long."""
-        since, why = min(self._failing.values(), default=(now, ""))
+        since, why, _ = min(self._failing.values(), default=_Failing(now, "", ""))
         if since > now - _TROUBLE:
             return None
         count = len(self._failing)
@@ -229,7 +242,9 @@ class _Sender:
             return outcome if isinstance(outcome, Delivered) else None
         if isinstance(outcome, RetryLater):
             if (callback.failed_at or now) > now - _PATIENCE:
-                self._failing[clarification] = (callback.failed_at or now, outcome.reason)
+                self._failing[clarification] = _Failing(
+                    callback.failed_at or now, outcome.reason, callback.url
+                )
                 return outcome  # with no await since the look: a newer URL must not wait for this retry
             outcome = GivenUp(f"for three days, {outcome.reason}")
         if record is not None and isinstance(outcome, GivenUp):

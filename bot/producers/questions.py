@@ -26,7 +26,7 @@ from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
-from core.clarification import Ask, Clarification, parse_id
+from core.clarification import AlreadyAnswered, Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
 from core.index import Index
@@ -259,7 +259,7 @@ class Questions:
             record, is_new = await asyncio.shield(asking)
         except NotFound as error:  # it was asked with this key before
             raise Tampered(error.clarification_id, deleted=True) from None
-        if not is_new:
+        if not (is_new and record.is_open):  # as far as it counts: other programs can write answers
             record = await self.find(record.id, speaker.producer)
         return record, is_new
 
@@ -359,14 +359,12 @@ class Questions:
         record = await self._found(clarification_id, producer)
         if await self._is_foreign_answer(record):
             await self.adopt(clarification_id)
-            record = await self._found(clarification_id, producer)
-            if await self._is_foreign_answer(record):
-                raise NotRecordedYet
-        is_forgotten = record.asked.direct is None
-        if not is_forgotten and await self.ledger.owes_receipt(record):  # its round ended in another process
-            record = await self.router.receipt(clarification_id)
-            is_forgotten = record.asked.direct is None  # meanwhile
-        if is_forgotten:
+            record = await self._found_own(clarification_id, producer)
+        # Its round ended in another process.
+        if record.asked.direct is not None and await self.ledger.owes_receipt(record):
+            await self.router.receipt(clarification_id)
+            record = await self._found_own(clarification_id, producer)
+        if record.asked.direct is None:
             raise Forgotten(clarification_id)
         return record
 
@@ -421,6 +419,13 @@ class Questions:
         if await self._was_asked(clarification_id, producer):
             raise Tampered(clarification_id, deleted=record is None)
         raise NotFound(clarification_id)
+
+    async def _found_own(self, clarification_id: str, producer: str) -> Clarification:
+        """As `_found`, but raises NotRecordedYet if another program wrote the answer: each read may be of a later write."""
+        record = await self._found(clarification_id, producer)
+        if await self._is_foreign_answer(record):
+            raise NotRecordedYet
+        return record
 
     async def _was_asked(self, clarification_id: str, producer: str) -> bool:
         """Returns whether this producer asked it, according to the storage."""
@@ -520,8 +525,8 @@ class Questions:
         return (known is not None and known.is_open) == (status == "waiting")
 
     async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
-        """Returns the records of stored questions, in their order, without missing, forgotten and tampered ones. Reads each
-        ledger once.
+        """Returns the records of stored questions, in their order, without missing, forgotten and tampered ones, and those
+        whose answer another program wrote just now. Reads each ledger once.
         """
         ledgers: dict[int, list[Raw]] = {}
         found: list[Clarification] = []
@@ -535,7 +540,7 @@ class Questions:
             if record is None or record.asked.direct is None:
                 continue
             # `find` reports what another program changed.
-            if not await self.ledger.is_tampered(record):
+            if not await self.ledger.is_tampered(record) and not await self._is_foreign_answer(record):
                 found.append(record)
         return found
 
@@ -548,7 +553,16 @@ class Questions:
         """
         await self.find(clarification_id, producer)
         words = await self._text_redacted("comment", words, producer)
-        return await self.router.withdraw(clarification_id, words)
+        try:
+            return await self.router.withdraw(clarification_id, words)
+        except AlreadyAnswered:
+            # Another program may have written the answer since: only now is it known whether it counts.
+            record = await self.find(clarification_id, producer)
+        if record.is_open:
+            raise NotRecordedYet
+        if record.asked.closed is not None:
+            return record
+        raise AlreadyAnswered(record)
 
     async def picked_up(self, record: Clarification) -> None:
         """Records that the asker has the answer; retries while the ledger cannot be written."""

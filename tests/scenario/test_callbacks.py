@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,8 @@ async def test_readiness_names_the_host_that_does_not_take_callbacks(tmp_path: P
     async with scene(tmp_path, clock=clock) as stage, running(stage, table(hook)) as (bot, asker):
 
         async def degraded() -> list[str]:
-            found = (await asker.http.get("/readyz")).json()["degraded"]
+            # Which the leader knows.
+            found = (await asker.http.get(f"{own_url_of(bot)}/readyz")).json()["degraded"]
             return [each["why"] for each in found if each["name"] == "callbacks"]
 
         for n in range(2):
@@ -197,6 +199,7 @@ async def test_readiness_names_the_host_that_does_not_take_callbacks(tmp_path: P
         hook.answers.clear()
         clock.leap(timedelta(hours=1))
         await until_none(bot)
+        await until(lambda: not len(bot.callbacks))
         assert not await degraded()
 
 
@@ -343,9 +346,8 @@ async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
 
 
 async def test_refused_repetition_does_not_take_the_call(stage: World, hook: Receiver) -> None:
-    rule = f'[[routes]]\nchannel = "{AGENTS}"\nfour_eyes = {{claimed = true}}\n'
-    plain = config(stage.producer.url)
-    text = plain[: plain.index("[[routes]]")] + rule + table(hook)
+    rule = "[[routes]]\nfour_eyes = {claimed = true}\n"
+    text = config(stage.producer.url).replace("[[routes]]\n", rule) + table(hook)
     stage.environ |= {"CALLBACK_SECRET": SECRET}
     async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
         asker, fields = Asker(http), dict[str, Any](action="Pay", key="k1")
@@ -433,6 +435,27 @@ async def test_leader_knows_a_new_url_even_if_the_bot_that_stored_it_does_nothin
                 await until(lambda: hook.got)
                 again.cancel()
                 await asyncio.gather(again, return_exceptions=True)
+
+
+async def test_retry_is_waited_for_also_by_a_look_that_began_before_the_failure(
+    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook.answers = [(429, {"Retry-After": "86400"})]
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await asker.withdraw(asked)
+        await until(lambda: hook.got)
+        await until(lambda: bot.callbacks.idle)
+        look = bot.told.questions.callback
+
+        async def before(clarification: str) -> Callback | None:
+            found = await look(clarification)
+            return None if found is None else replace(found, failed_at=None)
+
+        monkeypatch.setattr(bot.told.questions, "callback", before)
+        bot.callbacks.put(asked["id"])
+        await until(lambda: bot.callbacks.idle)
+        assert len(hook.got) == 1
 
 
 async def test_newer_url_that_comes_while_a_failure_is_stored_does_not_wait_either(
@@ -573,12 +596,11 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
         await until_numbered(bot)
-        path = stage.folder / "ledgers" / "issue-100001.json"
-        ledger = json.loads(path.read_text())
+        ledger = stage.ledger(100001)
         forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
         answers("Forged")(forged)
         ledger["clarifications"].append(forged)
-        path.write_text(json.dumps(ledger))
+        stage.write_ledger(100001, ledger)
         bot.callbacks.put("CLR-100001-002")
         await until(lambda: bot.callbacks.idle)
         assert hook.got == []

@@ -68,6 +68,7 @@ async def test_page_is_not_handed_to_oneself_and_stays_snoozed(stage: Night) -> 
         assert "click Take" in str(refused.errors)
         assert (await stage.workspace.submit_view(ONCALL, {"Hand to": ADE})).ok
         await stage.becomes(card, f"Handed to <@{ADE}>")
+        await stage.message(f"handed {FIRST} to <@{ADE}>")
     words = [each.text for each in stage.workspace.messages(AGENTS)]
     assert not any(f"handed {FIRST} to <@{ONCALL}>" in each for each in words)
     assert sum("handed" in each for each in words) == 1

@@ -17,13 +17,15 @@ import pytest
 
 from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from core.clarification import Clarification
 from core.ledger import Ledger
 from core.records import Raw
 from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
+from tests.scenario.other_parties import another_writes, in_a_persons_name
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -743,11 +745,43 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
 
 
+async def test_consent_that_another_program_writes_during_a_withdrawal_is_not_handed_out(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the question and its end: whoever asked would take it for an answer that came first."""
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
+        asker, questions = Asker(http), bot.told.questions
+        asked = await asker.ask(action="Deploy 4.2")
+        await stage.card("Deploy 4.2")
+        find = questions.find
+
+        async def found_in_time(*which: str) -> Clarification:
+            record = await find(*which)
+            monkeypatch.undo()
+            await another_writes(stage, in_a_persons_name("accept", FOLAKE))
+            return record
+
+        monkeypatch.setattr(questions, "find", found_in_time)
+        answer = await http.delete(f"/questions/{asked['id']}")
+        assert (answer.status_code, answer.json()["error"]) == (503, "NOT_RECORDED_YET")
+        withdrawn = await asker.withdraw(asked)
+        assert (withdrawn["status"], withdrawn["answer"]) == ("withdrawn", None)
+
+
+async def test_consent_that_another_program_wrote_is_in_no_list(stage: World, asker: Asker) -> None:
+    await asker.ask(action="Deploy 4.2")
+    await stage.card("Deploy 4.2")
+    await another_writes(stage, in_a_persons_name("accept", FOLAKE))
+    assert [each["answer"] for page in await listed(asker) for each in page] in ([], [None])
+    await stage.message("Not accepted")
+    assert [each["status"] for page in await listed(asker) for each in page] == ["waiting"]
+
+
 async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of the questions asked just before, or of those whose id could not be stored."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         asker = Asker(http)
         ids = [(await asker.ask(question=f"Step {number}?"))["id"] for number in range(21)]
         await stage.level()
