@@ -28,8 +28,15 @@ _STORAGE_RETRY = 0.5  # seconds
 _REPLY = 0.05  # seconds
 
 
-# A record; at startup, one with the digest that its card shows; or the id of one whose cards need another update.
-_Change = Clarification | tuple[Clarification, str] | str
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A stored message that could not be read when it was to be queued."""
+
+    key: str
+
+
+# A record; at startup, one with the digest that its card shows; the id of one whose cards need another update.
+_Change = Clarification | tuple[Clarification, str] | str | _Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,8 @@ class Delivery:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
                         await self._show_again(clarification)
+                    for stored in {each for each in came if isinstance(each, _Stored)}:
+                        await self._send_stored(stored.key)
                     await self._enqueue(batch.values())
                     break
                 except StorageUnavailable as error:
@@ -244,11 +253,13 @@ class Delivery:
             self._send(row)
 
     async def send_stored(self, key: str) -> None:
-        """Queues a message that another bot stored.
+        """Queues a message that was stored, here or by another bot; if it cannot be read now, as soon as it can be."""
+        try:
+            await self._send_stored(key)
+        except StorageUnavailable:
+            self._changed.put_nowait(_Stored(key))
 
-        Raises:
-            StorageUnavailable: it cannot be read now.
-        """
+    async def _send_stored(self, key: str) -> None:
         row = await self.messages.get(key)
         if row is not None:
             self._send(row)

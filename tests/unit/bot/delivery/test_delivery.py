@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.messages import Fresh
+from bot.delivery.messages import Fresh, MessageRow
 from bot.errors import StorageUnavailable
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification, answered, escalated, reply_settled
@@ -59,6 +59,25 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
         world.changed(record(seq=seq))
     await until(lambda: refused and refused[0] in world.put_keys)
     assert await world.messages.get(refused[0]) is not None
+
+
+async def test_stored_message_that_cannot_be_read_at_once_is_sent_as_soon_as_it_can_be(
+    world: Sorting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody hears that it failed: it was stored, and they would store it again."""
+    get, silent = world.messages.get, 3
+
+    async def away_for_a_moment(key: str) -> MessageRow | None:
+        nonlocal silent
+        silent -= 1
+        if silent >= 0:
+            raise StorageUnavailable("away")
+        return await get(key)
+
+    monkeypatch.setattr(world.messages, "get", away_for_a_moment)
+    await world.delivery.notify(Fresh(key="word:1", kind="word", target="C0AGENTS", body={}, wanted="word"))
+    await until(lambda: "word:1" in world.put_keys)
+    assert world.put_keys == ["word:1"]
 
 
 async def test_two_answers_at_once_leave_the_group_its_roll_up(world: Sorting) -> None:
