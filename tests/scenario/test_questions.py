@@ -17,7 +17,7 @@ import pytest
 
 from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from core.clarification import Clarification
+from core.clarification import Clarification, parse_id
 from core.ledger import Ledger
 from core.records import Raw
 from tests.kit.clocks import LeapClock
@@ -766,6 +766,26 @@ async def test_consent_that_another_program_writes_during_a_withdrawal_is_not_ha
         assert (answer.status_code, answer.json()["error"]) == (503, "NOT_RECORDED_YET")
         withdrawn = await asker.withdraw(asked)
         assert (withdrawn["status"], withdrawn["answer"]) == ("withdrawn", None)
+
+
+async def test_consent_that_another_program_writes_while_it_is_asked_for_is_not_handed_out(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What whoever asked gets is read from the ledger where another bot wrote the question."""
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        questions = bot.told.questions
+        recorded = questions._recorded
+
+        async def read_a_little_later(*which: Any) -> Clarification:
+            record = await recorded(*which)
+            monkeypatch.undo()
+            await another_writes(stage, in_a_persons_name("accept", FOLAKE))
+            return await questions.ledger.find(record.id, parse_id(record.id)[0])
+
+        monkeypatch.setattr(questions, "_recorded", read_a_little_later)
+        asked = await Asker(http).ask(action="Deploy 4.2")
+        assert (asked["status"], asked["answer"]) == ("waiting", None)
+        await stage.message("Not accepted")
 
 
 async def test_consent_that_another_program_wrote_is_in_no_list(stage: World, asker: Asker) -> None:
