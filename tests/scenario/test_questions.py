@@ -772,7 +772,7 @@ async def test_consent_that_another_program_writes_while_it_is_asked_for_is_not_
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What whoever asked gets is read from the ledger where another bot wrote the question."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         questions = bot.told.questions
         recorded = questions._recorded
 
