@@ -23,7 +23,7 @@ _log = structlog.get_logger("clarify.monitor")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Adoption:
-    """`leads` tells whether this bot leads: of the bots on one database, only the leader posts the notices."""
+    """`leads` tells whether this bot leads: of the bots on one database, only the leader looks for what to tell people."""
 
     ledger: Ledger
     router: Router
@@ -87,21 +87,24 @@ class Adoption:
 
     async def _notify_first(self, clarification: str) -> None:
         """Notifies people that another program changed a question or wrote a consent. Before it is undone, so that a crash
-        in between does not hide it.
+        in between does not hide it. Whichever bot undoes it: the leader might find nothing to tell any more.
         """
         issue, _ = parse_id(clarification)
         record = await self.ledger.find(clarification, issue)
         if await self.ledger.is_tampered(record):
-            await self.notify(partial(self.notices.records_tampered, issue, [clarification], []))
+            await self._store(partial(self.notices.records_tampered, issue, [clarification], []))
             return
         if is_unsettled(record) and await self.ledger.verify_question(record) is False:
-            await self.notify(partial(self.notices.question_changed, record))
+            await self._store(partial(self.notices.question_changed, record))
             return
         foreign = foreign_answer(record, verified=await self.ledger.verify_answer(record))
         if foreign is not None and foreign.consents:
-            await self.notify(partial(self.notices.consent_refused, record, foreign.by))
+            await self._store(partial(self.notices.consent_refused, record, foreign.by))
 
     async def notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice if this bot leads; retries while the storage is unavailable."""
         if self.leads():
-            await until_stored(notice, self.clock, _log, "notice delayed")
+            await self._store(notice)
+
+    async def _store(self, notice: Callable[[], Awaitable[None]]) -> None:
+        await until_stored(notice, self.clock, _log, "notice delayed")

@@ -788,6 +788,26 @@ async def test_consent_that_another_program_writes_while_it_is_asked_for_is_not_
         await stage.message("Not accepted")
 
 
+@pytest.mark.either_database
+async def test_consent_that_another_program_wrote_is_told_by_whichever_bot_undoes_it(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is undone, the leader finds nothing to tell."""
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker = Asker(http)
+        asked = await asker.ask(action="Deploy 4.2")
+        await stage.card("Deploy 4.2")
+
+        async def not_now(_: str) -> bool:
+            return False
+
+        monkeypatch.setattr(bot.told.adoption, "adopt", not_now)  # the leader's watch
+        await another_writes(stage, in_a_persons_name("accept", FOLAKE))
+        assert (await asker.look(asked))["status"] == "waiting"
+        monkeypatch.undo()
+        await stage.message("Not accepted")
+
+
 async def test_consent_that_another_program_wrote_is_in_no_list(stage: World, asker: Asker) -> None:
     await asker.ask(action="Deploy 4.2")
     await stage.card("Deploy 4.2")
