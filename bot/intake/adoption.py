@@ -87,7 +87,7 @@ class Adoption:
 
     async def _notify_first(self, clarification: str) -> None:
         """Notifies people that another program changed a question or wrote a consent. Before it is undone, so that a crash
-        in between does not hide it. Whichever bot undoes it: the leader might find nothing to tell any more.
+        in between does not hide it, and by the bot that undoes it: afterwards the leader would find nothing to tell.
         """
         issue, _ = parse_id(clarification)
         record = await self.ledger.find(clarification, issue)

@@ -83,7 +83,7 @@ class PageView:
             return None
         needed = not covered and content.left > 0 and content.is_awaited
         final = covered or content.is_closed
-        # A click on it is stored before what it is about is over: asked afterwards, this is not outdated.
+        # Read again after the content: a click that closed it was stored before that.
         now = await self.messages.get(row.key) if content.is_closed and is_user(row.target) else None
         unread = now is not None and not now.seen
         # In a thread, since its full text can be large.

@@ -146,8 +146,8 @@ class Producers:
         return outcome
 
     async def connected(self, producer: str) -> None:
-        """Waits until a producer connects the next time, or begins to read its replies. Returns at once if it did so after its
-        last failed attempt began: callers store the failure first.
+        """Waits until a producer connects the next time, or begins to read its replies. Returns at once if it did so since
+        the last attempt that failed began: callers store the failure first.
         """
         if self._connections[producer] > self._before.get(producer, inf):
             return

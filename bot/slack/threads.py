@@ -145,7 +145,7 @@ class Threads:
         named = [each for each in escalated if message.user in self.paged(each)]
         if not named:
             return []
-        # It cannot mean a page that came after it. A live one may be about a page whose outcome is not known yet.
+        # It cannot mean a page that came after it. A live one may mean a page of which Slack has not confirmed the post yet.
         live = not (message.missed or message.edited)
         before = await self.pages.paged_before(message.user, message.ts, in_doubt=live)
         return [each for each in named if each in before]

@@ -199,7 +199,7 @@ class TypedMessages:
         ) is not None:
             return Tell(phrases.accepted(done))
         waiting = [record for record in records if record.is_open]
-        # Its page came after its first round.
+        # The page may be older than the reply although the question's newest round is not.
         later = [each for each in waiting if each.round > 1 and await self._is_older(reply, each)]
         if later and len(later) == len(waiting):
             return Tell(phrases.asked_since(later[0]))

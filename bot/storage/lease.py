@@ -232,7 +232,7 @@ class Lease:
         return _LeaseAnswer(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
 
     def _move_deadlines(self) -> None:
-        """Moves the deadline of running calls, but of those that are being cut off, to the new end."""
+        """Moves the deadlines of running calls to the new end, except for calls that are being cut off already."""
         end = asyncio.get_running_loop().time() + self.left
         for limit in self._acting:
             if not limit.expired():

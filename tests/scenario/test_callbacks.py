@@ -30,7 +30,7 @@ from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
-from tests.scenario.test_questions import Asker
+from tests.scenario.test_questions import Asker, until_numbered
 from tests.unit.bot.test_webhooks import Receiver, receiving
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -144,12 +144,6 @@ async def test_gone_is_said_once_in_the_thread(stage: World, hook: Receiver, sta
 
 async def until_none(bot: Bot) -> None:
     while await owed(bot):  # noqa: ASYNC110 - the storage tells nobody
-        await asyncio.sleep(0.01)
-
-
-async def until_numbered(bot: Bot) -> None:
-    """Until the storage knows which clarification each question is."""
-    while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.01)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.app import Bot
 from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification, parse_id
@@ -748,7 +749,7 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
 async def test_consent_that_another_program_writes_during_a_withdrawal_is_not_handed_out(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at the question and its end: whoever asked would take it for an answer that came first."""
+    """It comes between the check and the withdrawal; the agent would take it for an answer that came first."""
     async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         asker, questions = Asker(http), bot.told.questions
         asked = await asker.ask(action="Deploy 4.2")
@@ -771,7 +772,7 @@ async def test_consent_that_another_program_writes_during_a_withdrawal_is_not_ha
 async def test_consent_that_another_program_writes_while_it_is_asked_for_is_not_handed_out(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What whoever asked gets is read from the ledger where another bot wrote the question."""
+    """The answer to the request may be read from the ledger, where other programs write, too."""
     async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         questions = bot.told.questions
         recorded = questions._recorded
@@ -817,16 +818,21 @@ async def test_consent_that_another_program_wrote_is_in_no_list(stage: World, as
     assert [each["status"] for page in await listed(asker) for each in page] == ["waiting"]
 
 
+async def until_numbered(bot: Bot) -> None:
+    """Returns once the storage knows which clarification each question is."""
+    while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110 - the storage tells nobody
+        await asyncio.sleep(0.01)
+
+
 async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of the questions asked just before, or of those whose id could not be stored."""
+    """It was asked just before, or its id could not be stored."""
     async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
         asker = Asker(http)
         ids = [(await asker.ask(question=f"Step {number}?"))["id"] for number in range(21)]
         await stage.level()
-        while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_numbered(bot)
         await bot.store.run("update questions set clarification = null")
         monkeypatch.setattr(bot.told.questions, "_note", lambda *_: None)  # not within the next 50 ms
         assert [[each["id"] for each in page] for page in await listed(asker)] == [ids[:0:-1], ids[:1]]

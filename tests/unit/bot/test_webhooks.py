@@ -36,7 +36,6 @@ from core.clarification import (
 )
 from core.matching import followed_up
 from core.receipts import is_decided, jti_of
-from core.records import Raw
 from tests.kit import builders
 from tests.kit.clocks import START, ManualClock
 from tests.kit.served import served
@@ -455,57 +454,32 @@ async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(
     assert receipts(receiver)[-1] == ("answered", None)
 
 
+@pytest.mark.parametrize("step", ["read", "is_tampered"])
 async def test_what_changes_while_the_ledgers_are_compared_is_newer(
-    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     await world.start()
     await world.kill()
     record = await world.write(world.question())
-    has_read, go_on, read = asyncio.Event(), asyncio.Event(), world.ledger.read
+    begun, go_on, work = asyncio.Event(), asyncio.Event(), getattr(world.ledger, step)
 
-    async def slowly(issue: int) -> list[Raw]:
-        items = await read(issue)
-        has_read.set()
-        await go_on.wait()
-        return items
-
-    monkeypatch.setattr(world.ledger, "read", slowly)
-    await world.start(compared=False)
-    await has_read.wait()
-    await world.answer(record)
-    await until(lambda: len(receiver.got) == 2)
-    go_on.set()
-    await world.quiet()
-    await world.kill()
-    await world.start()
-    await world.quiet()
-    assert receiver.events == [f"requested {ID}", f"answered {ID}"]
-
-
-async def test_what_changes_while_a_record_is_checked_is_newer(
-    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The check may take a thread: a record that is answered meanwhile is not told again as it was before."""
-    await world.start()
-    await world.kill()
-    record = await world.write(world.question())
-    is_checked, go_on, check = asyncio.Event(), asyncio.Event(), world.ledger.is_tampered
-
-    async def slowly(record: Clarification) -> bool:
-        if not is_checked.is_set():  # later ones are not of the comparison
-            is_checked.set()
+    async def slowly(what: Any) -> Any:
+        found = await work(what)
+        if not begun.is_set():  # later ones are not of the comparison
+            begun.set()
             await go_on.wait()
-        return await check(record)
+        return found
 
-    monkeypatch.setattr(world.ledger, "is_tampered", slowly)
+    monkeypatch.setattr(world.ledger, step, slowly)
     await world.start(compared=False)
-    await is_checked.wait()
+    await begun.wait()
     await world.answer(record)
     await until(lambda: len(receiver.got) == 2)
     go_on.set()
     await world.quiet()
     await world.kill()
     await world.start()
+    await world.quiet()
     assert receiver.events == [f"requested {ID}", f"answered {ID}"]
 
 

@@ -64,7 +64,7 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
 async def test_stored_message_that_cannot_be_read_at_once_is_sent_as_soon_as_it_can_be(
     world: Sorting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody hears that it failed: it was stored, and they would store it again."""
+    """The caller hears of no failure, since the message is stored: they would store it again."""
     get, silent = world.messages.get, 3
 
     async def away_for_a_moment(key: str) -> MessageRow | None:

@@ -112,7 +112,7 @@ async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -
 async def test_answer_from_before_a_fact_changed_is_not_kept(
     people: People, monkeypatch: pytest.MonkeyPatch, ws: Workspace
 ) -> None:
-    """A long list takes seconds; meanwhile Slack says that somebody left, and they must not be admitted."""
+    """Reading a long list takes seconds. Whoever leaves meanwhile must not be admitted."""
     asked, go_on = asyncio.Event(), asyncio.Event()
     members = people._members
 

@@ -81,7 +81,7 @@ async def test_reply_after_the_answer_is_told_who_once(bot: Bot) -> None:
 async def test_words_for_one_round_do_not_answer_the_next(
     bot: Bot, monkeypatch: pytest.MonkeyPatch, surface: str
 ) -> None:
-    """Somebody else answers while Slack says who the author is, and the agent asks again."""
+    """While Slack is asked who the author is, somebody else answers, and the agent asks again."""
     record, ts = await bot.asked(topic="Rollout")
     asks: Any = (
         bot.interactions.commands.changes.access if surface in {"answer", "resolve"} else bot.answering.access
