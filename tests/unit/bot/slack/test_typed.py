@@ -77,6 +77,14 @@ async def test_reply_after_the_answer_is_told_who_once(bot: Bot) -> None:
     assert not bot.told(ADE)
 
 
+async def goes_on(bot: Bot, record: Clarification) -> None:
+    """Somebody else answers, and the agent asks again."""
+    by = Decider("user:folake", "slack", TEAM, FOLAKE)
+    await bot.router.answer(record.id, lambda seen: from_text(seen.asked, "no"), by, bot.clock.now())
+    await bot.router.settle_reply(record.id, record.asked.reply_token or "", "delivered")
+    await bot.router.open(record.issue_number, ask(topic="Rollout", question="Really?"))
+
+
 @pytest.mark.parametrize("surface", ["reply", "shortcut", "answer", "resolve"])
 async def test_words_for_one_round_do_not_answer_the_next(
     bot: Bot, monkeypatch: pytest.MonkeyPatch, surface: str
@@ -90,10 +98,7 @@ async def test_words_for_one_round_do_not_answer_the_next(
 
     async def refusal_late(person: Person, *more: Any) -> Any:
         found = await refusal(person, *more)
-        by = Decider("user:folake", "slack", TEAM, FOLAKE)
-        await bot.router.answer(record.id, lambda seen: from_text(seen.asked, "no"), by, bot.clock.now())
-        await bot.router.settle_reply(record.id, record.asked.reply_token or "", "delivered")
-        await bot.router.open(record.issue_number, ask(topic="Rollout", question="Really?"))
+        await goes_on(bot, record)
         return found
 
     monkeypatch.setattr(asks, "refusal", refusal_late)
@@ -405,6 +410,34 @@ async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
     )
     await bot.ws.wait_for(lambda: "A file alone is not an answer" in last(bot))
     assert (await bot.find(record)).is_open
+
+
+async def test_reply_to_a_page_that_was_written_before_the_next_round_does_not_answer_it(
+    start: Start,
+) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await bot.open(topic="Rollout")
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+    await goes_on(bot, record)
+    bot.ws.emit(
+        {
+            "type": "message",
+            "channel": channel,
+            "channel_type": "im",
+            "user": ADE,
+            "text": "yes",
+            "ts": f"{float(page) + 0.000001:.6f}",
+            "thread_ts": page,
+            "team": TEAM,
+        }
+    )
+
+    await bot.ws.wait_for(lambda: "was written before" in last(bot))
+    after = await bot.find(record)
+    assert (after.round, after.is_open) == (2, True)
 
 
 async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_question(start: Start) -> None:
