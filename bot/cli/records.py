@@ -16,7 +16,7 @@ from bot.views.wording import (
     Round,
     closed_words,
     decided_plainly,
-    extra_words,
+    extra_aloud,
     missing_words,
     requester_words,
     risk_words,
@@ -243,7 +243,7 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
             yield Cell(more, style="yellow")
     if with_what := argument_words(wanted.arguments):
         yield _indented(with_what)
-    if extra := extra_words(wanted):
+    for extra in extra_aloud(wanted):
         yield _indented(extra)
     yield f"{silence_words(wanted)}."
     reason = ", and give a reason" if asked.reason_wanted else ""

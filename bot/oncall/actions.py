@@ -376,7 +376,7 @@ def reaction(
 
 def many(incidents: Sequence[Incident]) -> str:
     """Names up to three incidents in plain text; of more, the count and the first three."""
-    names = [each.clarification or f"“{inert.clip(inert.line(each.title), 80)}”" for each in incidents]
+    names = [each.clarification or inert.quoted(each.title, 80) for each in incidents]
     if len(names) > 3:
         return f"{len(names)} items, including {', '.join(names[:3])}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "nothing"

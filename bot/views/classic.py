@@ -31,11 +31,11 @@ def _alert(block: Block) -> list[Block]:
         return [_section(text)]
     said = f"{SIGN if level == 'error' else ''}{text['text']}"
     words = {"type": "text", "text": said, "style": {"bold": True}}
-    return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
+    return [_rich("rich_text_section", words)]
 
 
 def _table(block: Block) -> list[Block]:
-    """Returns a table's rows as text; the arguments of an approval as `name: value`."""
+    """Returns a table's rows as text with a bar beside it; the arguments of an approval as `name: value`."""
     head, *rest = rows = [list(map(_cell, row)) for row in block["rows"]]
     # An agent's own header is bold, so it is no raw text.
     is_arguments = tuple(head) == ARGUMENT_HEADER and all(
@@ -43,10 +43,14 @@ def _table(block: Block) -> list[Block]:
     )
     words = "\n".join(map(": ".join, rest) if is_arguments else table_lines(rows))
     return [
-        _section({"type": "plain_text", "text": piece, "emoji": False})
+        _rich("rich_text_quote", {"type": "text", "text": piece})
         for piece in inert.split(words, _SECTION)
         if piece.strip()
     ]
+
+
+def _rich(kind: str, element: Block) -> Block:
+    return {"type": "rich_text", "elements": [{"type": kind, "elements": [element]}]}
 
 
 def _cell(cell: Block) -> str:

@@ -23,6 +23,8 @@ from typing import TypeGuard
 
 import regex
 
+from core.names import in_quotation, is_bare
+
 TEXT_LIMIT = 4000
 NO_LIMIT = 10**9
 BLANK = "(blank)"
@@ -56,6 +58,8 @@ _MOST_ALIKE = 5  # repeated hidden characters; more are counted
 _EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
 _NO_DIRECTION = dict.fromkeys(map(ord, _DIRECTING))
+BAR = "│ "  # before each line of several that others wrote, where only text fits
+_BAR = re.compile(rf"(?: *{BAR})+")
 _LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
@@ -115,6 +119,29 @@ def line(text: str, limit: int = NO_LIMIT) -> str:
 def named(text: str, limit: int = NO_LIMIT) -> str:
     """Returns `line`, or a placeholder if nothing visible is left."""
     return line(text, limit) or BLANK
+
+
+def quoted(text: str, limit: int = NO_LIMIT) -> str:
+    """Returns `named` in quotation marks, at most `limit` within them: the words of others in a sentence of ours."""
+    return f"“{named(in_quotation(text), limit)}”"
+
+
+def quoted_escaped(text: str, limit: int) -> str:
+    """Returns the same, escaped, with at most `limit` as sent within the quotation marks."""
+    return f"“{escaped_line(in_quotation(text), limit)}”"
+
+
+def as_name(text: str, limit: int = NO_LIMIT) -> str:
+    """Returns the name of an agent, a tool and the like on one line, clipped; quoted if it could be read as more than a name.
+    Empty if nothing visible is left.
+    """
+    name = line(text, limit)
+    return name if not name or is_bare(name) else quoted(text, limit)
+
+
+def with_bar(text: str, indent: str = "") -> str:
+    """Returns text with a bar before each line."""
+    return "\n".join(f"{indent}{BAR}{each}" for each in text.split("\n"))
 
 
 def visible(text: str, *, prose: bool = False) -> str:
@@ -237,10 +264,23 @@ def excerpt(
         if _TORN_ENTITY.search(text[: len(text) - len(tail)]):
             tail = _TORN_END.sub("", tail)
         hidden = text[len(head) : len(text) - len(tail)]
-        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{isolate(tail)}"
+        begun = _begun(text, len(text) - len(tail))
+        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{begun}{isolate(tail)}"
         if size(shown) <= limit:
             return shown
         room -= size(shown) - limit  # isolates that were cut were closed again
+
+
+def _begun(text: str, at: int) -> str:
+    """Returns what stands before the rest of a line that begins before `at`: the line's bar, and "…"; empty at its start."""
+    before = text[text.rfind("\n", 0, at) + 1 : at]
+    return f"{bar_of(before)}…" if before else ""
+
+
+def bar_of(text: str) -> str:
+    """Returns the bar of the last line of a text, which goes on elsewhere; empty if it has none, or has ended."""
+    found = _BAR.match(text, text.rfind("\n") + 1)
+    return found[0] if found else ""
 
 
 def split(text: str, limit: int) -> list[str]:

@@ -225,7 +225,7 @@ def _answerer(entry: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"“{inert.escaped_line(text, _QUOTED)}”"
+    return inert.quoted_escaped(text, _QUOTED)
 
 
 def _id(record: Clarification) -> str:
