@@ -13,7 +13,7 @@ _WITHIN = r"[._@/#+-]"
 _BARE = re.compile(
     "|".join(
         rf"(?:(?:agent|ledger|user):)?{letter}(?:{letter}|{_WITHIN}(?={letter})){{0,255}}"
-        rf"(?: {letter}(?:{letter}|{_WITHIN}(?={letter})){{0,79}}){{0,2}}…?"
+        rf"(?: {letter}(?:{letter}|{_WITHIN}(?={letter})){{0,79}}){{0,2}}"
         for letter in (_LATIN, _FOREIGN)
     )
 )
@@ -23,6 +23,7 @@ _OURS = re.compile(
     r"|risk|undo|verif|wait|warn|withdr|(?:high|low|medium|needs?|no|one|safe|yes)(?![a-z]))",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"[!#-~]{1,300}…?")
 _QUOTATION = str.maketrans('“”„‟❝❞〝〞〟＂«»″"', "‘’’’‘’‘’’'‘’′'")
 
 
@@ -38,8 +39,14 @@ def in_quotation(words: str) -> str:
 
 def is_bare(name: str) -> bool:
     """Returns whether a name can stand in a sentence of ours as it is. Any other is `quoted`."""
-    is_plain = unicodedata.is_normalized("NFKC", name) and _BARE.fullmatch(name) is not None
-    return is_plain and _OURS.search(name) is None
+    whole = name.removesuffix("…")  # where it was cut
+    is_plain = unicodedata.is_normalized("NFKC", whole) and _BARE.fullmatch(whole) is not None
+    return is_plain and _OURS.search(whole) is None
+
+
+def is_word(value: str) -> bool:
+    """Returns whether a value is one word, which can end a sentence of ours as it is."""
+    return _WORD.fullmatch(value) is not None
 
 
 def named(name: str) -> str:

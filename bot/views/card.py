@@ -68,6 +68,7 @@ from bot.views.wording import (
     DETAILS,
     HOW_TO_COMMENT,
     LABELS,
+    QUESTION,
     REASON,
     SUMMARY,
     Round,
@@ -442,19 +443,24 @@ def closed_card(shown: Round, text: str) -> Card:
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
     said = action_parts(question, consequence) if wanted else blocks(question, tables=False)
     risk = sections(_risk(shown))
-    if title and verify and risk:  # beside a text, as View full: it only shows more
-        risk, verify = (replace(risk[0], button=verify[0]), *risk[1:]), ()
+    above: tuple[Section, ...] = ()
+    if title and verify:  # beside a text, as View full: it only shows more
+        beside, verify = verify[0], ()
+        if risk:
+            risk = (replace(risk[0], button=beside), *risk[1:])
+        else:
+            above = (Section(Words(QUESTION.rstrip()), beside),)
     return Card(
         heading=_heading(shown),
         decided=(Section(Words(title, live=True), full),) if title else (),
-        question=(*said, *barred(with_what), *risk),
+        question=(*above, *said, *barred(with_what), *risk),
         below=(
             *blocks(answer, label=answer_is, tables=False),
             *barred(changes, label=f"{CHANGED}\n"),
-            *blocks(reason, label=REASON, tables=False),
+            *barred(reason, label=REASON),
         ),
         facts=facts,
-        buttons=(full, *verify) if cut and not title else verify if title else (),
+        buttons=(full, *verify) if cut and not title else (),
     )
 
 
@@ -740,7 +746,7 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     risk = inert.fallback(_risk(shown), 500)
     answer = _answer(shown, how)
     answer = attributed(answer, label=_ANSWER_IS) if answer else ""
-    reason = attributed(shown.reason, label=REASON) if shown.reason else ""
+    reason = attributed(shown.reason, label=REASON, is_data=True) if shown.reason else ""
     changes = inert.with_bar(changed_in_all(shown.asked)).removeprefix(inert.BAR) if shown.asked.edits else ""
     room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
     said = inert.fallback("\n".join(filter(None, (answer, changes, reason))), room)

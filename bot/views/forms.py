@@ -439,7 +439,8 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
 
 def _by(did: str, what: Approval | Edit, end: str) -> Section:
     """Returns who did something, and when."""
-    who = inert.mention(what.user) if inert.is_user(what.user) else inert.escaped_line(what.decided_by, 256)
+    named = inert.escape(inert.as_value(what.decided_by, 256) or inert.BLANK)
+    who = inert.mention(what.user) if inert.is_user(what.user) else named
     return Section(Words(f"{did} {who}, {inert.date(what.at)}{end}", live=True))
 
 
@@ -501,8 +502,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
     if decided.outcome == "answered":
         yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER, tables=False)
-    if shown.reason:
-        yield from blocks(shown.reason, label=REASON, tables=False)
+    yield from barred(shown.reason, label=REASON)
 
 
 def _standing(shown: Round) -> Iterator[str | _Shown]:
@@ -519,7 +519,7 @@ def _history(shown: Round) -> Iterator[str | _Shown]:
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
+            by = f"{entry.type} · {inert.escape(inert.as_value(entry.from_, 256) or inert.BLANK)}"
             yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
             yield from blocks(words(entry.body), tables=False)
 

@@ -224,7 +224,7 @@ def _agent(line: AgentNode) -> Iterator[Words]:
 
 def _ready(line: ReadyItem, *, told_apart: bool) -> str:
     """Names a session by its agent, and by its id if the agent has several: most ids are random."""
-    session = inert.as_name(line.session_id or "", _SESSION) if told_apart else ""
+    session = inert.as_value(line.session_id or "", _SESSION) if told_apart else ""
     named = name_of(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:
         return f"🟢 ready: {named}"

@@ -23,7 +23,7 @@ from typing import TypeGuard
 
 import regex
 
-from core.names import in_quotation, is_bare
+from core.names import in_quotation, is_bare, is_word
 
 TEXT_LIMIT = 4000
 NO_LIMIT = 10**9
@@ -137,6 +137,14 @@ def as_name(text: str, limit: int = NO_LIMIT) -> str:
     """
     name = line(text, limit)
     return name if not name or is_bare(name) else quoted(text, limit)
+
+
+def as_value(text: str, limit: int = NO_LIMIT) -> str:
+    """Returns a short value that ends a sentence, on one line, clipped; quoted if it could be read as more than a value. Empty
+    if nothing visible is left.
+    """
+    value = line(text, limit)
+    return value if not value or is_bare(value) or is_word(value) else quoted(text, limit)
 
 
 def with_bar(text: str, indent: str = "") -> str:

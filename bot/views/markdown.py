@@ -88,7 +88,7 @@ def blocks(
         text: any, also the beginning of one.
         label: the bot's own words at its beginning, such as `Action: `, if it has them.
         exact: signs that may be part of a command stay: for text to approve.
-        tables: whether a table may be a block. A message takes one; further ones become text.
+        tables: whether a table may be a block, unless `exact`. A message takes one; further ones become text.
     """
     said = text.removeprefix(label)
     begin = label if said != text else ""
@@ -101,7 +101,7 @@ def blocks(
         is_cut = said.endswith(_CUT)
         elements = _elements(said.removesuffix(_CUT), exact, is_cut=is_cut)
         elements += [Lines((Run(_CUT),))] if is_cut else []
-    return _parts(_barred(begin, elements, is_beside="\n" not in said), tables=tables)
+    return _parts(_barred(begin, elements, is_beside="\n" not in text), tables=tables and not exact)
 
 
 def barred(text: str, *, label: str = "") -> tuple[Rich, ...]:
@@ -109,7 +109,7 @@ def barred(text: str, *, label: str = "") -> tuple[Rich, ...]:
     said = text.removeprefix(label)
     elements = (Lines((Run(inert.plain(said) or _EMPTY),)),)
     begin = label if said != text else ""
-    return rich_parts(_barred(begin, elements, is_beside="\n" not in said))
+    return rich_parts(_barred(begin, elements, is_beside="\n" not in text))
 
 
 def rich_parts(elements: Iterable[RichElement | Table]) -> tuple[Rich, ...]:
@@ -197,11 +197,18 @@ def _barred(
         if isinstance(each, Lines) and each.kind == "section":
             beside, label = (label, "") if is_beside else ("", label)
             yield from _above(label)
-            yield replace(each, kind="quote", runs=(Run(beside), *each.runs) if beside else each.runs)
+            yield replace(each, kind="quote", runs=_after(beside, each.runs))
         else:
             yield from _above(label)
             yield each if isinstance(each, Table) else replace(each, has_bar=True)
         label = ""
+
+
+def _after(label: str, runs: Runs) -> Runs:
+    first, *rest = runs
+    if not label or first.styles:
+        return (Run(label), *runs) if label else runs
+    return (replace(first, text=f"{label}{first.text}"), *rest)
 
 
 def _above(label: str) -> Iterator[Lines]:
@@ -231,14 +238,14 @@ def plain(text: str, *, exact: bool = False) -> str:
     return marked.plain if marked is not None else inert.plain(text)
 
 
-def attributed(text: str, *, label: str = "", exact: bool = False) -> str:
+def attributed(text: str, *, label: str = "", exact: bool = False, is_data: bool = False) -> str:
     """Returns the same where only text fits, so that it cannot be taken for the bot's: after its label or in quotation marks if it
-    is a short line, else with a bar before each line. Arguments as `blocks`.
+    is a short line, else with a bar before each line. `is_data`: nothing in it is markup; otherwise as `blocks`.
     """
     said = text.removeprefix(label)
     begin = label if said != text else ""
-    words = plain(said, exact=exact)
-    if "\n" in words or inert.size(words) > _SHORT:
+    words = inert.plain(said) if is_data else plain(said, exact=exact)
+    if "\n" in f"{begin}{words}" or inert.size(words) > _SHORT:
         return "\n".join(filter(None, (begin.rstrip(), inert.with_bar(words))))
     return f"{begin}{words}" if begin else inert.quoted(words)
 

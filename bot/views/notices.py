@@ -130,7 +130,7 @@ class Quote:
 
     @property
     def aloud(self) -> str:
-        return attributed(f"{self.label}{self.text}", label=self.label)
+        return attributed(f"{self.label}{self.text}", label=self.label, is_data=self.is_data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def unclaimed_notice(record: Clarification) -> Draft:
 def callback_notice(record: Clarification, host: str, why: str) -> Draft:
     """Tells the answerer that the agent's callback was given up."""
     told = (
-        f"The agent asked to be called back at {inert.as_name(host, NAME_LIMIT)}. The bot gave up: {inert.line(why, NAME_LIMIT)}. "
+        f"The agent asked to be called back at {inert.as_value(host, NAME_LIMIT)}. The bot gave up: {inert.line(why, NAME_LIMIT)}. "
         "The outcome stays here in case the agent asks."
     )
     return _notice(f"Not called back · {inert.clip(record.id, ID_LIMIT)}", [told])
@@ -358,7 +358,7 @@ def agent_of(event: Event) -> str:
 def handoff_of(event: Event) -> Handoff:
     """Reads an `agent.handoff.requested`, as far as it is readable."""
     return Handoff(
-        agent=agent_of(event),
+        agent=event.agent_name or event.agent_id,
         session=event.session_id,
         reason=event.text("reason") or event.summary() or "",
         target_kind=event.text("target_kind") or "",
@@ -370,7 +370,7 @@ def handoff_of(event: Event) -> Handoff:
 
 def handoff_title(handoff: Handoff) -> str:
     """Returns one line for on-call, plain."""
-    return f"{handoff.agent} needs {_TO.get(handoff.target_kind, 'someone')} to take over"
+    return f"{name_of(handoff.agent)} needs {_TO.get(handoff.target_kind, 'someone')} to take over"
 
 
 def handoff_body(handoff: Handoff) -> str:
@@ -381,9 +381,10 @@ def handoff_body(handoff: Handoff) -> str:
 
 def handoff_card(handoff: Handoff, item: PageItem, mentions: Sequence[str] = ()) -> Draft:
     """Returns the card of a handoff; `item` is the current state of its incident, `mentions` the users to notify."""
-    take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {handoff.agent}")
+    name = name_of(handoff.agent)
+    take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {name}")
     hand = button(
-        PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {handoff.agent} to someone"
+        PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {name} to someone"
     )
     return _notice(
         handoff_title(handoff),
@@ -562,7 +563,7 @@ def _reminder(
 
 def _fact(text: str) -> str:
     """Returns an agent's short value on one line."""
-    return inert.as_name(text, _FACT)
+    return inert.as_value(text, _FACT)
 
 
 def _labelled(label: str, text: str | None) -> str:
@@ -635,7 +636,7 @@ def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:
 
 
 def _session(session: str) -> str:
-    return f"Session: {inert.as_name(session, 80)}"
+    return f"Session: {inert.as_value(session, 80)}"
 
 
 def _handed(handoff: Handoff) -> list[str | Quote | None]:

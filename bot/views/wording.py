@@ -350,7 +350,7 @@ def _decider(who: DecidedBy) -> str:
 
 
 def _named(who: DecidedBy) -> str:
-    return inert.as_name(who.name, _WHO) or inert.BLANK
+    return inert.as_value(who.name, _WHO) or inert.BLANK
 
 
 def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import unescape
 from itertools import chain
 from typing import Any
@@ -49,6 +50,20 @@ NAMES = words(60) | st.sampled_from(
     ["command", "patch", "old_string", "new_string", "query", "edits", "content"]
 )
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=12)
+
+
+def squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def without_marks(line: str) -> str:
+    """A line of arguments as text without its blanks, its bars and the dash of an item."""
+    return squeezed(re.sub(r"^[ │]*(?:- )?", "", line))
+
+
+def kinds_of(blocks: list[dict[str, Any]], text: str) -> list[str]:
+    """The kinds of rich text elements that have this text."""
+    return [each["type"] for each in walk(blocks) if {"text": text, "type": "text"} in each.get("elements", ())]
 
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
@@ -170,7 +185,8 @@ def test_several_changes_of_a_file_are_shown_as_such() -> None:
 
 def test_words_of_an_agent_cannot_look_like_another_argument() -> None:
     lines = argument_words({"note": "fine\nto: bob", "tail": "\nto: bob", "to": "ann"}).split("\n")
-    assert [each for each in lines if each.startswith("to:")] == ["to: ann"]
+    assert [each for each in lines if each.startswith("│ to:")] == ["│ to: ann"]
+    assert all(each.startswith("│ ") for each in lines[1:])
 
 
 def test_changes_are_shown_with_whose_accept_they_undo() -> None:
@@ -321,9 +337,9 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert "step 0" in told
         assert "step 159" in told
     for told in (shown(card.blocks), card.text):
-        assert "│ bye" in told
+        assert "bye" in told
     assert table_rows(card.blocks) == [["to", "ann"], ["cc", "bob"]]
-    assert "to: ann\ncc: bob" in card.text
+    assert "│ to: ann\n│ cc: bob" in card.text
     assert "step 6\n… 1255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
         assert "Click Accept to see all of it" in told
@@ -352,7 +368,7 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
     assert wanted is not None
     everything = "".join("".join(pages).split())
     for piece in argument_pieces(wanted.arguments):
-        assert all("".join(line.split()) in everything for line in piece.text.split("\n"))
+        assert all(without_marks(line) in everything for line in piece.text.split("\n"))
     card = RENDERER.card(record)
     assert ("View full" not in labels(card.blocks)) is shows_whole(record)
     if shows_whole(record):
@@ -361,10 +377,10 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
             for piece in argument_pieces(wanted.arguments):
                 said = (
                     piece.text.split("\n")
-                    if blocks is not card.blocks or len(piece.rows) < 2
+                    if blocks is not card.blocks or not piece.rows
                     else chain(*piece.rows)
                 )
-                assert all("".join(each.split()) in on_card for each in said)
+                assert all(without_marks(each) in on_card for each in said)
 
 
 def test_short_arguments_are_rows_of_one_table_and_the_rest_stays_as_it_is_written() -> None:
@@ -392,32 +408,36 @@ def test_short_arguments_are_rows_of_one_table_and_the_rest_stays_as_it_is_writt
     (table,) = (item for item in walk(card.blocks) if item.get("type") == "table")
     assert [each["is_wrapped"] for each in table["column_settings"]] == [True, True]
     said = shown(card.blocks)
-    assert "note:\n  │ first\n  │ force: no\nbodies:\n  - xxx" in said
+    assert "note:\nfirst\nforce: no\nbodies:\nxxx" in said
+    assert kinds_of(card.blocks, "first\nforce: no") == ["rich_text_quote"]
     (code,) = (item for item in walk(card.blocks) if item.get("type") == "rich_text_preformatted")
     assert code["elements"][0]["text"] == "make deploy"
     assert "View full" not in labels(card.blocks)
     in_lines = "\n".join(map(": ".join, rows))
     assert in_lines in shown(classic(card.blocks))
-    assert in_lines in unescape(card.text)
+    assert in_lines.replace("\n", "\n│ ") in unescape(card.text)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"path": "/srv/x"},
-        {"a": 1, "body": "x" * 400},
-        {"a": 1, "deep": {"b": {"c": {"d": 1}}}},
-        {"a": 1, "many": {str(n): n for n in range(9)}},
-        {"a": 1, "to": ["an\u200bn", "bob"]},
-        {"a": 1, "x" * 101: 2},
+        {"body": "x" * 400},
+        {"deep": {"b": {"c": {"d": 1}}}},
+        {"many": {str(n): n for n in range(9)}},
+        {"to": ["an\u200bn", "bob"]},
+        {"x" * 101: 2},
     ],
 )
-def test_single_argument_and_what_is_long_or_hard_to_read_in_a_cell_make_no_table(
+def test_what_is_long_or_hard_to_read_in_a_cell_is_an_item_of_a_list_with_a_bar(
     arguments: dict[str, Any],
 ) -> None:
-    card = RENDERER.card(asked(arguments))
-    assert table_rows(card.blocks) == []
-    assert all(line in shown(card.blocks) for line in argument_words(arguments).split("\n")[1:])
+    card = RENDERER.card(asked({"a": 1, **arguments}))
+    assert table_rows(card.blocks) == [["a", "1"]]
+    said = shown(card.blocks)
+    assert all(without_marks(line) in squeezed(said) for line in argument_words(arguments).split("\n")[1:])
+    lists = [each for each in walk(card.blocks) if each.get("type") == "rich_text_list"]
+    assert lists
+    assert all(each["border"] == 1 for each in lists)
 
 
 def test_table_that_is_cut_becomes_text_and_opens_a_window() -> None:
@@ -473,7 +493,7 @@ def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_be
         ({}, ""),
         ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
         ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Changes (- old, + new): -a ⏎ +b"),
-        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com · cc: (none)"),
+        ({"to": "ann@example.com", "cc": None}, "Arguments: to: ann@example.com · cc: (n…"),
         ({"command": "x" * 99}, f"command: {'x' * 30}…"),
     ],
 )
