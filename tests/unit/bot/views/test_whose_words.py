@@ -153,7 +153,7 @@ def text_lines(text: str) -> Iterator[str]:
 def judge(found: Iterator[str]) -> None:
     for line in found:
         bare = re.sub("[\u2066-\u2069*∗]", "", line)
-        if re.match(" *│ ", bare):
+        if END not in bare or re.match(" *│ ", bare):
             continue
         for said in LINES:
             for at in re.finditer(re.escape(said.translate(QUOTES)), bare.translate(QUOTES)):
