@@ -168,14 +168,11 @@ Runs = tuple[Run, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `language`: of code; `has_bar`: a line beside it,
-    as quotes have.
-    """
+    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `has_bar`: a line beside it, as quotes have."""
 
     runs: Runs
     kind: Literal["section", "quote", "preformatted"] = "section"
     is_apart: bool = False
-    language: str = ""
     has_bar: bool = False
 
 
@@ -215,22 +212,6 @@ class Rich:
 def code(text: str) -> Rich:
     """Returns text as it stands, in a monospaced font: a command, a diff."""
     return Rich((Lines((Run(text),), "preformatted"),))
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table; a message takes one, views take none. The first of `rows` is its header; all are of one length, of cells
-    that are not empty. `align`: `left`, `center`, `right` or an empty text, by column.
-    """
-
-    kind: ClassVar = "table"
-    rows: tuple[tuple[Runs, ...], ...]
-    align: tuple[str, ...] = ()
-
-    @property
-    def runs(self) -> Runs:
-        """All of its text."""
-        return tuple(run for row in self.rows for cell in row for run in cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +333,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Alert | Rich | Table | Chart | Context | Fold | Actions | Input
+Part = Header | Section | Alert | Rich | Chart | Context | Fold | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from bot.views.blockkit import (
     Run,
     Runs,
     Section,
-    Table,
     Words,
 )
 from core.clarification import CHANGED, Aaep
@@ -111,8 +110,6 @@ class _Linker:
         match part:
             case Rich():
                 return (replace(part, elements=tuple(map(self._element, part.elements))),)
-            case Table():
-                return (replace(part, rows=tuple(tuple(map(self._runs, row)) for row in part.rows)),)
             case Fold(parts=parts):
                 inner = chain.from_iterable(map(self.part, parts))
                 return (
