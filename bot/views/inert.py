@@ -53,6 +53,7 @@ _HIDDEN = regex.compile(
     r"\u2028\u2029\u2800--[\n\t]])(?P=hidden)*"
 )
 _MOST_ALIKE = 5  # repeated hidden characters; more are counted
+_EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
 _NO_DIRECTION = dict.fromkeys(map(ord, _DIRECTING))
 _LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
@@ -539,7 +540,7 @@ def _uncovered(text: str, *, prose: bool) -> str:
 
     if prose:
         text = text.replace("\r\n", "\n")
-    return _BLANKS.sub(_run_of_blanks, _HIDDEN.sub(by_number, text))
+    return _BLANKS.sub(_run_of_blanks, _HIDDEN.sub(by_number, _EMBEDDINGS.sub("", text) if kept else text))
 
 
 def _number(char: str) -> str:
