@@ -8,9 +8,8 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from bot.errors import RenderError
@@ -246,25 +245,18 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Fold:
     """What unfolds by a click, in a message: all of what the parts before it show the beginning of. It never counts as seen.
-    Where Slack has no such block it is left out, so the message needs another way to see it whole.
+    Where Slack has no such block it is left out, so the message needs another way to see it whole. Slack takes no rich text in
+    it.
     """
 
     kind: ClassVar = "fold"
     title: str
-    parts: tuple[Section | Rich, ...]
+    parts: tuple[Section, ...]
 
     @property
     def size(self) -> int:
         """Its characters."""
-        return size(self.title) + sum(map(size, chain.from_iterable(map(_texts, self.parts))))
-
-
-def _texts(part: Section | Rich) -> Iterable[str]:
-    match part:
-        case Section():
-            return (part.words.text,)
-        case Rich():
-            return (run.text for run in part.runs)
+        return size(self.title) + sum(size(part.words.text) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,11 +396,10 @@ class Budget:
         self.spend(*shown)
         return shown
 
-    def fold(self, title: str, parts: Sequence[Part]) -> tuple[Fold, ...]:
-        """Returns the parts to unfold, or none if they do not fit."""
-        plain = tuple(part for part in parts if isinstance(part, Section | Rich))
-        made = Fold(title, plain)
-        if not 0 < len(parts) == len(plain) <= FOLD_BLOCKS or made.size > self.left:
+    def fold(self, title: str, *texts: str) -> tuple[Fold, ...]:
+        """Returns the texts to unfold, or none if they do not fit."""
+        made = Fold(title, sections(*texts))
+        if not 0 < len(made.parts) <= FOLD_BLOCKS or made.size > self.left:
             return ()
         self.left -= made.size
         return (made,)

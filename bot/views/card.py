@@ -287,7 +287,7 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
     asked = blocks(question)
-    whole = blocks(shown.context) if context != shown.context and not terse else ()
+    whole = plain(shown.context) if context != shown.context and not terse else ""
     return Card(
         heading=_heading(shown),
         question=asked,
@@ -341,7 +341,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         *argument_parts(shorter),
     ]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
-        said += budget.fold(ARGUMENTS_IN_FULL, argument_parts(with_what))
+        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(wanted.arguments)[1:])
     if heading:
         said += [Context(live_words(heading)), *sections(changes)]
     return Card(

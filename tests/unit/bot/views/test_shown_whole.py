@@ -36,18 +36,21 @@ _DIRECTION = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068
 _JOINERS = "\u200c\u200d\ufe0f"  # emoji and some scripts keep them
 _JOINER = re.compile(r"<U\+(?:200C|200D|FE0F)>")
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_IN_WORDS = {"True": "yes", "False": "no", "None": "(none)"}
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5"
-_BLANKS = re.compile(r"⟨\d+ (?:spaces|tabs|blanks|line breaks)⟩")
+_BLANKS = re.compile(r"⟨\d+\s+(?:spaces|tabs|blanks|line\s+breaks)⟩")
 _COUNTED = re.compile(r"⟨\d+ × ([^⟩]+)⟩")
 _PROSE = {"action", "consequence", "context", "question"}
 
 PIECES = st.sampled_from(
-    ["```reboot\nls\n```", "~~~sql\nDROP TABLE x;\n~~~", "```rm -rf /", "| a\\|b | c |\n|---|:-:|\n| `x` | **y** |", "|A|\n|-|\n"]
-    + ["[here](https://evil.example/?a=b)", "https://github.com/acme/x", "**bold**", "`co*de`", "*.log", "__init__", "~~/var~~"]
-    + ["- 5\n- 6", "1. one\n2. two", "3) x", "# rm", "> /etc/passwd", "---", "\\", "\\n", '"', "'", "&amp;", "<b>", "(none)", "…"]
-    + ["\n… 7 more characters …\n", "\n", "\n\n", "\r\n", "\r", "\t", " ", "  ", "\u00a0", " " * 50, "\n" * 9, "│ ", "› ", " → "]
-    + ["\u200b", "\u00ad", "\u3164", "\u2800", "\u202e", "\u2066", "\u2069", "\U000e0041", "\ufe0f", "\x01", "\x1b[31m", "\u2028"]
-    + ["שלום", "مرحبا", "👩‍👩‍👧‍👦", "e\u0301", "日本語", "true", "12", "-", "+x", "yes", "Risk: low.", "word"]
+    [
+        "```reboot\nls\n```", "~~~sql\nDROP TABLE x;\n~~~", "```rm -rf /", "| a\\|b | c |\n|---|:-:|\n| `x` | **y** |", "|A|\n|-|\n",
+        "[here](https://evil.example/?a=b)", "https://github.com/acme/x", "**bold**", "`co*de`", "*.log", "__init__", "~~/var~~",
+        "- 5\n- 6", "1. one\n2. two", "3) x", "# rm", "> /etc/passwd", "---", "\\", "\\n", '"', "'", "&amp;", "<b>", "(none)", "…",
+        "\n… 7 more characters …\n", "\n", "\n\n", "\r\n", "\r", "\t", " ", "  ", "\u00a0", " " * 50, "\n" * 9, "│ ", "› ", " → ",
+        "\u200b", "\u00ad", "\u3164", "\u2800", "\u202e", "\u2066", "\u2069", "\U000e0041", "\ufe0f", "\x01", "\x1b[31m", "\u2028",
+        "שלום", "مرحبا", "👩‍👩‍👧‍👦", "e\u0301", "日本語", "true", "12", "-", "+x", "yes", "Risk: low.", "word",
+    ]
 )  # fmt: skip
 SHORT = st.lists(PIECES, min_size=1, max_size=6).map("".join)
 TEXTS = SHORT | st.builds(lambda text, n: text * n, SHORT, st.sampled_from([5, 40, 300]))
@@ -166,29 +169,17 @@ def is_shown(value: str, text: str, *, prose: bool = False) -> bool:
     )
 
 
-def left_out(values: Any, text: str, *, prose: bool = False) -> Iterator[str]:
+def left_out(value: Any, text: str, *, prose: bool = False) -> list[str]:
     """The names and values that are not shown."""
-    match values:
-        case dict():
-            for name, each in values.items():
-                if not is_shown(name, text):
-                    yield name
-                yield from left_out(each, text, prose=prose)
-        case list():
-            for each in values:
-                yield from left_out(each, text, prose=prose)
-        case str():
-            if not is_shown(values, text, prose=prose):
-                yield values
-        case bool() | None:
-            words = {True: ("yes", "true", "Yes"), False: ("no", "false", "No"), None: ("(none)", "null")}[
-                values
-            ]
-            if not any(each in text for each in words):
-                yield str(values)
-        case _:
-            if json.dumps(values) not in text:
-                yield str(values)
+    if isinstance(value, dict):
+        names = [name for name in value if not is_shown(name, text)]
+        return [*names, *left_out([*value.values()], text, prose=prose)]
+    if isinstance(value, list):
+        return [missing for each in value for missing in left_out(each, text, prose=prose)]
+    if isinstance(value, str):
+        return [] if is_shown(value, text, prose=prose) else [value]
+    ways = (json.dumps(value), _IN_WORDS.get(str(value), "-"))
+    return [] if any(each in text for each in ways) else [str(value)]
 
 
 def surfaces(record: Clarification) -> Iterator[tuple[str, str]]:
@@ -256,7 +247,7 @@ def unseen(record: Clarification) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for surface, text in surfaces(record):
         for name, value in told.items():
-            if missing := list(left_out(value, text, prose=name in _PROSE)):
+            if missing := left_out(value, text, prose=name in _PROSE):
                 found.setdefault(surface, []).extend(missing)
     return found
 
@@ -292,7 +283,7 @@ def test_after_an_edit_what_the_agent_sent_is_shown_too(sent: dict[str, Any], da
     record = edited(asked(sent), *changes)
     assert unseen(record) == {}
     for surface, text in surfaces(record):
-        assert list(left_out(record.asked.arguments, text)) == [], surface
+        assert left_out(record.asked.arguments, text) == [], surface
 
 
 @many

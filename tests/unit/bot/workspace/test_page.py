@@ -144,7 +144,7 @@ async def test_container_folds_and_its_controls_work(
     ws: Workspace, app: App, http: aiohttp.ClientSession
 ) -> None:
     shown = {"title": plain("Context"), "subtitle": plain("4,000 characters"), "is_collapsible": True}
-    inside = [words("whole"), actions(button("Go"), block_id="b")]
+    inside = [section("whole"), actions(button("Go"), block_id="b")]
     folded = {"type": "container", "child_blocks": inside, "default_collapsed": True} | shown
     opened = {"type": "container", "child_blocks": [section("open")], "width": "full"} | shown
     fixed = {"type": "container", "child_blocks": [section("fixed")], "title": plain("Fixed")}
