@@ -491,7 +491,7 @@ async def test_arguments_look_like_what_they_are(stage: World) -> None:
         ]
         assert codes[0] == "rm -rf build && echo <@U1> *done*"
         assert "-b = 2\n+b = 3" in codes[1]
-        assert codes[2] == "SELECT *\nFROM orders"
+        assert codes[2:] == ["a = 1\nb = 2", "a = 1\nb = 3", "SELECT *\nFROM orders"]
         assert "rm -rf build &amp;&amp; echo &lt;@U1&gt;" in card.text
         assert "    - two\n" not in card.text
         assert "│ risk: low" in card.text
