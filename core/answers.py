@@ -36,7 +36,9 @@ _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u200
 _CONSENT = re.compile(r"accept(?:\.|:\s+(?P<why>\S.*))?", re.IGNORECASE | re.DOTALL)
 _REJECTION = re.compile(r"[*_]*reject[*_]*(?!['’-]?\w)(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _BEFORE_REASON = re.compile(r"^[.,;:：!]*\s*(?:[–—-]+\s+)?")
-_IN_DOUBT = re.compile(r"\W*(?:or|if|unless|only)\b|.*\baccept\b|.*\?$", re.IGNORECASE | re.DOTALL)
+_IN_DOUBT = re.compile(
+    r"\W*(?:or|if|unless|only|clr-\d+-\d+)\b|.*\baccept\b|.*\?$", re.IGNORECASE | re.DOTALL
+)
 _DECIDING = re.compile(r"[\W_]*(?:(?P<accept>accept|approv)|reject|declin|deny|denied)", re.IGNORECASE)
 _EMOJI_CODE = re.compile(r":[^\s:]+:")
 # Emoji, other symbols, and what nobody sees: it says nothing in words.

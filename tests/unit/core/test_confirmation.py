@@ -225,7 +225,7 @@ def test_thread_words_decide(said: str, decision: Decision, why: str | None) -> 
         "accept: fine\nreject: no", "accept: reject",
         "reject?", "reject or accept?", "reject, or not", "reject if it is red", "reject, why?", "reject accept", "rejected",
         "Rejecting it would be wrong", "reject-list it", "reject's name is odd", "~reject~", "> reject", "“reject”", "I reject",
-        "reject only the first\naccept the rest",
+        "reject only the first\naccept the rest", "reject CLR-42-002", "Reject “clr-42-2”, not this one",
     ],
 )  # fmt: skip
 def test_words_that_only_sound_like_a_decision_are_asked_back(said: str) -> None:
