@@ -674,9 +674,7 @@ def test_checkpoint_shows_a_cut_end_and_another_history() -> None:
     noted = log.checkpoint()
     log.decide(3)
     assert verify(log.lines, KEYS, checkpoint=noted).head.seq == 4
-    with pytest.raises(
-        BrokenLog, match=r"ends with entry 1; the checkpoint is entry 3: its end was cut off"
-    ):
+    with pytest.raises(BrokenLog, match=r"ends with entry 1; the checkpoint is entry 3: its end was cut off"):
         verify(log.lines[:1], KEYS, checkpoint=noted)
     with pytest.raises(BrokenLog, match=r"ends with entry 2; the checkpoint is entry 3: its end was cut off"):
         verify(log.lines[:2], KEYS, checkpoint=noted)
