@@ -430,7 +430,6 @@ def last_letter(receipt: str) -> str:
         ({"text": ('"share": 1.0', '"share": Infinity')}, "it is not a JWT"),
         ({"coding": "utf-16"}, "it is not a JWT"),
     ],
-    ids=str,
 )
 def test_receipt_that_is_not_as_the_bot_makes_them_is_refused(
     signing: Signing, change: Any, said: str
