@@ -199,7 +199,8 @@ def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
     with _storage(load_shell_settings(config, read_environment())) as tx:
         for row in log.rows_of(tx) if tx is not None else ():
             line = log.line_of(row)
-            if wanted.is_all or (line["receipt"] is not None and wanted.takes(line["claims"])):
+            is_decision = line["receipt"] is not None and line["claims"] is not None
+            if wanted.is_all or (is_decision and wanted.takes(line["claims"])):
                 out.json_line(line)
         if not wanted.is_all:
             out.note(

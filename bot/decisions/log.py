@@ -425,14 +425,15 @@ def rows_of(tx: Tx) -> Iterator[Row]:
 
 
 def line_of(row: Row) -> Line:
-    """Returns an entry as `clarify log` prints it: with its receipt, and what that says, of other entries what they say.
-
-    Raises:
-        ValueError: it is not a JWT: another program wrote it.
+    """Returns an entry as `clarify log` prints it: with its receipt, and what that says, of other entries what they say; None
+    for what is no JWT, which another program wrote: `clarify verify --log` refuses that.
     """
     receipt = row["receipt"]
     is_gone = row["kind"] == "decision" and receipt is None
-    claims = None if is_gone else claims_in(row["entry"] if receipt is None else receipt)
+    try:
+        claims = None if is_gone else claims_in(row["entry"] if receipt is None else receipt)
+    except ValueError:
+        claims = None
     return {"seq": row["seq"], "entry": row["entry"], "receipt": receipt, "claims": claims}
 
 

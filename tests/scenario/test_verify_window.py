@@ -198,6 +198,10 @@ async def test_entry_that_something_else_wrote_is_no_place_in_the_log(
     said = await window(stage, card, ONCALL)
     assert said.startswith("*Not verified.*")
     assert "The log's entry for this decision isn't genuine" in said
+    assert stage.changed("update decisions set entry = 'x', receipt = 'x'") == 1
+    printed = await run(stage, "log")
+    assert (printed.code, json.loads(printed.out)["claims"]) == (0, None)
+    assert (await run(stage, "log", "--since", "1h")).out == ""
 
 
 async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(

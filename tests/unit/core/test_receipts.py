@@ -441,7 +441,8 @@ def test_receipt_that_is_not_as_the_bot_makes_them_is_refused(
     else:
         claims |= change.get("claims", {})
         claims.pop(change.get("lacks"), None)
-        text = json.dumps(claims).replace(*change.get("text", ("", "")), 1)
+        right, wrong = change.get("text", ("", ""))
+        text = json.dumps(claims).replace(right, wrong, 1)
         receipt = signed(signing, text.encode(change.get("coding", "utf-8")), **change.get("header", {}))
     found = clarify.verify(receipt, keys=signing.jwks, arguments=ARGUMENTS)
     assert not found

@@ -78,12 +78,9 @@ class Log:
         receipt = self.key.signed(claims, TYP)
         self.put("decision", receipt, claims, jti=claims["jti"], sha256=digest_of(receipt))
 
-    def forget(self, *numbers: int, **more: Any) -> None:
-        jtis = [f"CLR-7-{number:03}/1" for number in numbers]
-        self.put("forgotten", **{"jtis": jtis, "at": int(NOW.timestamp())} | more)
-        for line in self.lines:
-            if line["claims"] is not None and line["claims"]["jti" if line["receipt"] else "kind"] in jtis:
-                line |= {"receipt": None, "claims": None}
+    def forget(self, number: int) -> None:
+        self.put("forgotten", jtis=[f"CLR-7-{number:03}/1"], at=int(NOW.timestamp()))
+        self.lines[number - 1] |= {"receipt": None, "claims": None}
 
     def checkpoint(self) -> str:
         return self.put("checkpoint", head=len(self.lines), sha256=digest_of(self.lines[-1]["entry"]))
@@ -281,10 +278,6 @@ LINES: dict[str, tuple[Callable[[list[Line]], None], str]] = {
     ),
     "a receipt that is a number": (beside(2, receipt=7), "Line 2.receipt is a value of another kind"),
     "an entry that is a number": (beside(2, entry=7), "Line 2.entry is a value of another kind"),
-    "a list in place of a line": (
-        lambda lines: lines.__setitem__(1, []),
-        "Line 2 is a value of another kind",
-    ),  # type: ignore[call-overload]
     "an unknown name": (beside(2, note="x"), "Line 2 has fields that are not known here: 'note'"),
     "no claims": (without(2, "claims"), "Line 2 lacks 'claims'"),
     "no receipt": (without(7, "receipt"), "Line 7 lacks 'receipt'"),
@@ -384,6 +377,7 @@ TEXTS: dict[str, tuple[Callable[[str], str | bytes], str]] = {
     "no number": (replaced("0.5", "NaN"), "Line 2 is ambiguous: programs read the number NaN differently"),
     "a huge number": (replaced('"seq": 2', f'"seq": {"9" * 5000}'), "Line 2 is"),
     "more behind the line": (lambda text: text.replace("}\n", '} {"seq": 1}\n', 1), "Line 1 is not JSON"),
+    "a list in place of a line": (lambda _: "[]\n", "Line 1 is a value of another kind"),
     "an empty line": (lambda text: text.replace("\n", "\n\n", 1), "Line 2 is not JSON"),
     "one line for two": (lambda text: text.replace("\n", " ", 1), "Line 1 is not JSON"),
     "a mark in front": (lambda text: "\ufeff" + text, "Line 1 is not JSON"),
