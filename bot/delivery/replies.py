@@ -16,6 +16,7 @@ from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgai
 from bot.producers.producers import Producers
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx, batches
+from bot.views import inert
 from core.clarification import Aaep, Clarification, ReplyState, parse_id
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgerUnreadable, NotFound

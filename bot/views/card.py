@@ -14,12 +14,12 @@ from bot.views import inert
 from bot.views.arguments import (
     CHANGED,
     argument_parts,
-    argument_parts_with_table,
     argument_pieces,
     argument_texts,
     change_words,
     changed_in_all,
     main_argument,
+    shows_originals,
 )
 from bot.views.blockkit import (
     ANSWER,
@@ -45,7 +45,6 @@ from bot.views.blockkit import (
     Section,
     Select,
     Style,
-    Table,
     Words,
     answer_button,
     button,
@@ -301,15 +300,15 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
     asked = blocks(question)
-    has_table = any(isinstance(each, Table) for each in asked)
-    whole = blocks(shown.context, tables=False) if context != shown.context and not terse else ()
+    is_cut = context != shown.context and not terse
+    whole = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if is_cut else ""
     given = (f"{CONTEXT}{context}" if context else "", f"{DETAILS}{detail}" if detail else "")
     return Card(
         heading=_heading(shown),
         question=asked,
         choices=barred(choices),
         context=(
-            *(part for each in given for part in blocks(each, label=extra_label(each), tables=not has_table)),
+            *(part for each in given for part in blocks(each, label=extra_label(each))),
             *budget.fold(CONTEXT_IN_FULL, whole),
         ),
         is_whole=not hides,
@@ -340,10 +339,10 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *action_parts(action, consequence),
-        *argument_parts_with_table(shorter),
+        *argument_parts(shorter),
     ]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
-        said += budget.fold(ARGUMENTS_IN_FULL, argument_parts(with_what))
+        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(wanted.arguments)[1:])
     if heading:
         said += [Context(live_words(heading)), *barred(changes)]
     return Card(
@@ -351,7 +350,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         stakes=stakes,
         question=tuple(said),
         context=extra_parts(besides),
-        is_whole=not (terse and extra),
+        is_whole=not (terse and extra) and shows_originals(shown.asked),
     )
 
 
@@ -441,7 +440,7 @@ def closed_card(shown: Round, text: str) -> Card:
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    said = action_parts(question, consequence) if wanted else blocks(question, tables=False)
+    said = action_parts(question, consequence) if wanted else blocks(question)
     risk = sections(_risk(shown))
     above: tuple[Section, ...] = ()
     if title and verify:  # beside a text, as View full: it only shows more
@@ -455,7 +454,7 @@ def closed_card(shown: Round, text: str) -> Card:
         decided=(Section(Words(title, live=True), full),) if title else (),
         question=(*above, *said, *barred(with_what), *risk),
         below=(
-            *blocks(answer, label=answer_is, tables=False),
+            *blocks(answer, label=answer_is),
             *barred(changes, label=f"{CHANGED}\n"),
             *barred(reason, label=REASON),
         ),
@@ -769,9 +768,7 @@ def whole_pieces(shown: Round) -> tuple[str, ...]:
 
 def in_pieces(text: str) -> tuple[str, ...]:
     """Returns plain text as messages for a thread, each at most 3900 when sent. A line that goes on keeps its bar."""
-    found: list[str] = []
-    for piece in inert.split_unescaped(text, PIECE):
-        found.append(f"{inert.bar_of(found[-1]) if found else ''}{piece}")
+    found = inert.with_bars(inert.split_unescaped(text, PIECE))
     return tuple(piece for piece in found if piece.strip(f"{inert.BAR}\n"))
 
 
@@ -815,22 +812,22 @@ def _was_asked(shown: Round) -> str:
     return attributed(words(shown.question)) if wanted is None else "\n".join(filter(None, said_of(wanted)))
 
 
-def action_parts(action: str, consequence: str) -> tuple[Section | Rich | Table, ...]:
+def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
     """Returns `action_words` and `consequence_words`, or the beginnings of them, as formatted."""
     return (
-        *blocks(action, label=ACTION, exact=True, tables=False),
-        *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
+        *blocks(action, label=ACTION, exact=True),
+        *blocks(consequence, label=CONSEQUENCE, exact=True),
     )
 
 
-def brief_parts(shown: Round, limit: int) -> tuple[Rich | Table, ...]:
+def brief_parts(shown: Round, limit: int) -> tuple[Rich, ...]:
     """Returns `brief_words` as formatted."""
     if shown.asked.confirmation is not None:
         return barred(brief_words(shown, limit))
-    return blocks(inert.clip(words(shown.question), limit), tables=False)
+    return blocks(inert.clip(words(shown.question), limit))
 
 
-def extra_parts(said: Iterable[str]) -> tuple[Rich | Table, ...]:
+def extra_parts(said: Iterable[str]) -> tuple[Rich, ...]:
     """Returns `extra_words`, or the beginnings of them, as formatted; data is not."""
     return tuple(
         part
@@ -838,7 +835,7 @@ def extra_parts(said: Iterable[str]) -> tuple[Rich | Table, ...]:
         for part in (
             barred(each, label=DETAILS)
             if each.startswith(DETAILS)
-            else blocks(each, label=extra_label(each), exact=True, tables=False)
+            else blocks(each, label=extra_label(each), exact=True)
         )
     )
 

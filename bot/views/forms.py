@@ -19,6 +19,7 @@ from bot.views.arguments import (
     editable,
     overflows,
     read_changes,
+    shows_originals,
 )
 from bot.views.blockkit import (
     FILL_IN,
@@ -37,7 +38,6 @@ from bot.views.blockkit import (
     Part,
     Rich,
     Section,
-    Table,
     View,
     Words,
     chosen,
@@ -116,7 +116,7 @@ FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _CHOICES, _FIELDS, _ANSWER = "Choices:\n", "Fields:\n", "Answer:\n"
-_Shown = Section | Alert | Context | Rich | Table
+_Shown = Section | Alert | Context | Rich
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -139,7 +139,7 @@ _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
 _ONE_OF_SEVERAL = "Fill in one of these."
 _CHOICE_OR_OWN = "Pick a choice or write your own."
-_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters."
+_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters, in words."
 _TOO_MANY = "Fill in only one of these, and clear the others."
 
 
@@ -164,13 +164,13 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
     else:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
     fields = tuple(_changeable(asked).values())
-    every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question), tables=False)
+    every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question))
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
         every += barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
     if form and hides(form, inputs):
         every += barred(f"{_FIELDS}{form_words(form)}", label=_FIELDS)
     if shown.context:
-        every += blocks(f"{CONTEXT}{shown.context}", label=CONTEXT, tables=False)
+        every += blocks(f"{CONTEXT}{shown.context}", label=CONTEXT)
     taken = sum(each.cost for each in (*inputs, *fields))
     first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
     is_whole, more = len(first) == len(every), _MORE
@@ -406,6 +406,7 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
         *extra_parts(extra_words(wanted)),
         *((Context(people),) if people else ()),
         *barred("\n".join(change_words(shown.asked))),
+        *(() if shows_originals(shown.asked) else _originals(shown.asked)),
     )
 
 
@@ -429,12 +430,17 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
         until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
         yield _by("Edited by", edit, ":")
         yield from barred("\n".join(change_words(until)))
-    if asked.edits and asked.direct is not None and asked.direct.arguments:
-        yield "The original arguments, as the agent sent them:"
-        yield from argument_parts(argument_pieces(asked.direct.arguments))
+    yield from _originals(asked) if asked.edits else ()
     for each in asked.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""
+
+
+def _originals(asked: Aaep) -> tuple[Section | Rich, ...]:
+    """Returns the arguments as the agent sent them."""
+    sent = (asked.direct.arguments if asked.direct else None) or {}
+    heading = "The original arguments, as the agent sent them:"
+    return (*sections(heading), *argument_parts(argument_pieces(sent)))
 
 
 def _by(did: str, what: Approval | Edit, end: str) -> Section:
@@ -463,16 +469,16 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     if asked.confirmation:
         yield from _whole_consent(shown, asked.confirmation)
     else:
-        yield from blocks(words(shown.question), tables=False)
+        yield from blocks(words(shown.question))
     if shown.labels:
         yield from barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
     if form:
         yield from barred(f"{_FIELDS}{form_words(form)}", label=_FIELDS)
     if asked.context:
-        yield from blocks(f"{CONTEXT}{words(asked.context)}", label=CONTEXT, tables=False)
+        yield from blocks(f"{CONTEXT}{words(asked.context)}", label=CONTEXT)
     if asked.summary_detailed:
         heading = SUMMARY if asked.confirmation else DETAILS
-        yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading, tables=False)
+        yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading)
     yield from _around(shown)
 
 
@@ -484,7 +490,7 @@ def _around(shown: Round) -> Iterator[str | _Shown]:
     if said := requester_words(asked):
         yield Section(Words(said, live=True))
     if default := default_of(asked):
-        yield from blocks(f"{DEFAULT}{default}", label=DEFAULT, tables=False)
+        yield from blocks(f"{DEFAULT}{default}", label=DEFAULT)
     elif asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
     if asked.expires_at and shown.stage == "open":
@@ -501,7 +507,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     when = f", {inert.date(shown.answered_at)}" if shown.answered_at else ""
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
     if decided.outcome == "answered":
-        yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER, tables=False)
+        yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER)
     yield from barred(shown.reason, label=REASON)
 
 
@@ -521,7 +527,7 @@ def _history(shown: Round) -> Iterator[str | _Shown]:
         for entry in thread:
             by = f"{entry.type} · {inert.escape(inert.as_value(entry.from_, 256) or inert.BLANK)}"
             yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
-            yield from blocks(words(entry.body), tables=False)
+            yield from blocks(words(entry.body))
 
 
 def _pages(
@@ -547,7 +553,7 @@ def _cost(part: _Shown) -> int:
             return 200 + json_size([each.text for each in part.words])
         case Section() | Alert():
             return 200 + json_size(part.words.text)
-        case Rich() | Table():
+        case Rich():
             return 200 + sum(json_size(run.text) + 120 for run in part.runs)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeGuard
 
@@ -59,7 +59,7 @@ _EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
 _NO_DIRECTION = dict.fromkeys(map(ord, _DIRECTING))
 BAR = "│ "  # before each line of several that others wrote, where only text fits
-_BAR = re.compile(rf"(?: *{BAR})+")
+_BAR = re.compile(rf" *{BAR}")
 _LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
@@ -156,9 +156,19 @@ def visible(text: str, *, prose: bool = False) -> str:
     """Returns text to approve: like `plain`, but with invisible characters as numbers (U+200B as `<U+200B>`) and long
     runs of blanks, which could push text out of sight, as `⟨3000 spaces⟩`.
 
-    `prose`: keep the direction marks of right-to-left text, as `plain` does; commands and values need none.
+    The line ends of a text that has only CRLF are not shown (`ends_with_crlf`); in any other, carriage returns are.
+
+    `prose`: keep the direction marks of right-to-left text, as `plain` does, and show every CRLF as a line end; commands and
+    values need neither.
     """
+    if ends_with_crlf(text):
+        text = text.replace("\r\n", "\n")
     return isolate(_uncovered(text, prose=prose))
+
+
+def ends_with_crlf(text: str) -> bool:
+    """Returns whether each line of the text ends with CRLF, as on Windows."""
+    return 0 < text.count("\r\n") == text.count("\r") == text.count("\n")
 
 
 def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
@@ -286,9 +296,16 @@ def _begun(text: str, at: int) -> str:
 
 
 def bar_of(text: str) -> str:
-    """Returns the bar of the last line of a text, which goes on elsewhere; empty if it has none, or has ended."""
-    found = _BAR.match(text, text.rfind("\n") + 1)
-    return found[0] if found else ""
+    """Returns the bar for the rest of a text's last line, which goes on elsewhere; empty if it has none, or has ended."""
+    return BAR if _BAR.match(text, text.rfind("\n") + 1) else ""
+
+
+def with_bars(pieces: Iterable[str]) -> list[str]:
+    """Returns the pieces of a text: a line that goes on in the next keeps its bar."""
+    found: list[str] = []
+    for each in pieces:
+        found.append(f"{bar_of(found[-1]) if found else ''}{each}")
+    return found
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -576,7 +593,8 @@ def _uncovered(text: str, *, prose: bool) -> str:
             f"{_FSI}{shown}{_PDI}" if is_rtl else shown
         )  # isolated, so that its direction does not affect its surroundings
 
-    text = text.replace("\r\n", "\n")
+    if prose:
+        text = text.replace("\r\n", "\n")
     return _BLANKS.sub(_run_of_blanks, _HIDDEN.sub(by_number, _EMBEDDINGS.sub("", text) if kept else text))
 
 

@@ -126,7 +126,7 @@ class Quote:
         whole = f"{self.label}{self.text}"
         if self.is_data:
             return barred(whole, label=self.label)
-        return blocks(whole, label=self.label, tables=False)
+        return blocks(whole, label=self.label)
 
     @property
     def aloud(self) -> str:

@@ -567,7 +567,7 @@ def _subject_words(item: PageItem) -> str:
 def _subject_parts(item: PageItem, said: str) -> tuple[Part, ...]:
     """Returns the subject, or the beginning of it, as formatted."""
     is_question = item.shown is not None and item.shown.asked.confirmation is None
-    return blocks(said, tables=False) if is_question else barred(said)
+    return blocks(said) if is_question else barred(said)
 
 
 def _subject_aloud(item: PageItem) -> str:

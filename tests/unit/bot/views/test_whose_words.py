@@ -337,7 +337,7 @@ def test_notices_mark_what_an_agent_wrote(line: str) -> None:
 
 def notice_drafts(said: str) -> Iterator[Draft]:
     named = {"producer": {"agent_id": "planner", "agent_name": said}}
-    texts = {key: said for key in ("summary_normal", "error_message", "remediation_hint", "error_code", "error_category")}
+    texts = dict.fromkeys(("summary_normal", "error_message", "remediation_hint", "error_code", "error_category"), said)
     yield notices.error_notice(event("session.errored", **named, **texts))
     yield notices.error_notice(event("session.errored", error_message=said))
     yield notices.session_notice(event("session.completed", **named, output_summary=said))
