@@ -380,7 +380,11 @@ def _line(shown: Round) -> tuple[Part, ...] | None:
     """
     wanted, decided = shown.asked.confirmation, shown.decided is not None
     arguments = wanted.arguments if wanted is not None else {}
-    action = plain(words(shown.question)) if wanted is None else plain(inert.visible(wanted.action, prose=True), exact=True)
+    action = (
+        plain(words(shown.question))
+        if wanted is None
+        else plain(inert.visible(wanted.action, prose=True), exact=True)
+    )
     whole = (action, main_argument(arguments, inert.NO_LIMIT))
     said = [inert.line(each, _LINE) for each in whole]
     again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
@@ -603,7 +607,9 @@ def _dialog(wanted: Confirmation) -> Dialog | None:
 
 def _action_and_stakes(wanted: Confirmation, limit: int) -> str:
     stakes = risk_words(wanted)
-    return f"{stakes}\n{ACTION}{inert.clip(_action_line(wanted), limit - inert.size(f'{stakes}{ACTION}') - 1)}"
+    return (
+        f"{stakes}\n{ACTION}{inert.clip(_action_line(wanted), limit - inert.size(f'{stakes}{ACTION}') - 1)}"
+    )
 
 
 def _action_line(wanted: Confirmation) -> str:

@@ -59,9 +59,7 @@ _MOST_PIPES = 60  # of a line: cells that a row leaves out are filled up
 _ISOLATED = re.compile("([ \t]*)[\u2067\u2068]([^\u2066-\u2069]*)\u2069([ \t]*)")
 _RLI, _PDI = "\u2067", "\u2069"
 _LABELLED = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\((https?://[^\s()<>]+)\)")
-GAP = re.compile(
-    r"… [\d,]+ more characters?(?:, [\d,]+ more lines?)? …"
-)  # as `inert.excerpt` writes it
+GAP = re.compile(r"… [\d,]+ more characters?(?:, [\d,]+ more lines?)? …")  # as `inert.excerpt` writes it
 _GAP = re.compile(rf"\n({GAP.pattern})\n")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{0,20}")

@@ -216,7 +216,8 @@ def session_notice(event: Event) -> Draft:
     verb = "was cancelled" if cancelled else "is done"
     result = event.text("partial_result" if cancelled else "output_summary")
     texts = [
-        _quote(event.summary()) or ("The session was cancelled." if cancelled else "The session is complete."),
+        _quote(event.summary())
+        or ("The session was cancelled." if cancelled else "The session is complete."),
         _quote(result, "Result: "),
     ]
     return _notice(f"{agent_of(event)} {verb}", texts, facts)
@@ -383,9 +384,7 @@ def handoff_card(handoff: Handoff, item: PageItem, mentions: Sequence[str] = ())
     """Returns the card of a handoff; `item` is the current state of its incident, `mentions` the users to notify."""
     name = name_of(handoff.agent)
     take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {name}")
-    hand = button(
-        PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {name} to someone"
-    )
+    hand = button(PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {name} to someone")
     return _notice(
         handoff_title(handoff),
         _handed(handoff),
@@ -461,7 +460,12 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
     is_data = shown.asked.confirmation is not None
     question = brief_words(shown, _BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
-    return _notice(f"Taken over · {name}", [Quote(question, is_data=is_data), theirs], buttons=link_button(OPEN, link), alert=(took,))
+    return _notice(
+        f"Taken over · {name}",
+        [Quote(question, is_data=is_data), theirs],
+        buttons=link_button(OPEN, link),
+        alert=(took,),
+    )
 
 
 def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:
@@ -487,9 +491,7 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
     if shown.decided is not None:
         how = Words(capital(decided_words(shown.decided)), live=True)
         spoken = capital(decided_aloud(shown.decided))
-    asked = (
-        f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
-    )
+    asked = f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
     text = f"{sentence(spoken)}\n{inert.fallback(asked, 1500)}"
     return Draft("nudge", text, (Context((how, Words(asked))),))
 
@@ -606,7 +608,8 @@ def _confirmation(event: Event) -> _Notice:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
     extra = inert.outline(event.raw.get("extra_context"), _PRETTY)
     texts = [
-        _quote(event.text("action") or event.summary(), ACTION) or "The agent did not say what it wants to do.",
+        _quote(event.text("action") or event.summary(), ACTION)
+        or "The agent did not say what it wants to do.",
         _quote(event.text("consequence"), CONSEQUENCE),
         _quote(extra, DETAILS, is_data=True),
     ]

@@ -277,7 +277,9 @@ def why_words(item: PageItem) -> str:
         said = escalation_of(shown)
         reason = (said.partition("\n")[0] if has_one_side(shown) else said) or reason
     reason, _, sides = inert.plain(reason).strip().partition("\n")
-    return "\n".join(filter(None, (f"{WHY}{reason}" if reason else "", inert.with_bar(sides) if sides else "")))
+    return "\n".join(
+        filter(None, (f"{WHY}{reason}" if reason else "", inert.with_bar(sides) if sides else ""))
+    )
 
 
 def _why_parts(why: str) -> tuple[Part, ...]:

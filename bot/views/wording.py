@@ -355,9 +355,7 @@ def _named(who: DecidedBy) -> str:
 
 def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:
     who = listed(by)
-    return (
-        f"answered: {answer} by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
-    )
+    return f"answered: {answer} by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -576,7 +574,11 @@ def brief_words(shown: Round, limit: int) -> str:
     if wanted is None:
         return inert.quoted(plain(words(shown.question)), limit)
     lines = ((ACTION, action_words(wanted)), (CONSEQUENCE, consequence_words(wanted)))
-    said = [f"{label}{inert.line(plain(text.removeprefix(label), exact=True), limit)}" for label, text in lines if text]
+    said = [
+        f"{label}{inert.line(plain(text.removeprefix(label), exact=True), limit)}"
+        for label, text in lines
+        if text
+    ]
     return "\n".join(filter(None, (*said, main_argument(wanted.arguments, limit))))
 
 
@@ -586,7 +588,9 @@ def brief_line(shown: Round, limit: int) -> str:
     asked = plain(words(shown.question)) if wanted is None else asked_words(shown.question)
     said = [asked, main_argument(wanted.arguments, limit) if wanted else ""]
     room = inert.shares(list(map(inert.size, said)), limit)
-    return " · ".join(inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each)
+    return " · ".join(
+        inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each
+    )
 
 
 def extra_words(wanted: Confirmation) -> list[str]:
@@ -612,7 +616,9 @@ def said_of(wanted: Confirmation) -> tuple[str, str]:
     """Returns the action and its consequence where only text fits."""
     return (
         attributed(action_words(wanted), label=ACTION, exact=True),
-        attributed(consequence_words(wanted), label=CONSEQUENCE, exact=True) if consequence_words(wanted) else "",
+        attributed(consequence_words(wanted), label=CONSEQUENCE, exact=True)
+        if consequence_words(wanted)
+        else "",
     )
 
 

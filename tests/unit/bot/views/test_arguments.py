@@ -62,7 +62,9 @@ def without_marks(line: str) -> str:
 
 def kinds_of(blocks: list[dict[str, Any]], text: str) -> list[str]:
     """The kinds of rich text elements that have this text."""
-    return [each["type"] for each in walk(blocks) if {"text": text, "type": "text"} in each.get("elements", ())]
+    return [
+        each["type"] for each in walk(blocks) if {"text": text, "type": "text"} in each.get("elements", ())
+    ]
 
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
@@ -173,14 +175,14 @@ def test_a_comparison_stands_before_the_texts_of_a_change() -> None:
     old, new = "def f():\n    return 1", "def f():\n    return 2"
     said = argument_words({"file_path": "x.py", "old_string": old, "new_string": new})
     assert said == (
-        "Arguments:\nfile_path: x.py\n"
+        "Arguments:\n│ file_path: x.py\n"
         "Differences (- old_string, + new_string):\n│  def f():\n│ -    return 1\n│ +    return 2\n"
         "old_string:\n│ def f():\n│     return 1\nnew_string:\n│ def f():\n│     return 2"
     )
     several = argument_words(
         {"edits": [{"old": "a\nb", "new": "a\nc", "replace_all": True}, {"old": "d", "new": "e"}]}
     )
-    assert "Differences in edits (- old, + new):\n│  a\n│ -b\n│ +c\nedits:\n" in several
+    assert "Differences in edits (- old, + new):\n│  a\n│ -b\n│ +c\n│ edits:\n" in several
     assert "replace_all: yes" in several
     assert "Differences" not in argument_words({"edits": [{"old_string": "a\nb", "new_string": 7}]})
 
@@ -202,8 +204,8 @@ def test_no_comparison_that_tells_nothing(old: object, new: object) -> None:
 def test_line_ends_of_windows_are_named_and_kept() -> None:
     record = asked({"content": "@echo off\r\nset A=1\r\n", "mixed": "a\r\nb\n"})
     said = argument_words(record.asked.arguments)
-    assert "content: (with CRLF line ends)\n  │ @echo off\n  │ set A=1" in said
-    assert "mixed:\n  │ a\\r\n  │ b" in said
+    assert "│ content: (with CRLF line ends)\n│   │ @echo off\n│   │ set A=1" in said
+    assert "│ mixed:\n│   │ a\\r\n│   │ b" in said
     block = fields(record)["argument.0"]
     assert "argument.1" not in fields(record), "its line ends would change"
     changed, errors = read_changes(

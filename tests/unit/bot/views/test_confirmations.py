@@ -266,7 +266,12 @@ GRAVE = "Risk: high. Irreversible: it cannot be undone."
 UNDOABLE: dict[str, Any] = {"irreversible": False}
 AT_A_GLANCE: list[tuple[dict[str, Any], str, str, str]] = [
     ({}, "error", "⚠ ", GRAVE),
-    ({"risk_level": "critical"} | UNDOABLE, "error", "⚠ ", "Risk: unknown (the agent wrote “critical”). Reversible."),
+    (
+        {"risk_level": "critical"} | UNDOABLE,
+        "error",
+        "⚠ ",
+        "Risk: unknown (the agent wrote “critical”). Reversible.",
+    ),
     ({"risk_level": "low"}, "error", "⚠ ", "Risk: low. Irreversible: it cannot be undone."),
     ({"risk_level": "medium"} | UNDOABLE, "warning", "", "Risk: medium. Reversible."),
     ({"risk_level": None} | UNDOABLE, "warning", "", "Risk: the agent did not say. Reversible."),
@@ -453,7 +458,11 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
             ],
         ),
         ("w" * 300, {"to": "all"}, ["Risk: high.", "Action: Run it"]),
-        ("It is **down**.", {"command": "x" * 300}, ["Risk: high.", "Action: Run it", "Consequence: It is down."]),
+        (
+            "It is **down**.",
+            {"command": "x" * 300},
+            ["Risk: high.", "Action: Run it", "Consequence: It is down."],
+        ),
         ("It is down.\nRisk: low.", {"to": "all"}, ["Risk: high.", "Action: Run it"]),
     ],
 )

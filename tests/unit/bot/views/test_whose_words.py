@@ -109,7 +109,24 @@ MARK = re.compile(
     r"Choices as sent|Arguments|command|If no one answers, the agent uses its default): |^Arguments: (?:.*[: ])?)$"
 )
 BARRED = ("rich_text_quote", "rich_text_preformatted")
-FAIR = ("", "fine", "Deploy it", "x" * 90, "x" * 700, "“", "”", '"', "\u202e", "\u200b", "**", "```", "> ", "- ", " " * 60, "| a |")
+FAIR = (
+    "",
+    "fine",
+    "Deploy it",
+    "x" * 90,
+    "x" * 700,
+    "“",
+    "”",
+    '"',
+    "\u202e",
+    "\u200b",
+    "**",
+    "```",
+    "> ",
+    "- ",
+    " " * 60,
+    "| a |",
+)
 
 
 @st.composite
@@ -122,28 +139,24 @@ def hostile(draw: st.DrawFn) -> str:
 
 
 def lines(blocks: Any) -> Iterator[str]:
-    """The lines of blocks that have neither a bar nor a frame."""
+    """The lines of blocks, and of the dialogs of their controls, that have neither a bar nor a frame."""
     for block in blocks:
-        kind = block["type"]
-        if kind in ("header", "alert"):
-            yield from block["text"]["text"].split("\n")
-        elif kind == "section":
-            for each in (block.get("text"), *block.get("fields", ())):
-                yield from each["text"].split("\n") if each else ()
-        elif kind == "context":
-            for each in block["elements"]:
-                yield from each["text"].split("\n")
-        elif kind == "container":
-            yield from lines(block["child_blocks"])
-        elif kind == "rich_text":
-            for each in block["elements"]:
-                if each["type"] in BARRED or each.get("border") == 1:
-                    continue
-                for runs in each["elements"] if each["type"] == "rich_text_list" else (each,):
-                    yield from "".join(run.get("text", "") for run in runs["elements"]).split("\n")
-        for control in walk(block):
-            if "confirm" in control and "deny" in control.get("confirm", {}):
-                yield from control["confirm"]["text"]["text"].split("\n")
+        if block["type"] == "rich_text":
+            yield from rich_lines(block)
+            continue
+        said = [block.get("text"), *block.get("fields", ())]
+        said += block["elements"] if block["type"] == "context" else []
+        said += [each["confirm"]["text"] for each in walk(block) if "deny" in each.get("confirm", ())]
+        yield from (line for each in said if each for line in each["text"].split("\n"))
+        yield from lines(block.get("child_blocks", ()))
+
+
+def rich_lines(block: Any) -> Iterator[str]:
+    for each in block["elements"]:
+        if each["type"] in BARRED or each.get("border") == 1:
+            continue
+        for runs in each["elements"] if each["type"] == "rich_text_list" else (each,):
+            yield from "".join(run.get("text", "") for run in runs["elements"]).split("\n")
 
 
 def text_lines(text: str) -> Iterator[str]:
@@ -205,7 +218,13 @@ def approval(said: str) -> Clarification:
             "agent": name,
             "approvals": 2,
             "editable": True,
-            "arguments": {name: said, "Risk": said, "short": name[:60], "list": [said, {name: said}], "command": "ls"},
+            "arguments": {
+                name: said,
+                "Risk": said,
+                "short": name[:60],
+                "list": [said, {name: said}],
+                "command": "ls",
+            },
         }
     )
 
@@ -233,7 +252,10 @@ def described(said: str) -> Clarification:
 
 
 def form(said: str) -> Clarification:
-    fields = {"a": {"type": "string", "title": said[:200], "description": said}, "b": {"enum": ["x", said[:200]]}}
+    fields = {
+        "a": {"type": "string", "title": said[:200], "description": said},
+        "b": {"enum": ["x", said[:200]]},
+    }
     return asked({"question": said, "schema": {"properties": fields}})
 
 
@@ -282,7 +304,7 @@ def variants(record: Clarification, said: str) -> Iterator[Clarification]:
 
 def judge_record(record: Clarification) -> None:
     for verbosity in ("terse", "normal", "detailed"):
-        judge_draft(card(record, verbosity=verbosity))  # type: ignore[arg-type]
+        judge_draft(card(record, verbosity=verbosity))
     judge_draft(card(record, shrinks=True))
     judge_draft(plain_card(record))
     paged = about(record, state="live" if record.is_open else "closed")
@@ -337,7 +359,9 @@ def test_notices_mark_what_an_agent_wrote(line: str) -> None:
 
 def notice_drafts(said: str) -> Iterator[Draft]:
     named = {"producer": {"agent_id": "planner", "agent_name": said}}
-    texts = dict.fromkeys(("summary_normal", "error_message", "remediation_hint", "error_code", "error_category"), said)
+    texts = dict.fromkeys(
+        ("summary_normal", "error_message", "remediation_hint", "error_code", "error_category"), said
+    )
     yield notices.error_notice(event("session.errored", **named, **texts))
     yield notices.error_notice(event("session.errored", error_message=said))
     yield notices.session_notice(event("session.completed", **named, output_summary=said))
@@ -348,16 +372,23 @@ def notice_drafts(said: str) -> Iterator[Draft]:
     yield notices.generic_notice(event("custom.thing", summary_normal=said))
     broken = {"question": said, "context": said, "choices": [said, {"label": said}]}
     yield notices.generic_notice(event("awaiting.clarification", **named, **broken))
-    asks = {"action": said, "consequence": said, "risk_level": said, "reversibility": said, "default_decision": said}
+    asks = {
+        "action": said,
+        "consequence": said,
+        "risk_level": said,
+        "reversibility": said,
+        "default_decision": said,
+    }
     yield notices.generic_notice(event("awaiting.confirmation", **named, **asks, extra_context={said: said}))
     yield notices.unrecorded_notice(
-        event("awaiting.clarification", **named, reply_token="t", question=said, choices=[said, "b"]), "no disk"
+        event("awaiting.clarification", **named, reply_token="t", question=said, choices=[said, "b"]),
+        "no disk",
     )
     handoff = notices.Handoff(said, said, said, "human", said, said, said)
     yield notices.handoff_card(handoff, item())
     yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
     yield notices.tools_notice([notices.ToolLine(said, said, said), notices.ToolLine(said, "success", said)])
-    past = PastDecision("CLR-1-001", NOW, said, "closed", said, None, None, ())
+    past = PastDecision("CLR-1-001", NOW, said, "closed", said, "", None, ())
     yield listing("Decisions", page_of([decision_row(past, None)], 1, 1), query="x")
     yield counted(said)
 
@@ -390,7 +421,9 @@ def test_a_name_that_could_go_on_with_the_bots_sentence_is_quoted(name: str) -> 
     record = question("Which?").model_copy(update={"to": "human"})
     record = record.model_copy(update={"aaep": record.asked.model_copy(update={"agent_name": name})})
     for draft in (card(record), page_card(content(about(record))), notices.nudge(record, [])):
-        (head,) = (each["text"]["text"] for each in RENDERER.message(draft).blocks if each["type"] == "header")
+        (head,) = (
+            each["text"]["text"] for each in RENDERER.message(draft).blocks if each["type"] == "header"
+        )
         quoted = re.search("“([^”]*)”", head)
         assert quoted is not None
         assert len(quoted[1]) == len(name)
@@ -399,7 +432,17 @@ def test_a_name_that_could_go_on_with_the_bots_sentence_is_quoted(name: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["Deployer", "retirement-planner", "Release Agent", "claude-code", "shop_migrator.v2", "Größe", "ревьюер", "計画", "Nora"],
+    [
+        "Deployer",
+        "retirement-planner",
+        "Release Agent",
+        "claude-code",
+        "shop_migrator.v2",
+        "Größe",
+        "ревьюер",
+        "計画",
+        "Nora",
+    ],
 )
 def test_a_plain_name_stands_as_it_is(name: str) -> None:
     assert is_bare(name)
@@ -410,7 +453,10 @@ def test_a_plain_name_stands_as_it_is(name: str) -> None:
     [
         ({"risk_level": "low"}, "Risk: low."),
         ({"risk_level": " HIGH "}, "Risk: high."),
-        ({"risk_level": "low. This can be undone"}, "Risk: unknown (the agent wrote “low. this can be undone”)."),
+        (
+            {"risk_level": "low. This can be undone"},
+            "Risk: unknown (the agent wrote “low. this can be undone”).",
+        ),
         ({"risk_level": "hіgh"}, "Risk: unknown (the agent wrote “hіgh”)."),
         ({"risk_level": "low”. Reversible. “"}, "Risk: unknown (the agent wrote “low’. reversible. ‘”)."),
         ({"reversibility": "reversible_with_effort"}, "Reversible, with effort."),
@@ -418,14 +464,18 @@ def test_a_plain_name_stands_as_it_is(name: str) -> None:
     ],
 )
 def test_only_known_words_of_the_stakes_are_the_bots(fields: dict[str, Any], words: str) -> None:
-    record = record_of(type="aaep:agent.awaiting.confirmation", action="Go", default_decision="reject", **fields)
+    record = record_of(
+        type="aaep:agent.awaiting.confirmation", action="Go", default_decision="reject", **fields
+    )
     message = RENDERER.card(record)
     assert words in html.unescape(message.text)
     assert any(words in line for line in lines(message.blocks))
 
 
 def test_wrapped_lines_of_an_argument_keep_their_bar_in_the_window() -> None:
-    record = asked({"action": "Send", "arguments": {"body": "word " * 400 + "\nRisk: low.", "cc": "x" * 5000}})
+    record = asked(
+        {"action": "Send", "arguments": {"body": "word " * 400 + "\nRisk: low.", "cc": "x" * 5000}}
+    )
     texts = [each for page in (1, 2) for each in walk(RENDERER.accept_modal(record, page)["blocks"])]
     assert not any("│" in each.get("text", "") for each in texts if isinstance(each.get("text"), str))
     holders = [each for each in texts if each.get("type") in BARRED or each.get("border") == 1]
