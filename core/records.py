@@ -99,6 +99,7 @@ _QUESTION_FIELDS = frozenset(
         "claimed_risk",
         "approvals_needed",
         "approvals",
+        "lapsed",
         "edits",
         "reason_wanted",
         "requested_by",

@@ -77,7 +77,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
         pages=pages,
         roster=roster,
         policies=policies,
-        access=AccessControl(people=base.people, settings=settings, paged=paged),
+        access=AccessControl(people=base.people, settings=settings, paged=paged, on_call=roster.on_call),
         page_view=PageView(
             incidents=incidents,
             pages=pages,

@@ -57,16 +57,21 @@ class Profile:
     zone: str = ""
     locale: str = ""
 
-    def goes_by(self, named: str) -> bool:
-        """Returns whether this Slack user id or e-mail address is this person's."""
-        return self.id == named or (self.email is not None and self.email.casefold() == named.casefold())
+
+def is_same_person(one: Profile, other: Profile, names: Mapping[str, str]) -> bool:
+    """Returns whether two profiles are of one person: by user id, by id across an organization, by e-mail address, or by
+    their name in `[identities]` (`names`).
+    """
+    return not _marks(one, names).isdisjoint(_marks(other, names))
 
 
-def is_same_person(one: Profile, other: Profile) -> bool:
-    """Returns whether two profiles are of one person: by user id, by id across an organization, or by e-mail address."""
-    ids = {each for each in (one.id, one.global_id) if each} & {other.id, other.global_id}
-    emails = {(each.email or "").casefold() for each in (one, other)}
-    return bool(ids) or (len(emails) == 1 and "" not in emails)
+def _marks(person: Profile, names: Mapping[str, str]) -> frozenset[str]:
+    """Returns what only this person has, under all of their accounts."""
+    by_email = (
+        f"user:{person.email}" if person.email else ""
+    )  # as agents are told it, and as [identities] may have it
+    given = (person.id, person.global_id, by_email, names.get(person.id, ""))
+    return frozenset(each.casefold() for each in given if each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,10 @@ class People:
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         return await self._look_up(("user", user), lambda: self._profile(user), fresh=fresh)
 
+    async def profile_now(self, user: str) -> Profile:
+        """Returns a person as Slack describes them now, whatever is cached."""
+        return await self._look_up(("user", user), lambda: self._profile(user), fresh=True, again=0)
+
     async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
         return await self._look_up(("channel", channel), lambda: self._members(channel), fresh=fresh)
 
@@ -207,6 +216,10 @@ class People:
         """Returns the last name that Slack returned for a person, without asking."""
         return known.name or None if (known := self._known.get(user)) is not None else None
 
+    def known_deactivated(self, user: str) -> bool:
+        """Returns whether a person was deactivated when Slack last described them, without asking."""
+        return (known := self._known.get(user)) is not None and known.is_deleted
+
     def known_locale(self, user: str) -> str:
         """Returns the last locale that Slack returned for a person, without asking; empty if there is none."""
         return known.locale if (known := self._known.get(user)) is not None else ""
@@ -248,11 +261,14 @@ class People:
         *,
         fresh: bool,
         keep: float = _KEEP,
+        again: float | None = None,
         outdated: bool = True,
     ) -> _T:
-        """`outdated`: an older fact serves if Slack does not answer."""
-        kept = self._kept.get(key)
-        if kept is not None and self._seconds() - kept.at < (self._again if fresh else keep):
+        """`again`: seconds that a fact counts as fresh; None: as usual. `outdated`: an older fact serves if Slack does not
+        answer.
+        """
+        kept, again = self._kept.get(key), self._again if again is None else again
+        if kept is not None and self._seconds() - kept.at < (again if fresh else keep):
             if isinstance(kept.value, SlackRefusedError):
                 raise SlackRefusedError(str(kept.value), code=kept.value.code)
             value: _T = kept.value

@@ -421,6 +421,8 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
     if asked.edits and asked.direct is not None and asked.direct.arguments:
         yield "The original arguments, as the agent sent them:"
         yield "\n".join(argument_texts(asked.direct.arguments)[1:])
+    for each in asked.lapsed or ():
+        yield _by("No longer counts: approved by", each, "")
     for each in asked.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""
