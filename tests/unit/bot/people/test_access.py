@@ -15,7 +15,7 @@ from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.people.access import LOOK_UPS, AccessControl, Person, Reason, in_time, may_answer
 from bot.people.directory import Installation, People, Profile
 from bot.routing import Audience
-from bot.settings.model import Settings
+from bot.settings.model import PersonalRoute, Settings
 from bot.workspace.seed import ADE, AGENTS, GIO, TEAM
 from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
 from core.ledger import LOCK_TIMEOUT
@@ -292,3 +292,27 @@ async def test_who_approved_meanwhile_is_looked_up_too(tmp_path: Path) -> None:
 
     await access.deciding(Person(TEAM, ADE), asking(2), decide)
     assert told == [{}, {"UX1": "other"}]
+
+
+@pytest.mark.parametrize(
+    ("user", "only", "refused"),
+    [
+        ("UA1", ADE, None),
+        ("UG1", f"{ADE}@example.com", None),
+        ("UX1", ADE, "asked of another"),
+        ("UX1", "UR1", "asked of another"),
+        ("UX1", "US1", SlackUnreachableError),
+    ],
+)
+async def test_question_for_a_person_takes_an_answer_from_all_of_their_accounts(
+    tmp_path: Path, user: str, only: str, refused: Reason | type[Exception] | None
+) -> None:
+    made = settings(tmp_path)
+    route = PersonalRoute(**dict(made.routes[0]), only=only)
+    asked = access_of(Known(), made).refusal_on(Person(TEAM, user), route)
+    if isinstance(refused, type):
+        with pytest.raises(refused):
+            await asked
+        return
+    told = await asked
+    assert (told and told.reason) == refused
