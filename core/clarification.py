@@ -820,6 +820,19 @@ def released(record: Clarification, user: str) -> Clarification:
     return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
 
 
+def left(record: Clarification, user: str) -> Clarification:
+    """Records that `user` is gone, who claimed it or was handed it. Returns the record unchanged if they do not hold it.
+
+    Raises:
+        AlreadyAnswered, Closed: it can no longer be answered.
+    """
+    check_open(record)
+    holder = record.asked.taken_by or record.asked.handed_to
+    if holder is None or holder.user != user:
+        return record
+    return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
+
+
 def handed(record: Clarification, holder: Holder) -> Clarification:
     """Records whom it was handed to. Keeps the status.
 

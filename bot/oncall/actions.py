@@ -134,6 +134,18 @@ class Announcer:
         except StorageUnavailable as error:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
+    async def tell_of_leaver(self, record: Clarification, user: str, *, calls: bool) -> None:
+        """Post that `user`, who had a question, is gone. `calls`: mention those who may answer it."""
+        others = [each for each in self.audiences.route(record).mentioned if each != user]
+        called = " ".join(inert.mentions(others)) if calls else ""
+        words = f"{inert.escape(record.id)} is unclaimed again: {inert.mention(user)}, who had it, can no longer answer."
+        try:
+            if (place := await self._thread(record)) is not None:
+                key = f"left:{record.id}:{user}:{record.revision}"
+                await self.delivery.say(place, key, f"{called} {words}".lstrip())
+        except StorageUnavailable as error:
+            _log.warning("cannot post about a question in its thread", what="left", reason=str(error))
+
     async def thread_of(self, incident: Incident) -> Place | None:
         """The session's thread: a question names its session, a handoff's card is in the thread."""
         if incident.clarification is None:
@@ -142,9 +154,10 @@ class Announcer:
                 return None
             return Place(card.channel, card.thread_ts or card.ts)
         known = self.index.get(incident.clarification)
-        if known is None:
-            return None
-        thread = await self.messages.thread_of(*self.audiences.thread(known))
+        return None if known is None else await self._thread(known)
+
+    async def _thread(self, record: Clarification) -> Place | None:
+        thread = await self.messages.thread_of(*self.audiences.thread(record))
         return Place(thread.channel, thread.ts) if thread is not None else None
 
 

@@ -268,14 +268,14 @@ class AccessControl:
         them = Person(approval.team or "", approval.user, deadline)
         try:
             theirs = await in_time(deadline, self.people.profile_now(them.user))
-            if theirs.is_deleted or not await self._may_still(them, record, channel):
+            if theirs.is_deleted or not await self.may_still(them, record, channel):
                 return "lapsed"
         except SlackError as error:
             return "lapsed" if getattr(error, "code", None) in UNKNOWN_USER else "unknown"
         return "same" if is_same_person(mine, theirs, self.settings.identities) else "other"
 
-    async def _may_still(self, person: Person, record: Clarification, channel: str) -> bool:
-        """Returns whether someone may answer a question, by its card or by a command."""
+    async def may_still(self, person: Person, record: Clarification, channel: str = "") -> bool:
+        """Returns whether someone may answer a question by its card, which may be in `channel`, or by a command."""
         audience = audience_of(record)
         if await self.refusal(person, channel, audience, record.id) is None:
             return True

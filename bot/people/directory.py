@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, Literal, TypeVar
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -137,6 +138,7 @@ class People:
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._refused: dict[tuple[str, str], str] = {}  # Slack's last error, by fact
         self._known: dict[str, Profile] = {}  # as last described
+        self.outdated = asyncio.Event()  # set when cached facts were dropped
         self._groups: set[str] = set()  # that were asked about: those of the configuration
         self._me: AsyncSlackResponse | None = None
 
@@ -239,6 +241,7 @@ class People:
     def forget(self, fact: Fact, name: str) -> None:
         """Drops a cached fact. A user group itself, which may be disabled now, is asked for again at once."""
         key = ("group" if fact == "group itself" else fact, name)
+        self.outdated.set()
         self._kept.pop(key, None)
         self._asking.pop(key, None)  # what Slack is answering now may be from before
         if fact != "group itself":
@@ -246,8 +249,16 @@ class People:
         if name in self._groups:
             self._asked(key, lambda: self._group(name))
 
+    def doubt(self) -> None:
+        """Has Slack asked again for all cached facts, since we may have missed events. They still serve if it does not answer."""
+        for (kind, _), each in self._kept.items():
+            each.at = each.at if kind == "everybody" else -inf
+        self._asking.clear()
+        self.outdated.set()
+
     def forget_all(self) -> None:
         """Drops all cached facts."""
+        self.outdated.set()
         self._kept.clear()
         self._asking.clear()
         for kind, name in tuple(self._refused):
