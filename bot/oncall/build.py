@@ -114,6 +114,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             admission=admission,
             announcer=announcer,
             router=router,
+            people=base.people,
             clock=clock,
         ),
         pager=Pager(

@@ -16,7 +16,7 @@ from bot.oncall.actions import Admission, Announcer
 from bot.oncall.incidents import Incident, Incidents, OpenIncident
 from bot.oncall.roster import Policies
 from bot.people.access import Person
-from bot.people.directory import UNKNOWN_USER
+from bot.people.directory import UNKNOWN_USER, People
 from core.clarification import Clarification, Holder
 from core.clock import Clock, event_or_time
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
@@ -38,17 +38,17 @@ class Leavers:
     admission: Admission
     announcer: Announcer
     router: Router
+    people: People
     clock: Clock
 
     async def run(self) -> None:
         """Release claims until cancelled."""
-        people = self.admission.access.people
         while True:
-            people.outdated.clear()
+            self.people.outdated.clear()
             if await self.look():
-                await people.outdated.wait()
+                await self.people.outdated.wait()
             else:
-                await event_or_time(self.clock, people.outdated, _RETRY)
+                await event_or_time(self.clock, self.people.outdated, _RETRY)
 
     async def look(self) -> bool:
         """Release what someone holds who is gone; returns False if some could not be looked at or released now."""
@@ -93,15 +93,14 @@ class Leavers:
         Raises:
             SlackError: Slack does not tell now.
         """
-        access = self.admission.access
         try:
-            if (await access.people.profile(person.user)).is_deleted:
+            if (await self.people.profile(person.user)).is_deleted:
                 return True
         except SlackRefusedError as error:
             if error.code not in UNKNOWN_USER:
                 raise
             # Slack need not describe people of other workspaces to us.
-            if person.team in {"", (await access.people.installation()).team}:
+            if person.team in {"", (await self.people.installation()).team}:
                 return True
         if incident is not None:
             may, _ = await self.admission.filter([incident], person)
@@ -110,7 +109,7 @@ class Leavers:
             return False
         card = await self.announcer.messages.get(f"card:{record.id}:{record.round}")
         where = "" if card is None else card.channel or ""
-        return not await access.may_still(person, record, where)
+        return not await self.admission.access.may_still(person, record, where)
 
     def _incident(self, record: Clarification) -> Incident | None:
         about = (each.incident for each in self.incidents.about(record.id))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import ADE, FOLAKE, GIO, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
 from tests.kit.world import controls, said
 from tests.scenario.pagers import FIRST, Night, night
