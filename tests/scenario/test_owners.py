@@ -95,6 +95,17 @@ async def test_who_was_deactivated_while_the_bot_was_down_holds_nothing(stage: N
         await unclaimed(stage, card)
 
 
+async def test_who_was_deactivated_while_slack_could_not_tell_holds_nothing(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You claimed")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
+        stage.workspace.context.state.users[ADE].deleted = True  # the event is lost
+        stage.workspace.link.reject(2)
+        stage.workspace.link.cut()
+        await unclaimed(stage, card)
+
+
 async def unclaimed(stage: Night, card: Message) -> Message:
     """What the thread says once the question that ADE held is unclaimed again."""
     word = await stage.message(f"{FIRST} is unclaimed again: <@{ADE}>, who had it, can no longer answer.")
