@@ -134,14 +134,15 @@ class Announcer:
         except StorageUnavailable as error:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
-    async def tell_of_leaver(self, record: Clarification, user: str, *, calls: bool) -> None:
-        """Post that `user`, who had a question, is gone. `calls`: mention those who may answer it."""
-        others = [each for each in self.audiences.route(record).mentioned if each != user]
+    async def tell_of_leaver(self, record: Clarification, holder: Holder, *, calls: bool) -> None:
+        """Post that whoever had a question is gone. `calls`: mention those who may answer it."""
+        others = [each for each in self.audiences.route(record).mentioned if each != holder.user]
         called = " ".join(inert.mentions(others)) if calls else ""
-        words = f"{inert.escape(record.id)} is unclaimed again: {inert.mention(user)}, who had it, can no longer answer."
+        who = inert.person(holder.user)
+        words = f"{inert.escape(record.id)} is unclaimed again: {who}, who had it, can no longer answer."
         try:
             if (place := await self._thread(record)) is not None:
-                key = f"left:{record.id}:{user}:{record.revision}"
+                key = f"left:{record.id}:{int(holder.at.timestamp() * 1000)}"
                 await self.delivery.say(place, key, f"{called} {words}".lstrip())
         except StorageUnavailable as error:
             _log.warning("cannot post about a question in its thread", what="left", reason=str(error))

@@ -75,11 +75,9 @@ class Leavers:
             return
         if not await self._is_gone(Person(holder.team or "", holder.user), record, incident):
             return
-        after = await self.router.left(record.id, holder.user)
-        if holder_of(after) is not None:
-            return  # someone else claimed it meanwhile
-        _log.warning("released, since its holder is gone", id=record.id, user=holder.user)
-        await self.announcer.tell_of_leaver(after, holder.user, calls=incident is None)
+        if await self.router.left(record.id, holder.user):
+            _log.warning("released, since its holder is gone", id=record.id, user=holder.user)
+            await self.announcer.tell_of_leaver(record, holder, calls=incident is None)
 
     async def _look_at_incident(self, each: OpenIncident) -> None:
         holder, incident = self.policies.wants(each.incident, each.history).holder, each.incident

@@ -249,7 +249,9 @@ class AccessControl:
                 *(self._standing(each, mine, record, channel, person.deadline) for each in before)
             )
             approvers = dict(zip((each.user for each in before), found, strict=True))
-            decider = replace(decider, approvers=approvers, global_id=mine.global_id or None)
+            # A reply may be read after its author was deactivated.
+            told = None if mine.is_deleted else approvers
+            decider = replace(decider, approvers=told, global_id=mine.global_id or None)
         if (barred := asked.barred) is not None:
             decider = replace(decider, is_requester=await self.goes_by(person, barred.by))
         return decider

@@ -67,10 +67,8 @@ def is_same_person(one: Profile, other: Profile, names: Mapping[str, str]) -> bo
 
 
 def _marks(person: Profile, names: Mapping[str, str]) -> frozenset[str]:
-    """Returns what only this person has, under all of their accounts."""
-    by_email = (
-        f"user:{person.email}" if person.email else ""
-    )  # as agents are told it, and as [identities] may have it
+    """Returns what only this person has. An e-mail address stands as agents are told it, and as `[identities]` may have it."""
+    by_email = f"user:{person.email}" if person.email else ""
     given = (person.id, person.global_id, by_email, names.get(person.id, ""))
     return frozenset(each.casefold() for each in given if each)
 
