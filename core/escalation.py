@@ -273,11 +273,19 @@ class NotMine:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """The user who held it is gone: as if they had declined."""
+
+    at: datetime
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentClosed:
     at: datetime
 
 
-Happening: TypeAlias = Began | Paged | Failed | Taken | Handed | Snoozed | NotMine | IncidentClosed
+Happening: TypeAlias = Began | Paged | Failed | Taken | Handed | Snoozed | NotMine | Left | IncidentClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +368,7 @@ class _Course:
                 self._hand(user, at)
             case Snoozed(until=until, by=by):
                 self._state, self._acknowledged, self._resume = "snoozed", (by, at), until
-            case NotMine(by=by):
+            case NotMine(by=by) | Left(user=by):
                 self._pass_on(by, at)
             case IncidentClosed():
                 self._over, self._state, self._resume = True, "closed", None

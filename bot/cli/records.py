@@ -227,6 +227,8 @@ def _decided_on(asked: Aaep) -> Iterator[Part]:
         yield f"Edited by {inert.named(edit.decided_by)} · {exact(edit.at)}"
     if changes := changed_in_all(asked):
         yield _indented(changes)
+    for each in asked.lapsed or ():
+        yield f"No longer counts: approved by {inert.named(each.decided_by)} · {exact(each.at)}"
     for each in asked.approvals or ():
         said = f": {inert.line(each.rationale)}" if each.rationale else ""
         yield f"Approved by {inert.named(each.decided_by)} · {exact(each.at)}{said}"

@@ -440,11 +440,12 @@ class TypedMessages:
 
 
 def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
-    """Returns whether the message of `user` at `said_at` was recorded as the answer or as one of several approvals. The
-    ledger keeps milliseconds.
+    """Returns whether the message of `user` at `said_at` was recorded as the answer or as one of several approvals, even if
+    that no longer counts. The ledger keeps milliseconds.
     """
-    by, at = record.asked.answered_by, record.asked.answered_at
-    given = [(each.user, each.at) for each in record.asked.approvals or ()]
+    asked = record.asked
+    by, at = asked.answered_by, asked.answered_at
+    given = [(each.user, each.at) for each in (*(asked.approvals or ()), *(asked.lapsed or ()))]
     given += [(by.user, at)] if by is not None and at is not None else []
     return any(each == user and abs(moment - said_at) < timedelta(milliseconds=1) for each, moment in given)
 

@@ -431,6 +431,8 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
         yield _by("Edited by", edit, ":")
         yield from barred("\n".join(change_words(until)))
     yield from _originals(asked) if asked.edits else ()
+    for each in asked.lapsed or ():
+        yield _by("No longer counts: approved by", each, "")
     for each in asked.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""

@@ -661,7 +661,19 @@ def _approvals_words(asked: Aaep) -> str:
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
     if not by:
         return f"Needs {asked.needed} approvals (0 of {asked.needed})."
-    return f"Approved by {', '.join(by)} ({len(by)} of {asked.needed}). {more_approvals(asked)}"
+    approved = f"Approved by {', '.join(by)} ({len(by)} of {asked.needed}). {more_approvals(asked)}"
+    return " ".join(filter(None, (approved, lapsed_words(asked))))
+
+
+def lapsed_words(asked: Aaep) -> str:
+    """Returns whose approval no longer counts, because they may no longer answer: live, escaped. Empty if all count."""
+    again = {each.user for each in asked.approvals or ()}
+    gone = [each for each in asked.lapsed or () if each.user not in again]
+    if not gone:
+        return ""
+    by = listed(list(dict.fromkeys(_accepter(each.user, each.decided_by, None) for each in gone)))
+    many = "The approval of {} no longer counts" if len(gone) == 1 else "The approvals of {} no longer count"
+    return f"{many.format(by)}, because they can no longer answer this."
 
 
 def accepted_before(asked: Aaep) -> str:
