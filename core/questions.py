@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -29,6 +29,7 @@ from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Req
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
+from core.lookalikes import first_double, resembles, skeleton
 from core.workflow import CONTROLS
 
 TYPE = "clarify.question"
@@ -526,6 +527,39 @@ def four_eyes_trouble(question: NewQuestion, ask: Ask) -> BadField | None:
     if requester is None or question.to is None or question.to.casefold() != requester.by.casefold():
         return None
     return BadField("to", "`to` is the person you work for, who can't approve this. Ask someone else.")
+
+
+def labels_trouble(question: NewQuestion, buttons: Collection[str]) -> BadField | None:
+    """Returns why people could not tell the labels of a question's choices apart from each other, or from the `buttons` that
+    its card may have besides.
+    """
+    labels = [each.label or each.value for each in question.choices or ()]
+    for place, label in enumerate(labels):
+        if resembles(label, buttons):
+            return BadField(
+                f"choices.{place}",
+                f"`choices[{place}]` looks like one of the bot's own buttons. Give it another label, in more words. To have an "
+                "action accepted or rejected, ask for an approval instead.",
+            )
+    if (trouble := _look_alike(labels)) is not None:
+        return BadField("choices", f"`choices` has labels that people cannot tell apart. {trouble}")
+    for field in read_form(question.form).fields if question.form is not None else ():
+        if (trouble := _look_alike([each.label for each in field.options])) is not None:
+            where = f"schema.properties.{field.name}"
+            return BadField(where, f"`{where}` has choices that people cannot tell apart. {trouble}")
+    return None
+
+
+def _look_alike(labels: Sequence[str]) -> str | None:
+    if (
+        blank := next((n for n, label in enumerate(labels, 1) if label and not skeleton(label)), None)
+    ) is not None:
+        return f"Number {blank} is invisible: give it a label."
+    if (double := first_double(labels)) is None:
+        return None
+    return "Numbers {} and {} look the same: give each its own label.".format(
+        *(place + 1 for place in double)
+    )
 
 
 def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) -> Event:

@@ -393,18 +393,19 @@ async def test_same_key_gets_the_approval_that_was_answered(stage: World, url: s
     [
         ("ask_approval", {"action": "Go on"}),
         ("ask_approval", {"action": "Go on", "session": "s"}),
-        ("ask_human", {"question": "Go on", "choices": ["Accept", "Reject"]}),
+        ("ask_human", {"question": "Go on", "choices": ["Go on", "Stop"]}),
     ],
 )
 async def test_answer_that_was_not_fetched_in_time_is_nobody_elses(
     tmp_path: Path, asking: tuple[str, dict[str, Any]]
 ) -> None:
     clock, (tool, arguments) = LeapClock(), asking
+    yes = arguments.get("choices", ["Accept"])[0]
     async with scene(tmp_path, clock=clock) as stage, stage.bot() as bot:
         async with called("http", "2026-07-28", url_of(bot)) as one:
             asked = await one.call(tool, **arguments, timeout=60, wait=0)
             card = await stage.card("Go on")
-            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=yes)
             await stage.now_says(card, "Not picked up by the agent yet")
         clock.leap(timedelta(seconds=61))
         async with called("http", "2026-07-28", url_of(bot)) as third:
