@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -89,6 +90,7 @@ def _whole_number(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+_Flag = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
 _Seen = r"\S"
 # One line with a visible character, and without control characters.
@@ -197,8 +199,8 @@ class NewQuestion(BaseModel):
         examples=[["PostgreSQL", "SQLite"]],
         description="The choices: strings, or objects with `value`, `label` and `description`",
     )
-    multiple: bool = Field(default=False, description="People can pick several choices")
-    other: bool = Field(default=False, description="People can also write their own answer")
+    multiple: _Flag = Field(default=False, description="People can pick several choices")
+    other: _Flag = Field(default=False, description="People can also write their own answer")
     context: str | None = Field(
         default=None, max_length=CONTEXT_LIMIT, description="Background the person needs to answer"
     )
@@ -239,13 +241,13 @@ class NewQuestion(BaseModel):
     risk: Literal["low", "medium", "high"] | None = Field(
         default=None, description="How much damage a mistake would do; default: medium"
     )
-    irreversible: bool = Field(
+    irreversible: _Flag = Field(
         default=False, description="The action cannot be undone; then `risk` must be medium or high"
     )
     arguments: dict[str, Any] | None = Field(
         default=None, description="The exact arguments of the action, up to 256 KB; people see all of them"
     )
-    editable: bool = Field(default=False, description="People can edit the arguments before they approve")
+    editable: _Flag = Field(default=False, description="People can edit the arguments before they approve")
     approvals: _Whole | None = Field(
         default=None,
         ge=1,
@@ -257,13 +259,15 @@ class NewQuestion(BaseModel):
     )
     timeout: Annotated[
         float,
-        BeforeValidator(_seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)]),
+        BeforeValidator(
+            _seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)] | None
+        ),
         Field(ge=1, le=LONGEST_TIMEOUT, strict=False),
     ] = Field(default=DEFAULT_TIMEOUT, description="Seconds until the question expires")
     default: Any = Field(
         default=None, description="The answer you assume if no one answers; must be a valid answer"
     )
-    escalate: bool = Field(default=True, description="Page the person on call if no one answers")
+    escalate: _Flag = Field(default=True, description="Page the person on call if no one answers")
     requested_by: str | None = Field(
         default=None,
         pattern=_PERSON,
@@ -310,7 +314,13 @@ class NewQuestion(BaseModel):
             BadField: about the first invalid field.
         """
         try:
-            new = read(value)
+            # A field that is null is left out: many clients send all of them.
+            given = (
+                {name: each for name, each in value.items() if each is not None}
+                if isinstance(value, dict)
+                else value
+            )
+            new = read(given)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise _bad_field(first["loc"], first["type"]) from None
