@@ -126,7 +126,7 @@ _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
 _ONE_OF_SEVERAL = "Fill in one of these."
 _CHOICE_OR_OWN = "Pick a choice or write your own."
-_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters."
+_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters, in words."
 _TOO_MANY = "Fill in only one of these, and clear the others."
 
 
