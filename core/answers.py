@@ -112,7 +112,8 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
     if len(picked) > 1:
         raise AnswerRejected("Pick only one choice.")
     option = asked.choices[picked[0]]
-    return Answer(option.value, option.label)
+    is_shared = [each.label for each in asked.choices].count(option.label) > 1
+    return Answer(option.value, f"{option.label} ({option.value})" if is_shared else option.label)
 
 
 def from_choice_text(asked: Aaep, text: str) -> Answer:

@@ -26,6 +26,7 @@ from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
+from bot.views.blockkit import BUTTONS
 from core.clarification import AlreadyAnswered, Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
@@ -39,6 +40,7 @@ from core.questions import (
     check_form,
     event_of,
     four_eyes_trouble,
+    labels_trouble,
     plain,
     state_of,
 )
@@ -340,7 +342,9 @@ class Questions:
             self.call_back(clarification_id)
 
     async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
-        """Returns why no one could answer a question, if that is known."""
+        """Returns why no one could answer a question, or not for sure what they mean, if that is known."""
+        if (trouble := labels_trouble(asked, BUTTONS)) is not None:
+            return trouble
         if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
             return BadField("to", why)
         if asked.kind != "approval":

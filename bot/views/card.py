@@ -137,7 +137,6 @@ _PLAIN = 1200
 _MOST_PIECES = 20  # messages that repeat a question in its thread; beyond that, there is View full
 _STANDING = {"stale": "overdue", "escalated": "escalated"}
 _REST = "The rest is under View full."
-_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL, TAKE, TAKE_OVER, RELEASE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +498,7 @@ def uses_buttons(shown: Round) -> bool:
         and 0 < len(labels) <= _BUTTON_CHOICES
         and all(inert.size(label) <= _BUTTON_LABEL for label in shown.labels)
         and len(set(labels)) == len(labels)
-        and not _OWN_LABELS & set(labels)
+        and not shown.confusing
     )
 
 

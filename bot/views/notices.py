@@ -14,9 +14,12 @@ from typing import Any
 
 from bot.views import inert
 from bot.views.blockkit import (
+    HAND,
     LEARN_MORE,
+    OPEN,
     RELEASE,
     TAKE,
+    VERIFY,
     Actions,
     Budget,
     Button,
@@ -37,8 +40,8 @@ from bot.views.card import POINTER, brief_parts, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.markdown import attributed, barred, blocks, growth
-from bot.views.page import HAND, OPEN, PageItem, called_words, standing_words
-from bot.views.verify import VERIFY, receipt_command
+from bot.views.page import PageItem, called_words, standing_words
+from bot.views.verify import receipt_command
 from bot.views.wording import (
     ACTION,
     CONSEQUENCE,

@@ -15,9 +15,14 @@ from typing import Literal
 from bot.views import inert
 from bot.views.arguments import main_argument
 from bot.views.blockkit import (
+    HAND,
     MESSAGE_BUDGET,
+    NOT_MINE,
+    OPEN,
     SECTION,
+    SNOOZE,
     TAKE,
+    TAKE_ALL,
     Actions,
     Budget,
     Button,
@@ -74,9 +79,7 @@ from core import answers
 from core.clarification import Clarification
 
 ItemState = Literal["live", "taken", "snoozed", "closed"]
-HAND, SNOOZE, NOT_MINE, OPEN_ONE = "Hand to…", "Snooze", "Not mine", "Open"
-TAKE_ALL = "Take all"
-OPEN = "Go to the question"
+OPEN_ONE = "Open"
 WHY = "Why: "
 OPEN_OTHER = "Go to the message"  # for a handoff or an error
 LISTED = 20

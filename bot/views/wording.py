@@ -7,6 +7,7 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
-from bot.views.blockkit import Alert, Level, Words, alerts
+from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, Words, alerts
 from bot.views.classic import SIGN
 from bot.views.markdown import attributed, plain
 from core import answers
@@ -29,11 +30,13 @@ from core.clarification import (
     Clarification,
     Entry,
     EntryType,
+    Option,
     Why,
     agent_key,
     past_round,
 )
 from core.lists import Decided, DecidedBy, decided_of
+from core.lookalikes import is_disguised, resembles, skeleton
 from core.matching import author_of
 
 Stage = Literal["open", "answered", "closed"]
@@ -78,7 +81,7 @@ _ESCALATED_FOR: dict[Why, str] = {
 }
 # For these, the card shows all of the escalation's text but the reason anyway: the question, the topic, the options.
 _SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
-LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
+LABELS: dict[Decision, str] = {"accept": ACCEPT, "reject": REJECT}
 _UNDO = {
     "irreversible": "Irreversible: it cannot be undone",
     "reversible_with_effort": "Reversible, with effort",
@@ -159,10 +162,30 @@ class Round:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The choices' labels on one line each, as plain text, never empty."""
-        if "multiple_choice" not in self.asked.kinds:
-            return ()
-        return tuple(inert.named(option.label) for option in self.asked.choices)
+        """The choices' labels on one line each, as plain text, never empty; quoted and spelled out where confusing."""
+        return tuple(
+            _spelled_out(each, self._agents_labels)
+            if each.label in self.confusing
+            else inert.named(each.label)
+            for each in self._choices
+        )
+
+    @cached_property
+    def confusing(self) -> frozenset[str]:
+        """The agent's labels that people could take for another choice's, or for a button of the bot on this card."""
+        buttons = BUTTONS | {YES, NO} if "yes_no" in self.asked.kinds else BUTTONS
+        alike = Counter(map(skeleton, self._agents_labels))
+        return frozenset(
+            label for label in self._agents_labels if alike[skeleton(label)] > 1 or resembles(label, buttons)
+        )
+
+    @property
+    def _choices(self) -> Sequence[Option]:
+        return self.asked.choices if "multiple_choice" in self.asked.kinds else ()
+
+    @cached_property
+    def _agents_labels(self) -> list[str]:
+        return [each.label for each in self._choices]
 
     @cached_property
     def numbered(self) -> str:
@@ -280,6 +303,18 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
     return Round(
         record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
     )
+
+
+def _spelled_out(choice: Option, labels: Sequence[str]) -> str:
+    """Returns a confusing label in quotes, with its value if that differs. Letters that only look like Latin ones are shown
+    by number, unless the labels that look like it are the same text.
+    """
+    twins = [inert.cleaned_line(each) for each in labels if skeleton(each) == skeleton(choice.label)]
+    shown = inert.visible_line(choice.label)
+    if len(twins) == 1 or len(set(twins)) > 1:
+        shown = "".join(f"<U+{ord(char):04X}>" if is_disguised(char) else char for char in shown)
+    value = "" if choice.value == choice.label else f" ({inert.visible_line(choice.value)})"
+    return f"“{shown}”{value}"
 
 
 def name_of(agent: str, limit: int = NAME_LIMIT) -> str:

@@ -31,7 +31,7 @@ from bot.errors import ClarifyBotError
 from bot.producers.questions import KEYS_KEPT, Forgotten, Questions
 from bot.tasks import Task, UnknownTask, add_tasks, created, declares
 from bot.telemetry import Telemetry
-from bot.tools import error_result, make_server, say, state_result, wait_in
+from bot.tools import error_result, make_server, read_arguments, say, state_result, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from clarify import ASKING, DEFAULT_WAIT
@@ -116,7 +116,7 @@ class Call:
     ) -> tuple[CallToolResult | dict[str, Any], str]:
         """`as_task`: if no one has decided yet, the client gets a task."""
         try:
-            record, state = await self._settled(name, dict(arguments), 0 if as_task else DEFAULT_WAIT)
+            record, state = await self._settled(name, arguments, 0 if as_task else DEFAULT_WAIT)
             if as_task and record.is_open and (task_id := await self._task_id(record.id)) is not None:
                 return created(self._task_of(task_id, record, state)), "done"
         except Exception as error:  # noqa: BLE001 - reported as on the routes; unexpected errors are logged
@@ -256,7 +256,7 @@ class Call:
         self, name: str, arguments: dict[str, Any], default_wait: int
     ) -> tuple[Clarification, dict[str, Any]]:
         """Runs a tool. Returns the question that it is about, and its state."""
-        producer = self.speaker.producer
+        producer, arguments = self.speaker.producer, read_arguments(name, arguments)
         if name == "withdraw_question":
             try:
                 record = await self.questions.withdraw(_id_in(arguments), producer)

@@ -74,6 +74,70 @@ async def test_question_is_answered_while_the_caller_waits(stage: World, asker: 
     assert stage.record()["status"] == "resolved"
 
 
+LIKE_A_BUTTON = (
+    "`choices[1]` looks like one of the bot's own buttons. Give it another label, in more words. To have an action accepted "
+    "or rejected, ask for an approval instead."
+)
+ALIKE = "`choices` has labels that people cannot tell apart. Numbers {} and {} look the same: give each its own label."
+
+
+@pytest.mark.parametrize(
+    ("choices", "field", "message"),
+    [
+        *(
+            (["Go", label], "choices.1", LIKE_A_BUTTON)
+            for label in (
+                "Take",
+                "Ta\u200bke",
+                "T\u0430ke",
+                "accept",
+                "Reject",
+                "Answer…",
+                "View full",
+                "Hand to…",
+            )
+        ),
+        *(
+            (["Go", label], "choices.1", LIKE_A_BUTTON)
+            for label in ("Snooze", "Not mine", "Release", "Verify")
+        ),
+        ([{"value": "a", "label": "Go"}, {"value": "b", "label": "Go"}], "choices", ALIKE.format(1, 2)),
+        (["Go", "Stop", "G\u043e"], "choices", ALIKE.format(1, 3)),
+        (
+            ["Go", "\u200b"],
+            "choices",
+            "`choices` has labels that people cannot tell apart. Number 2 is invisible: give it a label.",
+        ),
+    ],
+)
+async def test_choices_that_could_be_taken_for_another_are_refused(
+    asker: Asker, choices: list[Any], field: str, message: str
+) -> None:
+    refused = await asker.ask(status=422, question="Which?", choices=choices)
+    assert (refused["field"], refused["message"]) == (field, message)
+
+
+async def test_choices_of_a_form_that_look_the_same_are_refused(asker: Asker) -> None:
+    offered = {"oneOf": [{"const": "a", "title": "Go"}, {"const": "b", "title": "G\u043e"}]}
+    schema = {"type": "object", "properties": {"way": offered}}
+    refused = await asker.ask(status=422, question="Which?", schema=schema)
+    assert (refused["field"], refused["message"]) == (
+        "schema.properties.way",
+        (
+            "`schema.properties.way` has choices that people cannot tell apart. Numbers 1 and 2 look the same: give each its own "
+            "label."
+        ),
+    )
+
+
+async def test_yes_and_no_are_choices_like_others(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Ship it?", choices=["Yes", "No", "Approve", "Decline"])
+    card = await stage.card("Ship it?")
+    assert controls(card) == ["Yes", "No", "Approve", "Decline", "Take"]
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+    assert (await asker.look(asked, wait=30))["answer"] == "No"
+
+
 async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
     bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}

@@ -73,6 +73,10 @@ def kinds(*names: str, **more: Any) -> Clarification:
     return record_of(accepted_response_kinds=list(names), **more)
 
 
+def labelled(*labels: str) -> list[dict[str, str]]:
+    return [{"value": str(n), "label": label} for n, label in enumerate(labels)]
+
+
 def answer(record: Clarification, said: str = "Age 65 (standard)", by: Decider = IN_SLACK) -> Clarification:
     return answered(record, Answer("65", said), by, LATER)
 
@@ -155,6 +159,17 @@ CARDS = (
     row(kinds("multiple_choice", "yes_no", choices=SHORT), buttons=["Age 60", "Age 65 (standard)", "Yes", "No", "Take"]),
     row(kinds("multiple_choice", choices=MANY), buttons=["Take"], menu=[f"{n + 1}. Choice {n}" for n in range(6)]),
     row(kinds("multiple_choice", choices=TWINS), buttons=["Take"], menu=["1. Same", "2. same"]),
+    # Labels that could be taken for another choice's, or for a button of the bot.
+    row(kinds("multiple_choice", choices=labelled("Take", "T\u0430ke it")), buttons=["Take"], menu=["1. “Take” (0)", "2. T\u0430ke it"]),
+    row(kinds("multiple_choice", choices=labelled("T\u0430ke", "Go")), buttons=["Take"], menu=["1. “T<U+0430>ke” (0)", "2. Go"]),
+    row(kinds("multiple_choice", choices=labelled("Ta\u200bke", "Go")), buttons=["Take"], menu=["1. “Ta<U+200B>ke” (0)", "2. Go"]),
+    row(kinds("multiple_choice", choices=labelled("Accept", "Go")), buttons=["Take"], menu=["1. “Accept” (0)", "2. Go"]),
+    row(kinds("multiple_choice", choices=labelled("Go", "Go")), buttons=["Take"], menu=["1. “Go” (0)", "2. “Go” (1)"]),
+    row(kinds("multiple_choice", choices=labelled("Да", "Да ")), buttons=["Take"], menu=["1. “Да” (0)", "2. “Да ” (1)"]),
+    row(record_of(options=["Go", "G\u043e"]), buttons=["Take"], menu=["1. “Go”", "2. “G<U+043E>”"]),
+    row(kinds("multiple_choice", choices=labelled("Yes", "No")), buttons=["Yes", "No", "Take"]),
+    row(kinds("multiple_choice", "yes_no", choices=labelled("yes", "Later")), buttons=["Yes", "No", "Take"],
+        menu=["1. “yes” (0)", "2. Later"]),
     row(kinds("multiple_choice", choices=SHORT, multi_select=True), buttons=["Answer…", "Take"]),
     row(record_of(options=["Staging", "Production"]), buttons=["Staging", "Production", "Take"]),
     row(record_of(), buttons=["Answer…", "Take"]),
