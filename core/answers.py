@@ -48,6 +48,8 @@ def from_text(asked: Aaep, text: str) -> Answer:
     words = text.strip()
     if not words:
         raise AnswerRejected(hint(asked))
+    if asked.direct is None or asked.direct.form is None:  # the fields of a form have limits of their own
+        _check_length(text)
     if "confirmation" in asked.kinds:
         return _decision(asked, words)
     if (form := asked.form) is not None:
@@ -69,8 +71,7 @@ def from_free_text(text: str) -> Answer:
     if not text.strip():
         raise AnswerRejected("The answer is empty.")
     text = whole_characters(text)
-    if len(text) > TEXT_LIMIT:
-        raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
+    _check_length(text)
     return Answer(text, text)
 
 
@@ -159,6 +160,8 @@ def from_field_text(field: FormField, text: str) -> Any:
         AnswerRejected: the text is no valid value of the field.
     """
     value: Any = None
+    if len(text) > TEXT_LIMIT:
+        raise AnswerRejected(f"Expected at most {TEXT_LIMIT} characters.")
     words = text.strip()
     match field.type:
         case "text":
@@ -177,6 +180,11 @@ def from_field_text(field: FormField, text: str) -> Any:
     if value is None or not words:
         raise AnswerRejected(f"Expected {field.expected}.")
     return field.checked(value)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > TEXT_LIMIT:
+        raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
 
 
 def default_label(asked: Aaep) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_BLANKS = r"(?:(?<![ \t])[ \t]+)?"  # tried at a run's first blank only: at each of 40,000, it would take seconds
+_BLANKS = (
+    r"(?:(?<![ \t])[ \t]+)?"  # tried at a run's first blank only: at each of 40,000, it would take seconds
+)
 _MARK = re.compile(r"<((?:[@#!]|[a-z][a-z0-9+.-]*:)[^<>\n]*)>")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>\n]*)?>")
 _GROUP = re.compile(r"<!subteam\^")

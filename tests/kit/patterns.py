@@ -21,7 +21,11 @@ SIZES = (18, 24, 30, 40, 60, 100, 200, 600, 2000)  # small ones first: exponenti
 LARGE = 32_000
 _SCANNING = {"search", "sub", "subn", "split", "findall", "finditer", "given"}
 _METHODS = _SCANNING | {"match", "fullmatch"}
-_FLAGS = {"sub": 4, "subn": 4, "split": 3}  # the flags' place among the arguments; 2 elsewhere, 1 of `compile`
+_FLAGS = {
+    "sub": 4,
+    "subn": 4,
+    "split": 3,
+}  # the flags' place among the arguments; 2 elsewhere, 1 of `compile`
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,19 @@ def in_code() -> tuple[list[Pattern], list[str]]:
                     compile_ = (re if library == "re" else regex).compile
                     name = names.get(call, "")
                     used = (private if name[:1] == "_" else public)[name] if method == "compile" else {method}
-                    used = used or {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and each.value is call}
+                    used = used or {
+                        each.attr
+                        for each in ast.walk(tree)
+                        if isinstance(each, ast.Attribute) and each.value is call
+                    }
                     sources = _sources(call.args[0], tree, module)
                     if not sources:
                         computed.append(f"{file}: {ast.unparse(call.args[0])}")
                     for each in sources:
                         compiled: Any = compile_(*(_value(one, module) for one in (each, *flags)))
-                        found.append(Pattern(f"{file} {name}", each.lineno, compiled, frozenset(used or {"given"})))
+                        found.append(
+                            Pattern(f"{file} {name}", each.lineno, compiled, frozenset(used or {"given"}))
+                        )
                 case ast.Call(ast.Attribute(ast.Name("re" | "regex"), method)):
                     assert method == "escape", f"{file}:{call.lineno}: what does {method} do?"
     return found, computed
@@ -94,7 +104,9 @@ def _uses(tree: ast.AST) -> dict[str, set[str]]:
     called: set[ast.expr] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(ast.Name(name) | ast.Attribute(_, name) as value, method) if method in _METHODS:
+            case ast.Attribute(ast.Name(name) | ast.Attribute(_, name) as value, method) if (
+                method in _METHODS
+            ):
                 found[name].add(method)
                 called.add(value)
     for node in ast.walk(tree):
@@ -109,17 +121,19 @@ def _sources(expression: ast.expr, tree: ast.AST, module: dict[str, Any]) -> lis
         return [expression]
     found: list[ast.expr] = []
     for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef) or expression not in (inside := list(ast.walk(function))):
+        if not isinstance(function, ast.FunctionDef) or expression not in (
+            inside := list(ast.walk(function))
+        ):
             continue
         for node in inside:
             match node:
                 case ast.Assign([ast.Name(name)], value) if name == expression.id:
                     found.append(value)
-        at = next((n for n, each in enumerate(function.args.args) if each.arg == expression.id), None)
-        for node in ast.walk(tree) if at is not None else ():
+        names = [each.arg for each in function.args.args]
+        for node in ast.walk(tree) if expression.id in names else ():
             match node:
                 case ast.Call(ast.Name(called), arguments) if called == function.name:
-                    found.append(arguments[at])
+                    found.append(arguments[names.index(expression.id)])
     return found
 
 
@@ -153,7 +167,24 @@ def _value(expression: ast.expr, module: dict[str, Any]) -> Any:
 # Texts that are slow to match
 
 _SOME = "aZ5 \t\n-_.:\x00é"
-_ODD = ("\r", "A", "1", "*", "<", "|", "\u200d", "\ufe0f", "👍", "🏽", "\u20e3", "e\u0301", "\u200b", "ا", "🇩", "ᄀ")
+_ODD = (
+    "\r",
+    "A",
+    "1",
+    "*",
+    "<",
+    "|",
+    "\u200d",
+    "\ufe0f",
+    "👍",
+    "🏽",
+    "\u20e3",
+    "e\u0301",
+    "\u200b",
+    "ا",
+    "🇩",
+    "ᄀ",
+)
 _ENDS = ("", "\x00", "\n\x00")
 _FITS: dict[str, Callable[[str], bool]] = {
     "DIGIT": str.isdigit,
@@ -171,8 +202,10 @@ class _Shape:
         self.characters: dict[str, None] = {}
         self.parts: dict[str, None] = {}
         self.beginnings: dict[str, None] = {"": None}
-        whole = self._text(re._parser.parse(pattern, flags), "")  # type: ignore[attr-defined] # noqa: SLF001
-        self.parts |= dict.fromkeys([whole, whole[:-1], *(whole[:end] for end in range(1, min(len(whole), 24)))])
+        whole = self._text(re._parser.parse(pattern, flags), "")
+        self.parts |= dict.fromkeys(
+            [whole, whole[:-1], *(whole[:end] for end in range(1, min(len(whole), 24)))]
+        )
 
     def _text(self, nodes: Any, before: str) -> str:
         """Returns a short text that these nodes match."""
@@ -182,29 +215,29 @@ class _Shape:
         return text
 
     def _piece(self, kind: str, value: Any, before: str) -> str:
+        text = ""
         match kind:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
                 characters = _characters(kind, value)
                 self.characters |= dict.fromkeys(characters)
-                return characters[0]
+                text = characters[0]
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, _, repeated = value
                 self.beginnings[before] = None
                 once = self._text(repeated, before)
                 self.parts |= dict.fromkeys([once, before[-3:] + once])
-                return once * max(least, 1)
+                text = once * max(least, 1)
             case "BRANCH":
                 ways = [self._text(each, before) for each in value[1]]
                 self.parts |= dict.fromkeys(ways)
-                return ways[0]
+                text = ways[0]
             case "ASSERT" | "ASSERT_NOT":
                 self.parts[self._text(value[1], before)] = None
-                return ""
             case "SUBPATTERN":
-                return self._text(value[-1], before)
+                text = self._text(value[-1], before)
             case "ATOMIC_GROUP":
-                return self._text(value, before)
-        return ""
+                text = self._text(value, before)
+        return text
 
 
 def _characters(kind: str, value: Any) -> list[str]:
@@ -235,7 +268,9 @@ def hostile(pattern: Any) -> Iterator[Callable[[int], Any]]:
     source = pattern.pattern
     as_bytes = isinstance(source, bytes)
     try:
-        shape = _Shape(source.decode("latin-1") if as_bytes else source, 0 if as_bytes else pattern.flags & ~32)
+        shape = _Shape(
+            source.decode("latin-1") if as_bytes else source, 0 if as_bytes else pattern.flags & ~32
+        )
         characters, parts, beginnings = list(shape.characters), list(shape.parts), list(shape.beginnings)
     except re.error:  # one of the library `regex`
         characters, parts, beginnings = [*_SOME, *_ODD], [], [""]

@@ -31,7 +31,9 @@ def test_patterns_are_found() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda each: f"{each.name.replace(' ', ':')}:{each.line}")
 def test_a_pattern_takes_linear_time(pattern: Pattern) -> None:
     longest = LONGEST.get(pattern.name, LARGE)
-    assert [slow for run in pattern.runs() if (slow := what_slows(run, hostile(pattern.compiled), longest))] == []
+    assert [
+        slow for run in pattern.runs() if (slow := what_slows(run, hostile(pattern.compiled), longest))
+    ] == []
 
 
 @pytest.mark.parametrize(
