@@ -87,7 +87,7 @@ _FORMATTING = (
     (re.compile(r"(?<![^\W_])_|_(?![^\W_])"), "ˍ"),
     (re.compile(r"(?<![^\W_])~|~(?![^\W_])"), "∼"),
     (re.compile(r"`"), "ˋ"),
-    (re.compile(r"^(\s*)>", re.MULTILINE), r"\1›"),
+    (re.compile(r"^([^\S\n]*)>", re.MULTILINE), r"\1›"),
     (re.compile(r":(?=[a-z0-9_+'-]+:)"), "꞉"),
 )
 

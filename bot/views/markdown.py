@@ -199,12 +199,12 @@ def _torn(text: str) -> tuple[str, str]:
         return "\n".join(before), last
     rows: list[str] = []
     while before and last.startswith("|"):
-        rows.insert(0, last)
+        rows.append(last)
         last = before.pop()
     if not 0 < len(rows) <= 2 or last.startswith("|"):
         return text, ""
     return "\n".join((*before, last)), "\n".join(
-        " · ".join(row.strip("| ").split("|")) for row in rows if row.strip("|:- ")
+        " · ".join(row.strip("| ").split("|")) for row in reversed(rows) if row.strip("|:- ")
     )
 
 
