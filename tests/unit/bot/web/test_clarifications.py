@@ -16,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
+from bot.producers.questions import Reading
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
 from bot.web.server import build_app
@@ -80,7 +81,9 @@ async def opened(
     router = Router(ledger, clock, timedelta(minutes=30), lambda _: None)
     hub = Hub(router=router, ledger=ledger, scopes=Scopes(folder / "workflows"), clock=clock, via="http")
     callers = Callers(TOKENS, speakers)
-    routes = clarification_routes(hub=hub, ledger=ledger, callers=callers, most_waiting=most_waiting)
+    routes = clarification_routes(
+        hub=hub, ledger=ledger, callers=callers, most_waiting=most_waiting, reading=Reading()
+    )
     app = build_app([routes], callers)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
