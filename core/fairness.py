@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 
 class FairLimit:
@@ -52,3 +52,43 @@ class FairLimit:
                 self._holding.add(party)
             if not waiting:
                 del self._waiting[party]
+
+
+class SharedPlaces:
+    """Up to `most` places, for as long as tasks wait for something. Once all are taken, a party takes one over from the party
+    that has the most, unless it has as many itself.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._taken: dict[str, dict[asyncio.Event, None]] = {}  # the first one first
+
+    @contextmanager
+    def place(self, party: str) -> Iterator[asyncio.Event | None]:
+        """Yields an event that is set once the place is taken over, or None if there is no place."""
+        if self._left <= 0 and not self._take_over(party):
+            yield None
+            return
+        lost = asyncio.Event()
+        self._left -= 1
+        self._taken.setdefault(party, {})[lost] = None
+        try:
+            yield lost
+        finally:
+            if not lost.is_set():
+                self._leave(party, lost)
+
+    def _take_over(self, party: str) -> bool:
+        most = max(self._taken, key=lambda each: len(self._taken[each]), default=None)
+        if most is None or len(self._taken[most]) <= len(self._taken.get(party, ())) + 1:
+            return False
+        lost = next(iter(self._taken[most]))
+        self._leave(most, lost)
+        lost.set()
+        return True
+
+    def _leave(self, party: str, lost: asyncio.Event) -> None:
+        self._left += 1
+        del self._taken[party][lost]
+        if not self._taken[party]:
+            del self._taken[party]

@@ -308,6 +308,8 @@ class NewQuestion(BaseModel):
         Raises:
             BadField: about the first invalid field.
         """
+        if isinstance(value, cls):
+            return value
         try:
             new = read(value)
         except ValidationError as error:

@@ -360,7 +360,7 @@ class Questions:
         self._on_the_way[producer] += 1
         try:
             asked = await self._redacted(given, producer)
-            digest = asked.digest if asked == given else await self._secret_digest(given, producer)
+            digest = await self._digest(given, asked, producer)
             repeats = repeats and asked.key is None
             if asked.kind == "approval":
                 repeats = repeats and asked.session is not None
@@ -758,12 +758,15 @@ class Questions:
             url=callback.url,
         )
 
-    async def _secret_digest(self, given: NewQuestion, producer: str) -> str:
-        """Returns a digest of a question before its redaction, from which no one can guess what was redacted. Two calls that look
-        the same once they are redacted are not the same.
+    async def _digest(self, given: NewQuestion, asked: NewQuestion, producer: str) -> str:
+        """Returns a digest of a question as it was given, before its redaction. If that changed it, no one can guess from the
+        digest what was redacted. Two calls that look the same once they are redacted are not the same.
         """
-        digest = await self.token("question", producer, given.digest, makes_key=True)
-        return digest or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
+        digest = await self.reading.run(producer, lambda: given.digest, LARGE if given.arguments else 0)
+        if asked == given:
+            return digest
+        secret = await self.token("question", producer, digest, makes_key=True)
+        return secret or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
 
     async def token(self, *words: str, makes_key: bool = False) -> str | None:
         """See `Seals.token`. Does not block."""

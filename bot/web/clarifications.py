@@ -21,6 +21,7 @@ from bot.web.guard import hung_up, problem, stopping_of
 from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
+from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.hub import Request as HubRequest
 from core.ledger import Ledger
@@ -177,7 +178,7 @@ def clarification_routes(
 ) -> APIRouter:
     """Returns the routes. At most `most_waiting` callers wait at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
-    places = asyncio.Semaphore(most_waiting)
+    places = SharedPlaces(most_waiting)
     caller = Depends(callers.speaker)
 
     async def find(wanted: str, who: Speaker) -> Clarification:
@@ -221,16 +222,16 @@ def clarification_routes(
         is_news = _news(record, query.after_round, query.revision)
         if not query.wait or is_news(record):
             return _shown(record)
-        if places.locked():
-            raise problem(
-                503,
-                "BUSY",
-                "Too many requests are waiting already. Try again in 5 seconds.",
-                headers={"Retry-After": "5"},
-            )
-        async with places:
-            news = hub.until(clarification_id, is_news)
-            await _until_any(query.wait, news, stopping_of(request).wait(), hung_up(request.receive))
+        with places.place(who.producer) as lost:
+            if lost is None:
+                raise problem(
+                    503,
+                    "BUSY",
+                    "Too many requests are waiting already. Try again in 5 seconds.",
+                    headers={"Retry-After": "5"},
+                )
+            news, ends = hub.until(clarification_id, is_news), (lost.wait(), stopping_of(request).wait())
+            await _until_any(query.wait, news, *ends, hung_up(request.receive))
         return _shown(await find(clarification_id, who))
 
     @router.get("")

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -22,6 +21,7 @@ from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from clarify import RepeatedName, named_once
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
+from core.fairness import SharedPlaces
 from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
 from core.workflow import Speaker
 
@@ -126,29 +126,33 @@ _LISTED: dict[int | str, dict[str, Any]] = {
 
 
 class Waiting:
-    """Waits until questions are decided, for at most `most` callers at once; the others get the state at once."""
+    """Waits until questions are decided, for at most `most` requests at once, which callers share; the others get the state at
+    once.
+    """
 
     def __init__(self, questions: Questions, links_of: LinksOf, most: int) -> None:
         """`links_of` returns the links to cards that are known in time, by clarification."""
         self._questions = questions
         self._links_of = links_of
-        self._places = asyncio.Semaphore(most)
+        self._places = SharedPlaces(most)
 
     async def settled(
         self, record: Clarification, producer: str, wait: float, *ends: Callable[[], Awaitable[Any]]
     ) -> tuple[Clarification, dict[str, Any], bool]:
         """Waits until the question is decided, at most `wait` seconds or until one of `ends` is done.
 
-        Returns the question, its state, and whether the caller could wait.
+        Returns the question, its state, and whether the caller could wait to the end.
         """
         links = asyncio.ensure_future(self._links_of([record.id]))
         had_place = True
         try:
-            if wait and record.is_open and (had_place := not self._places.locked()):
-                async with self._places:
-                    record = await self._questions.until_settled(
-                        record.id, producer, wait, *(end() for end in ends)
-                    )
+            if wait and record.is_open:
+                with self._places.place(producer) as lost:
+                    if lost is not None:
+                        record = await self._questions.until_settled(
+                            record.id, producer, wait, lost.wait(), *(end() for end in ends)
+                        )
+                    had_place = lost is not None and not lost.is_set()
             await asyncio.wait({links}, timeout=_LINK_PATIENCE)
             known = links.result() if links.done() else {}
         finally:
@@ -299,16 +303,13 @@ def _question_in(body: bytes) -> NewQuestion:
     """Reads a question. Its JSON may have no name twice in an object: readers differ in which one counts.
 
     Raises:
-        HTTPException, RequestValidationError, BadField: it is invalid.
+        HTTPException, BadField: it is invalid.
     """
     try:
-        return NewQuestion.model_validate(exact_json(body))
-    except ValidationError as error:
-        raise RequestValidationError(
-            [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
-        ) from None
+        given = exact_json(body)
     except (ValueError, RecursionError):
         raise problem(400, "NOT_JSON", "The body must be JSON.") from None
+    return NewQuestion.model_validate(given)
 
 
 def exact_json(body: bytes) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from math import inf
 
-from core.fairness import FairLimit
+from core.fairness import FairLimit, SharedPlaces
 
 
 async def _steps(limit: FairLimit, party: str, count: int, seen: list[str]) -> None:
@@ -61,3 +62,19 @@ async def test_task_that_is_cancelled_leaves_its_slot_and_its_place() -> None:
     assert seen == ["three"]
     async with asyncio.timeout(5), limit.slot("two"):
         assert [limit.waiting(party) for party in ("one", "two", "three")] == [0, 0, 0]
+
+
+def test_party_with_most_places_loses_its_first_to_one_with_fewer() -> None:
+    places = SharedPlaces(3)
+    with ExitStack() as held:
+        heavy = [held.enter_context(places.place("heavy")) for _ in range(4)]
+        assert [each is not None and not each.is_set() for each in heavy] == [True, True, True, False]
+        light = held.enter_context(places.place("light"))
+        assert light is not None
+        assert [each is not None and each.is_set() for each in heavy] == [True, False, False, False]
+        # They have nearly as many now.
+        assert held.enter_context(places.place("light")) is None
+        assert held.enter_context(places.place("heavy")) is None
+        assert not light.is_set()
+    with places.place("one") as again:
+        assert again is not None
