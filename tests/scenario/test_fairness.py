@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,10 +12,12 @@ import httpx
 import pytest
 from fastapi.responses import JSONResponse
 
+import core.questions
 from bot.producers.questions import Questions, Reading
 from bot.web import questions as door
 from bot.workspace.seed import ADE, AGENTS
 from core.ledger import Ledger
+from core.questions import NewQuestion
 from core.records import Raw
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of
@@ -183,29 +185,29 @@ async def test_more_lists_than_one_caller_may_have_waiting_are_refused(scene: Sc
 async def test_large_question_is_read_beside_the_loop_and_only_for_a_caller_who_may_ask(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where: list[threading.Thread] = []
-    read, render = door.exact_json, JSONResponse.render
+    where: list[tuple[str, threading.Thread]] = []
 
-    def noted(body: bytes) -> Any:
-        where.append(threading.current_thread())
-        return read(body)
+    def noted(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*given: Any) -> Any:
+            where.append((name, threading.current_thread()))
+            return work(*given)
 
-    def rendered(response: JSONResponse, content: Any) -> bytes:
-        body = render(response, content)
-        if len(body) > 32_000:
-            where.append(threading.current_thread())
-        return body
+        return noting
 
-    monkeypatch.setattr(door, "exact_json", noted)
-    monkeypatch.setattr(JSONResponse, "render", rendered)
+    digest = vars(NewQuestion)["digest"].fget
+    monkeypatch.setattr(door, "exact_json", noted("read", door.exact_json))
+    monkeypatch.setattr(core.questions, "_check", noted("checked", core.questions._check))
+    monkeypatch.setattr(NewQuestion, "digest", property(noted("digested", digest)))
+    monkeypatch.setattr(JSONResponse, "render", noted("written", JSONResponse.render))
     asked = await scene.light.post("/questions", json={"action": "Send all", "arguments": LARGE})
     assert asked.json()["asked"]["arguments"] == LARGE
     looked = await scene.light.get(f"/questions/{asked.json()['id']}")
     assert looked.json()["asked"]["arguments"] == LARGE
-    assert len(where) == 3
-    assert threading.main_thread() not in where
+    done = ["read", "checked", "digested", "written", "written"]
+    assert [name for name, _ in where] == done
+    assert threading.main_thread() not in [thread for _, thread in where]
     async with httpx.AsyncClient(base_url=scene.light.base_url) as stranger:
         headers = {"Content-Type": "application/json", "Authorization": "Bearer t-nobody"}
         answer = await stranger.post("/questions", content=b"[" * 100_000, headers=headers)
     assert answer.status_code == 401
-    assert len(where) == 3
+    assert [name for name, _ in where] == [*done, "written"]

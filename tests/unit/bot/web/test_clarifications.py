@@ -292,6 +292,26 @@ async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
         assert (await asyncio.wait_for(task, LONG)).status_code == 200
 
 
+async def test_caller_with_most_that_wait_makes_room_for_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, most_waiting=2) as world:
+        await world.ask()
+        theirs = await world.ask({"Authorization": "Bearer t-other"}, issue=43)
+        tasks = [await waiting(world), await waiting(world)]
+        await until(lambda: len(world.ledger._folder._waiting) == 2)
+        other = asyncio.create_task(
+            world.client.get(
+                theirs.headers["Location"], params={"wait": 60}, headers={"Authorization": "Bearer t-other"}
+            )
+        )
+        first = await asyncio.wait_for(tasks[0], LONG)
+        assert (first.status_code, first.json()["status"]) == (200, "pending")
+        await world.answer(ID)
+        await world.answer(theirs.json()["id"])
+        assert {(await asyncio.wait_for(each, LONG)).json()["status"] for each in (tasks[1], other)} == {
+            "answered"
+        }
+
+
 async def test_gone_callers_leave_their_place(world: World) -> None:
     await world.ask()
     async with (
