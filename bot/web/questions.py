@@ -27,7 +27,6 @@ from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
 _RETRY = {"Retry-After": "5"}
-_LINK_PATIENCE = 0.2  # seconds that a response waits for the link to its card
 _ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
 _Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the decision")]
@@ -143,21 +142,16 @@ class Waiting:
 
         Returns the question, its state, and whether the caller could wait to the end.
         """
-        links = asyncio.ensure_future(self._links_of([record.id]))
         had_place = True
-        try:
-            if wait and record.is_open:
-                with self._places.place(producer) as lost:
-                    if lost is not None:
-                        record = await self._questions.until_settled(
-                            record.id, producer, wait, lost.wait(), *(end() for end in ends)
-                        )
-                    had_place = lost is not None and not lost.is_set()
-            await asyncio.wait({links}, timeout=_LINK_PATIENCE)
-            known = links.result() if links.done() else {}
-        finally:
-            links.cancel()
-        return record, state_of(record, known.get(record.id)), had_place
+        if wait and record.is_open:
+            with self._places.place(producer) as lost:
+                if lost is not None:
+                    record = await self._questions.until_settled(
+                        record.id, producer, wait, lost.wait(), *(end() for end in ends)
+                    )
+                had_place = lost is not None and not lost.is_set()
+        (state,) = await self.states([record])  # with the link to a card that was posted meanwhile
+        return record, state, had_place
 
     async def states(self, records: Sequence[Clarification]) -> list[dict[str, Any]]:
         """Returns the states of questions, in their order."""

@@ -277,6 +277,8 @@ class Call:
                 raise BadField("callback_url", "`callback_url` is not an argument of this tool. Remove it.")
             if name == "ask_approval":
                 arguments.setdefault("kind", "approval")
+            elif arguments.get("kind") == "approval":  # whose action this tool cannot take
+                raise BadField("kind", "`kind` cannot be approval here. Call ask_approval, with `action`.")
             new = await self.questions.reading.run(
                 producer,
                 functools.partial(NewQuestion.model_validate, arguments),

@@ -288,6 +288,7 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
             ),
             ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "`irreversible` requires"),
             ("ask_approval", {"question": "x"}, "`action` is required"),
+            ("ask_human", {"question": "x", "kind": "approval"}, "Call ask_approval"),
             ("wait_for_answer", {"id": "CLR-7-001"}, "CLR-7-001"),
             ("wait_for_answer", {"id": "seven"}, "'seven'"),
             ("withdraw_question", {}, "`id` is required"),
