@@ -335,14 +335,15 @@ class AccessControl:
 
     async def trouble_with(self, named: str) -> str | None:
         """Returns why the only person asked cannot answer; None if they can, or if Slack does not answer now."""
-        if "@" in named:
-            return None  # checked when they answer
+        is_email = "@" in named
+        look = self.people.by_email(named) if is_email else self.people.profile(named)
         try:
-            person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, self.people.profile(named))
+            person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, look)
         except SlackRefusedError as error:
-            unknown = "`to` must be a person in this workspace; Slack has no user with this ID."
+            what = "email address" if is_email else "ID"
+            unknown = f"`to` must be a person in this workspace; Slack has no user with this {what}."
             # People of other organizations are not visible; they may answer where they are listed.
-            return unknown if error.code == "user_not_found" else None
+            return unknown if error.code in {"user_not_found", "users_not_found"} else None
         except SlackUnreachableError:
             return None
         deactivated = "`to` must be a person who can answer; this account is deactivated."

@@ -641,6 +641,27 @@ async def test_somebody_who_left_is_not_asked_anew(stage: World, asker: Asker) -
     assert (await asker.ask(question="Your view?", to=ADE, key="k", status=200))["id"] == asked["id"]
 
 
+async def test_nobody_has_that_address(stage: World, asker: Asker) -> None:
+    problem = await asker.ask(question="Your view?", to="nobody@example.com", status=422)
+    assert (problem["field"], "no user with this email address" in problem["message"]) == ("to", True)
+    stage.workspace.faults.add("users.lookupByEmail", "refuse:missing_scope", times=9)
+    assert (await asker.ask(question="And yours?", to="someone@example.com"))["status"] == "waiting"
+
+
+async def test_answer_that_was_waited_for_has_the_link_to_the_card_that_came_meanwhile(
+    stage: World, asker: Asker
+) -> None:
+    waited = asyncio.create_task(
+        asker.http.post("/questions", params={"wait": 50}, json={"question": "Go on?", "kind": "yes_no"})
+    )
+    card = await stage.card("Go on?")
+    while (await asker.look({"id": "CLR-100001-001"}))["link"] is None:
+        pass  # the card is there before it is noted where
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    state = (await waited).json()
+    assert (state["answer"], state["link"]) == (True, stage.workspace.permalink(AGENTS, card.ts))
+
+
 async def test_person_is_asked_while_slack_does_not_tell_who_that_is(stage: World, asker: Asker) -> None:
     stage.workspace.faults.add("users.info", "5xx:500", times=9)
     assert (await asker.ask(question="Your view?", to=ONCALL))["status"] == "waiting"
@@ -945,18 +966,21 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
 ) -> None:
     where: list[threading.Thread] = []
 
-    def brief(state: dict[str, Any]) -> dict[str, Any]:
+    def brief(record: Clarification) -> dict[str, Any]:
         where.append(threading.current_thread())
-        return _brief(state)
+        return _brief(record)
 
     monkeypatch.setattr("bot.web.questions._brief", brief)
     about = "\N{GRINNING FACE}" * 65_536
     for number in range(21):
         await asker.ask(question=f"Step {number}?", context=about)
     page = await asker.http.get("/questions")
-    assert [each["asked"]["context"] for each in page.json()["questions"]] == [about] * 20
-    assert len(page.content) < 6_000_000
-    assert len(where) == 20
+    assert len(page.content) < 1_100_000
+    pages = await listed(asker)
+    assert [each["asked"]["question"] for page in pages for each in page] == [
+        f"Step {number}?" for number in range(20, -1, -1)
+    ]
+    assert {each["asked"]["context"] for page in pages for each in page} == {about}
     assert threading.main_thread() not in where
 
 
