@@ -1806,7 +1806,7 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
     """
     call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
-    # A call that may be deferred can run again, from a copy of its session, too: an answer is for one run.
+    # A call that may be deferred can run again, even from a copy of its session; an answer is for one run.
     once = options.defer and event["hook_event_name"] == "PreToolUse"
     client.tick = (ending := _Ending(options.timeout)).check
     try:
@@ -1815,26 +1815,14 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         if (state := _answer_to_deferred(client, event, call)) is not None:
             ending.ignore()
             return state
+        ending.start_again()  # people get the full time
         while state is None:
-            known = _joined(client, call, fields["session"], locks)
-            key = known["key"] if known else call.new_key()
+            named, key = _joined(client, call, fields["session"], locks, turn)
             lasts = _DEFERRED if options.defer else options.timeout
             more = {"key": key, "timeout": lasts + _MARGIN, "url": options.url}
-            named = known["id"] if known else None
-            if asking is None:
-                ending.start_again()  # people get the full time
             asking = Asking(fields | more, known=named, told=lambda _: locks.drop(turn), once=once)
-            if known:
-                locks.drop(turn)
-            else:
-                locks.take(key, shared=True)
             asking.client.tick = ending.check
-            try:
-                state = asking.carry()
-            except Refused as error:
-                if error.code != "ALREADY_PICKED_UP":
-                    raise
-                # For another run of this call, or lost on its way here: people are asked again.
+            if (state := _carried(asking)) is None:
                 locks.take(turn)
         ending.ignore()
     except _Interrupted:
@@ -1855,14 +1843,33 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
     return state
 
 
-def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
-    """Returns the open question about this call, which we join; a decision made before that does not count."""
+def _carried(asking: Asking) -> _Json | None:
+    """Returns the question's last state; None if people have to be asked again: the answer went to another run of the call,
+    or was lost on its way here.
+    """
+    try:
+        return asking.carry()
+    except Refused as error:
+        if error.code == "ALREADY_PICKED_UP":
+            return None
+        raise
+
+
+def _joined(
+    client: Client, call: _ToolCall, session: str, locks: _Locks, turn: str
+) -> tuple[str | None, str]:
+    """Returns the id and the key of the open question about this call, which we join; a decision made before that does not
+    count. Without one, returns None and a new key, and keeps the lock `turn` until the question is asked.
+    """
     for each in call.found_in(_questions(client, session, "waiting")):
         locks.take(each["key"], shared=True)
         if (_now(client, each) or {}).get("status") == "waiting":
-            return each
+            locks.drop(turn)
+            return each["id"], each["key"]
         locks.drop(each["key"])
-    return None
+    key = call.new_key()
+    locks.take(key, shared=True)
+    return None, key
 
 
 def _is_deferred(event: _Json, key: str | None = None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
@@ -170,16 +170,6 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     router = APIRouter(prefix="/questions", tags=["questions"], dependencies=checks, route_class=_ExactRoute)
     caller = Depends(callers.speaker)
 
-    async def handed_out(
-        record: Clarification, state: dict[str, Any], status: int, headers: dict[str, str], *, once: bool
-    ) -> Response:
-        """Returns the state. An answer counts as picked up once it is sent; with `once`, before that."""
-        state |= asked_and_receipt(record)
-        if once and state["status"] == "answered":
-            await questions.pick_up_once(record)
-            return JSONResponse(state, status, headers)
-        return _FollowedResponse(state, status, headers, lambda: questions.picked_up(record))
-
     async def settled(
         record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200, *, once: bool
     ) -> Response:
@@ -189,12 +179,13 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
-        return await handed_out(record, state, status, headers, once=once)
+        return await _handed_out(questions, record, state, status, headers=headers, once=once)
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
     async def ask(
         body: NewQuestion,
         request: Request,
+        *,
         wait: _Wait = 0,
         once: _Once = False,
         key: _Key = None,
@@ -214,7 +205,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
 
     @router.get("/{question_id}", response_class=Response, responses=_ANSWERS | _ONCE)
     async def look(
-        question_id: _Id, request: Request, wait: _Wait = 0, once: _Once = False, who: Speaker = caller
+        question_id: _Id, request: Request, *, wait: _Wait = 0, once: _Once = False, who: Speaker = caller
     ) -> Response:
         """Return the question's state. With `wait`, return as soon as someone decides, or after that many seconds. An
         answer counts as picked up once it is sent.
@@ -247,6 +238,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     )
     async def withdraw(
         question_id: _Id,
+        *,
         comment: Annotated[str | None, Query(max_length=500, description="Why; people see it")] = None,
         once: _Once = False,
         who: Speaker = caller,
@@ -262,9 +254,26 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         (state,) = await waiting.states([record])
         if is_withdrawn:
             return JSONResponse(state | asked_and_receipt(record))
-        return await handed_out(record, state, 409, {}, once=once)
+        return await _handed_out(questions, record, state, 409, once=once)
 
     return router
+
+
+async def _handed_out(
+    questions: Questions,
+    record: Clarification,
+    state: dict[str, Any],
+    status: int,
+    *,
+    headers: Mapping[str, str] | None = None,
+    once: bool,
+) -> Response:
+    """Returns the response with a question's state. An answer counts as picked up once it is sent; with `once`, before that."""
+    state |= asked_and_receipt(record)
+    if once and state["status"] == "answered":
+        await questions.pick_up_once(record)
+        return JSONResponse(state, status, headers)
+    return _FollowedResponse(state, status, headers, lambda: questions.picked_up(record))
 
 
 class _ExactRequest(Request):
@@ -333,7 +342,7 @@ class _FollowedResponse(JSONResponse):
         self,
         content: dict[str, Any],
         status: int,
-        headers: dict[str, str],
+        headers: Mapping[str, str] | None,
         written: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(content, status, headers)

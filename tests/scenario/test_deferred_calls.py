@@ -173,12 +173,7 @@ async def test_used_answer_stays_used_when_the_bot_is_started_again(
 
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "waiting"])
 async def test_two_copies_of_a_session_get_one_answer_once(
-    stage: World,
-    hooks: Hooks,
-    session: Session,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_answered: bool,  # noqa: FBT001
+    stage: World, hooks: Hooks, session: Session, monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
 ) -> None:
     """Each has its own folder, and its own locks, as on two machines."""
     card = await deferred(stage, hooks, session)
@@ -187,7 +182,7 @@ async def test_two_copies_of_a_session_get_one_answer_once(
         await stage.now_says(card, "Not picked up by the agent yet")
     both = []
     for name in ("one", "other"):
-        folder = tmp_path / name
+        folder = session.file.parent / name
         folder.mkdir()
         for file in (session.file, *session.marks):
             shutil.copy(file, folder)
@@ -208,7 +203,7 @@ async def test_answer_that_is_lost_on_its_way_is_asked_for_again(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
     """No one can tell whether the hook has it."""
-    lost = []
+    lost: list[str] = []
 
     async def forwarded(request: web.Request) -> web.Response:
         async with httpx.AsyncClient(base_url=hooks.url, timeout=60) as http:

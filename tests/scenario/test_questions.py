@@ -167,7 +167,7 @@ async def test_answer_is_handed_out_once_to_one_of_many_who_ask_for_it_so(
             Asker(await opened.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), timeout=60)))
             for bot in (one, other)
         ]
-        fields = {"action": "Deploy 4.2", "key": "deploy-4.2"}
+        fields: dict[str, Any] = {"action": "Deploy 4.2", "key": "deploy-4.2"}
         asked = await ways[0].ask(**fields)
         card = await stage.card("Deploy 4.2")
         place, once = f"/questions/{asked['id']}", {"once": "true"}
