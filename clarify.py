@@ -1965,12 +1965,19 @@ class _Ending:
 
 
 def _end_of_parent() -> Callable[[], bool]:
-    """Returns a function that returns whether the process that started this one has ended."""
+    """Returns a function that returns whether the process that started this one has ended, or the agent that reads its output:
+    a shell between them lives on.
+    """
     import sys
 
     parent = os.getppid()
     if sys.platform != "win32":
-        return lambda: os.getppid() != parent
+        import select
+
+        readers, gone = select.poll(), select.POLLERR | select.POLLHUP
+        for output in (1, 2):
+            readers.register(output, 0)
+        return lambda: os.getppid() != parent or any(found & gone for _, found in readers.poll(0))
     import ctypes  # the parent's id stays the same there, even after its end
 
     kernel = ctypes.windll.kernel32
