@@ -25,6 +25,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     import sqlite3
     import ssl
     from pathlib import Path
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 __all__ = [
     "Answer",
@@ -207,6 +210,41 @@ _TYP = "clarify-decision+jwt"
 _PART = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _CLOCKS = 60.0  # seconds that the bot's clock may be ahead of ours
 _SAFE = 2**53 - 1
+_LAST = 253_402_300_799  # seconds: the end of the year 9999
+_OUTCOMES = frozenset({"answered", "expired", "withdrawn", "closed"})
+_TEXT = (str,)
+_MAYBE_TEXT = (str, dict, type(None))  # an object: the digest of a long one
+# What a receipt says, see `check_form`. Of `asked`, what there was.
+_RECEIPT = {
+    "iss": _TEXT,
+    "aud?": _TEXT,
+    "sub?": _TEXT,
+    "session?": _TEXT,
+    "jti": _TEXT,
+    "iat": (int,),
+    "asked": {
+        "kind": _TEXT,
+        **dict.fromkeys(
+            ("question?", "action?", "context?", "choices?", "multiple?", "schema?", "consequence?")
+        ),
+        **dict.fromkeys(("risk?", "irreversible?", "arguments?", "approvals?", "default?")),
+    },
+    "outcome": _TEXT,
+    "answer": None,
+    "comment": _MAYBE_TEXT,
+    "other?": _MAYBE_TEXT,
+    "arguments_sha256?": _TEXT,
+    "edits?": [{"by": _TEXT, "at": _TEXT, "was_sha256": (str, type(None))}],
+    "requested_by?": {"by": _TEXT, "pinned": (bool,)},
+    "decided_by": (str, type(None)),
+    "deciders": [
+        {
+            "decision": _TEXT,
+            **dict.fromkeys(("by?", "team?", "user?", "at?", "surface?", "arguments_sha256?"), _TEXT),
+            "reason?": _MAYBE_TEXT,
+        }
+    ],
+}
 
 
 class Verified(NamedTuple):
@@ -247,21 +285,27 @@ def verify(
         ClarifyError: the package cryptography is not installed.
     """
     try:
-        claims, kid = _opened(receipt.strip(), keys)
+        claims, kid = opened(receipt.strip(), _TYP, keys)
+        check_form(claims, _RECEIPT, "it")
         _check_claims(claims, audience, issuer, max_age)
     except ValueError as error:
         return Verified(str(error), {}, "")
     return Verified(None, claims, kid, _not_approved(claims, arguments))
 
 
-def _opened(receipt: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Returns the claims of a receipt with a good signature, and the id of its key. Raises ValueError."""
-    parts = receipt.split(".")
+def opened(token: str, typ: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Returns the claims of a JWT of this type with a good signature, and the id of its key. It must be as the bot makes them:
+    what is not known here may change what it means.
+
+    Raises:
+        ValueError: it is not genuine. ClarifyError: the package cryptography is not installed.
+    """
+    parts = token.split(".")
     if len(parts) != 3:
         raise ValueError("it is not a JWT")
     header = _json_in(parts[0])
-    if header.get("typ") != _TYP:
-        raise ValueError(f"its type is {header.get('typ')!r}, not {_TYP!r}")
+    if header.get("typ") != typ:
+        raise ValueError(f"its type is {header.get('typ')!r}, not {typ!r}")
     if header.get("alg") != "EdDSA":
         raise ValueError(f"it is signed with {header.get('alg')!r}, not 'EdDSA'")
     if "crit" in header:
@@ -270,36 +314,74 @@ def _opened(receipt: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     key = next((each for each in keys.get("keys") or () if each.get("kid") == kid), None)
     if not isinstance(kid, str) or key is None:
         raise ValueError(f"the key {kid!r} is not among the keys given: another bot signed it")
-    if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
+    check_form(header, {"typ": _TEXT, "alg": _TEXT, "kid": _TEXT}, "its header")
+    signature, signed = _bytes_in(parts[2]), f"{parts[0]}.{parts[1]}".encode()
+    if not _is_signed_by(public_key(key), signature, signed):
+        raise ValueError("the signature does not match: it was changed, or another key signed it")
+    return _json_in(parts[1]), kid
+
+
+def public_key(key: Mapping[str, Any]) -> Ed25519PublicKey:
+    """Returns the Ed25519 key in a JWK.
+
+    Raises:
+        ValueError: it is another kind of key, or `kid`, by which people tell keys apart, is another one's. ClarifyError: the
+            package cryptography is not installed.
+    """
+    kid, x = key.get("kid"), key.get("x")
+    if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519") or not isinstance(x, str):
         raise ValueError(f"the key {kid!r} is not an Ed25519 key")
+    thumbprint, found = _key_in(x)
+    if kid != thumbprint:
+        raise ValueError(f"the key given as {kid!r} is another one: its thumbprint is {thumbprint!r}")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _key_in(x: str) -> tuple[str, Ed25519PublicKey]:
+    """Returns a key's thumbprint (RFC 7638), and the key."""
+    import base64
+    import hashlib
+
     try:
-        from cryptography.exceptions import InvalidSignature  # only here
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # only here
     except ImportError:
         raise ClarifyError(
             "clarify.verify needs the package cryptography: pip install cryptography"
         ) from None
-    public = Ed25519PublicKey.from_public_bytes(_bytes_in(str(key.get("x"))))
+    found = Ed25519PublicKey.from_public_bytes(_bytes_in(x))
+    digest = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), found
+
+
+def _is_signed_by(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
     try:
-        public.verify(_bytes_in(parts[2]), f"{parts[0]}.{parts[1]}".encode())
+        key.verify(signature, signed)
     except InvalidSignature:
-        raise ValueError("the signature does not match: it was changed, or another key signed it") from None
-    return _json_in(parts[1]), kid
+        return False
+    return True
 
 
 def _check_claims(
     claims: Mapping[str, Any], audience: str | None, issuer: str | None, max_age: float | None
 ) -> None:
+    if claims["outcome"] not in _OUTCOMES:
+        raise ValueError(f"its outcome is not known here: {claims['outcome']!r}")
+    if not 0 <= claims["iat"] <= _LAST:
+        raise ValueError("it does not say when the decision was made")
+    if claims["outcome"] == "answered" and claims["asked"].get("kind") == "approval":
+        check_form(claims["answer"], {"decision": _TEXT, "arguments": None}, "its `answer`")
+        if claims["answer"]["decision"] not in {"accept", "reject"}:
+            raise ValueError(f"its decision is not known here: {claims['answer']['decision']!r}")
     if audience is not None and claims.get("aud") != audience:
         raise ValueError(f"it is for {claims.get('aud')!r}, not {audience!r}")
-    if issuer is not None and claims.get("iss") != issuer:
-        raise ValueError(f"it was issued by {claims.get('iss')!r}, not {issuer!r}")
+    if issuer is not None and claims["iss"] != issuer:
+        raise ValueError(f"it was issued by {claims['iss']!r}, not {issuer!r}")
     if max_age is not None:
-        at = claims.get("iat")
-        if not isinstance(at, int) or isinstance(at, bool):
-            raise ValueError("it does not say when the decision was made")
-        age = time.time() - at
-        if age > max_age:
+        age = time.time() - claims["iat"]
+        if not age <= max_age:
             raise ValueError(f"the decision was made {age:.0f} s ago; at most {max_age:g} s are allowed")
         if age < -_CLOCKS:
             raise ValueError(f"the decision was made {-age:.0f} s in the future: check the clocks")
@@ -307,14 +389,12 @@ def _check_claims(
 
 def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
     """Returns why a genuine receipt approves nothing, or not these arguments; None: it does."""
-    if claims.get("outcome") != "answered":
-        return f"no one approved: the outcome is {claims.get('outcome')!r}"
-    answer = claims.get("answer")
-    decision = answer.get("decision") if isinstance(answer, dict) else None
-    if (claims.get("asked") or {}).get("kind") != "approval" or decision not in {"accept", "reject"}:
+    if claims["outcome"] != "answered":
+        return f"no one approved: the outcome is {claims['outcome']!r}"
+    if claims["asked"].get("kind") != "approval":
         return "it is not about an approval"
-    if decision != "accept":
-        return f"it was rejected by {claims.get('decided_by')}"
+    if claims["answer"]["decision"] != "accept":
+        return f"it was rejected by {claims['decided_by']}"
     return None if arguments is ... else _not_these(claims, arguments)
 
 
@@ -324,25 +404,55 @@ def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
     try:
         digest = hashlib.sha256(canonical(arguments).encode()).digest()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"the arguments cannot be compared: {error}"
     if claims.get("arguments_sha256") != base64.urlsafe_b64encode(digest).rstrip(b"=").decode():
         return "other arguments were approved"
     return None
 
 
+def check_form(value: Any, form: Any, name: str) -> None:
+    """Raises ValueError, which begins with `name`, unless a JSON value has this form: one of some types; an object with
+    exactly these names (with a `?`, it may be missing), each with its form; or a list of one form. None: any value.
+    """
+    if form is None or (type(form) is tuple and type(value) in form):
+        return
+    if type(form) is tuple or type(value) is not type(form):  # True is no number
+        raise ValueError(f"{name} is a value of another kind than it must be")
+    if isinstance(form, list):
+        for place, each in enumerate(value):
+            check_form(each, form[0], f"{name}[{place}]")
+        return
+    known = 0
+    for each, inner in form.items():
+        field = each.removesuffix("?")
+        if field in value:
+            known += 1
+            check_form(value[field], inner, f"{name}.{field}")
+        elif field == each:
+            raise ValueError(f"{name} lacks {field!r}")
+    if known < len(value):
+        unknown = sorted(value.keys() - {each.removesuffix("?") for each in form})
+        raise ValueError(f"{name} has fields that are not known here: {', '.join(map(repr, unknown))}")
+
+
 def _bytes_in(part: str) -> bytes:
-    """Decodes base64url without padding. Raises ValueError."""
+    """Decodes base64url without padding, in the one form that bytes have. Raises ValueError."""
     import base64
 
     if not _PART.issuperset(part) or len(part) % 4 == 1:
         raise ValueError("it is not a JWT")
-    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    found = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    if base64.urlsafe_b64encode(found).rstrip(b"=") != part.encode():
+        raise ValueError("it is not a JWT")
+    return found
 
 
 def _json_in(part: str) -> dict[str, Any]:
     try:
-        found = json.loads(_bytes_in(part))
+        found = strict_json(_bytes_in(part))
+    except RepeatedName as error:
+        raise ValueError(f"it is ambiguous: {error}") from None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -430,6 +540,31 @@ def named_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise RepeatedName("an object has the same name twice")
     return found
+
+
+def _ambiguous(text: str) -> float:
+    raise ValueError(f"programs read the number {text[:40]} differently")
+
+
+def _exact(text: str) -> float:
+    from decimal import Decimal
+
+    found = float(text)
+    try:
+        is_exact = math.isfinite(found) and Decimal(text) == Decimal(repr(found))
+    except ArithmeticError:
+        is_exact = False
+    return found if is_exact else _ambiguous(text)
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=named_once, parse_constant=_ambiguous, parse_float=_exact)
+
+
+def strict_json(content: bytes) -> Any:
+    """Reads UTF-8 JSON that every program reads alike. Raises ValueError (RepeatedName of a name that is there twice) or
+    RecursionError.
+    """
+    return _STRICT.decode(content.decode())
 
 
 def is_same(one: Any, other: Any) -> bool:

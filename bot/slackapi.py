@@ -8,7 +8,9 @@ repeats a post. We read Retry-After ourselves: it may be missing or fractional, 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -37,7 +39,21 @@ _T = TypeVar("_T")
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
 NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
 _LIMITED = frozenset({"ratelimited", "rate_limited"})
-_LATER = _LIMITED | {"service_unavailable", "message_limit_exceeded"}
+# Only this message is refused for now: the others of its channel need not wait.
+_LATER_ALONE = frozenset({"update_failed", "streaming_state_conflict", "message_limit_exceeded"})
+_LATER = (
+    _LIMITED
+    | _LATER_ALONE
+    | {
+        "service_unavailable",
+        "team_added_to_org",
+        "org_login_required",
+        "accesslimited",
+        "app_access_restricted",
+        "ekm_access_denied",
+        "external_channel_migrating",
+    }
+)
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})
 _DEFAULT_WAIT = 5.0
 # No connection, so nothing can have arrived.
@@ -140,11 +156,12 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Slack did not accept it now; try again. `after`: seconds, if Slack said."""
+    """Slack did not accept it now; try again. `after`: seconds, if Slack said. `alone`: it takes other messages."""
 
     word: ClassVar[str] = "later"
     reason: str
     after: float | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +174,13 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Slack will never accept it. `what` is at fault; `details`: what Slack says of it, which may quote the content."""
+    """Slack will never accept it. `what` is at fault; an `unknown` code may be a temporary one. `details`: what Slack says of
+    it, which may quote the content.
+    """
 
     word: ClassVar[str] = "never"
     code: str
-    what: Literal["place", "content", "message", "app"]
+    what: Literal["place", "content", "message", "app", "unknown"]
     details: str = field(default="", repr=False, compare=False)
 
 
@@ -184,9 +203,7 @@ PLACE = frozenset(
         "cannot_dm_bot",
         "user_disabled",
         "messages_tab_disabled",
-        "external_channel_migrating",
         "team_access_not_granted",
-        "ekm_access_denied",
         "not_allowed",
     ]
 )
@@ -211,9 +228,29 @@ APP = frozenset(
         "token_expired",
         "missing_scope",
         "no_permission",
-        "org_login_required",
         "access_denied",
         "two_factor_setup_required",
+    ]
+)
+
+
+CONTENT = frozenset(
+    [
+        "invalid_blocks",
+        "invalid_blocks_format",
+        "invalid_arguments",
+        "invalid_attachments",
+        "attachment_payload_limit_exceeded",
+        "too_many_attachments",
+        "msg_too_long",
+        "msg_blocks_too_long",
+        "markdown_text_conflict",
+        "no_text",
+        "no_dual_broadcast_content_update",
+        "invalid_metadata_format",
+        "invalid_metadata_schema",
+        "metadata_too_large",
+        "metadata_must_be_sent_from_app",
     ]
 )
 
@@ -237,14 +274,16 @@ def failure(error: BaseException) -> Failure:
 def _refusal(error: SlackApiError) -> Failure:
     status, code = _status(error), _code(error)
     if status == 429 or code in _LATER:
-        return Later(code or "ratelimited", retry_after(error))
+        return Later(code or "ratelimited", retry_after(error), alone=code in _LATER_ALONE)
     if code is None or code in _UNKNOWN or status >= 500:
         return Unknown(code or f"HTTP {status}")
     if code in PLACE:
         return Never(code, "place")
     if code in MESSAGE:
         return Never(code, "message")
-    return Never(code, "app" if code in APP else "content", _details(error))
+    if code in APP:
+        return Never(code, "app", _details(error))
+    return Never(code, "content" if code in CONTENT else "unknown", _details(error))
 
 
 def _details(error: SlackApiError) -> str:
@@ -289,6 +328,7 @@ class Post:
 _BLOCKS_REFUSED = frozenset(
     {"invalid_blocks", "invalid_blocks_format", "invalid_arguments", "invalid_attachments"}
 )
+_WORDS = re.compile(r"[a-z_]+")
 _REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
 
 
@@ -297,8 +337,9 @@ class NewerBlocks:
     """Sends a message or a view in Slack's newer blocks, or in classic ones where the workspace refuses those.
 
     Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent again with
-    classic blocks in place of those (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in memory: then, and
-    after a restart, they are tried once more.
+    classic blocks in place of those (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in
+    memory: then, and after a restart, they are tried once more. If Slack names no type, and the message has several, only this
+    message is in classic blocks: nobody knows which one Slack refused.
 
     A modal is sent once more with the same trigger, which works once and for three seconds. Slack does not document whether
     a refused view uses it up. If it does, the types are remembered all the same: the person's next click opens the modal.
@@ -319,8 +360,9 @@ class NewerBlocks:
         outcome = await call(sent)
         # Slack may name one type at a time.
         while isinstance(outcome, Never) and _refuses_blocks(outcome) and (kinds := newer(sent)):
-            refused |= {kind for kind in kinds if kind in outcome.details} or kinds
-            sent = classic(sent, refused)
+            named = kinds & set(_WORDS.findall(outcome.details))
+            refused |= named or (kinds if len(kinds) == 1 else set())
+            sent = classic(sent, named or kinds)
             outcome = await call(sent)
         if refused and (not isinstance(outcome, Failure) or _refuses_trigger(outcome)):
             _log.warning("Slack refuses newer blocks; sending classic ones", blocks=sorted(refused))
@@ -378,7 +420,10 @@ class Gateway:
             )
             if isinstance(response, Failure):
                 return response
-            return Sent(str(response["channel"]), str(response["ts"]))
+            # A post into a thread whose first message was deleted lands in the channel; nothing else says so.
+            root = (response.get("message") or {}).get("thread_ts")
+            ts = str(response["ts"])
+            return Sent(str(response["channel"]), ts, str(root) if root and root != ts else None)
 
         outcome = await self._newer.send(post.blocks, call)
         if post.kind == "page" and isinstance(outcome, Sent | Never):
@@ -430,15 +475,21 @@ class Gateway:
     async def find(
         self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
     ) -> Outcome | None:
-        """Returns our message whose metadata contains `matches` and whose ts is not in `known`, or None."""
+        """Returns our message whose metadata contains `matches` and whose ts is not in `known`, or None.
 
-        async def search() -> Sent | None:
+        A post into a thread may have landed in the channel, if the thread's first message was deleted.
+        """
+
+        async def search(thread_ts: str | None) -> Sent | None:
             async for message in self._messages(channel, thread_ts):
                 if message.get("ts") not in known and self._carries(message, matches):
-                    return Sent(channel, str(message["ts"]))
+                    root, ts = message.get("thread_ts"), str(message["ts"])
+                    return Sent(channel, ts, str(root) if root and root != ts else None)
             return None
 
-        return await try_call(search())
+        found = await try_call(search(thread_ts))
+        is_gone = isinstance(found, Never) and found.code in GONE
+        return await try_call(search(None)) if thread_ts and (found is None or is_gone) else found
 
     async def find_card(
         self, channel: str, matches: Mapping[str, Any], since: float, former: str
@@ -569,9 +620,11 @@ class Gateway:
 
         async def call(blocks: list[dict[str, Any]]) -> Failure | None:
             response = await try_call(webhook.send_dict({**body, **({"blocks": blocks} if blocks else {})}))
-            if isinstance(response, Failure) or response.status_code == 200:
-                return response if isinstance(response, Failure) else None
-            code = next((code for code in _BLOCKS_REFUSED if code in response.body), "")
+            if isinstance(response, Failure):
+                return response
+            code = _refusal_in(response.body)
+            if response.status_code == 200 and code is None:
+                return None
             return Never(code or f"HTTP {response.status_code}", "content", response.body)
 
         failed = await self._newer.send(body.get("blocks") or [], call)
@@ -597,6 +650,17 @@ class Gateway:
         if payload.get(_INSTALLATION, self.installation) not in {self.installation, former}:
             return False
         return all(payload.get(key) == value for key, value in wanted.items())
+
+
+def _refusal_in(body: str) -> str | None:
+    """Returns the error code in what a `response_url` answers, or None. Slack also refuses with HTTP 200: `{"ok": false}`."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return next((code for code in _BLOCKS_REFUSED if code in body), None)
+    if not isinstance(said, dict) or said.get("ok") is not False:
+        return None
+    return str(said.get("error") or "not ok")
 
 
 _LEAST = 1.0  # seconds between two attempts, even if Slack is back sooner

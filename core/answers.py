@@ -7,7 +7,7 @@ The rules, as the hints and the documentation state them:
 * numbers: a point before decimals; commas, spaces or apostrophes between thousands: 1200, 1,200.50, 12.5.
   If a number is ambiguous (1,200 and 1.200: thousands or decimals? 1,5), the bot asks.
 * free text: as typed, 1 to 16384 characters
-* confirmations: exactly accept or reject, in any case; a reason may follow a colon
+* approvals: accept, accept. or accept: and a reason in words, in any case, and nothing else; reject takes any words after it
 * forms: a JSON object of their fields; a form with a single field also takes that field's value, by the rules above
 * questions of several kinds: choice, then yes/no, then number, then free text
 """
@@ -18,6 +18,8 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import regex
 
 from core.aaep import RATIONALE_LIMIT, Decision, Response, whole_characters
 from core.clarification import Aaep, Answer, Option
@@ -31,7 +33,21 @@ _PLAIN_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+"
 _GROUPED_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
-_DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
+_CONSENT = re.compile(r"accept(?:\.|:\s+(?P<why>\S.*))?", re.IGNORECASE | re.DOTALL)
+_REJECTION = re.compile(r"[*_]*reject[*_]*(?!['’-]?\w)(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_BEFORE_REASON = re.compile(r"^[.,;:：!]*\s*(?:[–—-]+\s+)?")
+_IN_DOUBT = re.compile(
+    r"\W*(?:or|if|unless|only|clr-\d+-\d+)\b|.*\baccept\b|.*\?$", re.IGNORECASE | re.DOTALL
+)
+_DECIDING = re.compile(r"[\W_]*(?:(?P<accept>accept|approv)|reject|declin|deny|denied)", re.IGNORECASE)
+_EMOJI_CODE = re.compile(r":[^\s:]+:")
+# Emoji, other symbols, and what nobody sees: it says nothing in words.
+_UNSPOKEN = regex.compile(
+    r"(?V1)[[\p{C}\p{So}\p{Sk}\p{Default_Ignorable_Code_Point}\p{Extended_Pictographic}\u20E3]--\s]+"
+)
+_MENTION = re.compile(r"(?<!\w)@\w")
+_REFERENCE = re.compile(r"(?<!\w)[@#]\w\S*")
+_PUNCTUATION = regex.compile(r"([^\p{L}\p{M}\p{N}\s])[^\p{L}\p{M}\p{N}\s]+")
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
 _WORD_END = re.compile(r"[\s,.!?;:]+")
 _ISOLATES = re.compile("[\u2066-\u2069]")  # cards put them around right-to-left words
@@ -213,12 +229,17 @@ def hint(asked: Aaep) -> str:
 
 def _hint_with_word(asked: Aaep, words: str) -> str:
     """Returns `hint`; if the text starts with a valid answer, such as "yes, but", also says to send just that word."""
-    first = _WORD_END.split(words.casefold(), maxsplit=1)[0]
+    meant: str | None
     if asked.is_confirmation:
-        meant = first if first in _decisions(asked) else ""
+        meant = decision_in(words)
+        if meant == "accept" and _MENTION.search(words):  # it may be meant for them
+            return f"An accept that mentions someone doesn't count. {hint(asked)}"
+        if meant not in _decisions(asked) or (meant == "accept" and asked.reason_wanted):
+            meant = None
     else:
-        meant = "yes" if first in _YES else "no" if first in _NO else ""
-        meant = meant if "yes_no" in asked.kinds else ""
+        first = _WORD_END.split(words.casefold(), maxsplit=1)[0]
+        meant = "yes" if first in _YES else "no" if first in _NO else None
+        meant = meant if "yes_no" in asked.kinds else None
     return f"{hint(asked)} If you mean {meant}, reply with just {meant}." if meant else hint(asked)
 
 
@@ -284,12 +305,37 @@ def _decisions(asked: Aaep) -> tuple[Decision, ...]:
 
 
 def _decision(asked: Aaep, words: str) -> Answer:
-    """Reads a decision. It takes the exact word: "yes" and "ok" may be part of the conversation."""
-    match = _DECISION.fullmatch(words)
-    if match is None:
-        raise AnswerRejected(_hint_with_word(asked, words))
-    decision: Decision = "accept" if match[1].casefold() == "accept" else "reject"
-    return from_decision(asked, decision, match["why"] or "")
+    """Reads a decision. Consent has one form: in doubt, the person is asked. A rejection only has to be plain."""
+    if consent := _CONSENT.fullmatch(words):
+        why = consent["why"] or ""
+        takes_back = any(decision_in(line) == "reject" for line in why.splitlines())
+        if (words_in(why) or not why) and not takes_back and not _MENTION.search(why):
+            return from_decision(asked, "accept", why)
+    elif rejection := _REJECTION.fullmatch(words):
+        rest = rejection["rest"].strip()
+        has_emoji = _EMOJI_CODE.match(rest) is not None
+        if (rest.startswith((":", "：")) and not has_emoji) or not _IN_DOUBT.match(rest):
+            why = rest if has_emoji else _BEFORE_REASON.sub("", rest, count=1)
+            return from_decision(asked, "reject", why if _without_emoji(why).strip() else "")
+    raise AnswerRejected(_hint_with_word(asked, words))
+
+
+def decision_in(text: str) -> Decision | None:
+    """Returns the decision that a text begins with, in whatever form. Its author may believe that they decided."""
+    found = _DECIDING.match(_without_emoji(text))
+    return None if found is None else "accept" if found["accept"] else "reject"
+
+
+def words_in(reason: str) -> str:
+    """Returns what a reason says in words: without emoji, mentions and what nobody sees, and of several punctuation
+    characters in a row only the first. Empty: it has no letter.
+    """
+    said = " ".join(_REFERENCE.sub("", _without_emoji(reason)).split())
+    return _PUNCTUATION.sub(r"\1", said) if any(map(str.isalpha, said)) else ""
+
+
+def _without_emoji(text: str) -> str:
+    return _UNSPOKEN.sub("", _EMOJI_CODE.sub("", text))
 
 
 def _numeric(asked: Aaep, words: str) -> Answer | None:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from core.answers import words_in
 from core.clarification import (
     Aaep,
     Answer,
@@ -52,7 +53,7 @@ RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 MOST_APPROVALS = 5
 MOST_REFUSALS = 50  # of a round that are told apart
 OTHERS = "others"
-LEAST_REASON = 10  # characters of a reason, without what surrounds it
+LEAST_REASON = 10  # characters of a reason, of what it says in words
 Reason = Literal["never", "high", "always"]
 ARGUMENTS_LIMIT = 262_144  # bytes of JSON
 _DEEPEST = 20
@@ -129,7 +130,7 @@ def check_four_eyes(record: Clarification, decider: Decider) -> None:
 
 def check_reason(asked: Aaep, reason: str | None) -> None:
     """Raises ReasonWanted if an accept with this reason does not count."""
-    if asked.reason_wanted and len(" ".join((reason or "").split())) < LEAST_REASON:
+    if asked.reason_wanted and len(words_in(reason or "")) < LEAST_REASON:
         raise ReasonWanted(LEAST_REASON)
 
 

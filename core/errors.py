@@ -116,7 +116,8 @@ class ReasonWanted(AnswerRejected):
 
     def __init__(self, least: int) -> None:
         super().__init__(
-            f"To accept this, give a reason of at least {least} characters: “accept: because …”, or click Accept on its card."
+            f"To accept this, give a reason of at least {least} characters, in words: “accept: because …”, or click Accept on "
+            "its card."
         )
 
 

@@ -36,8 +36,9 @@ _KINDS: Mapping[Kind, str] = {
     "confirmation": "approval",
 }
 # What is wrong with a receipt: there is none; it has no good signature; we do not know its key; it is of another question or
-# round; the record says something else; the log has another one; the log has one, the record has none.
-Problem = Literal["missing", "signature", "key", "another", "record", "log", "removed"]
+# round; the record says something else; the log has another one; the log has one, the record has none; its entry in the log
+# is not genuine.
+Problem = Literal["missing", "signature", "key", "another", "record", "log", "removed", "entry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,11 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
 
 def says_the_same(claims: Claims, record: Clarification) -> bool:
     """Whether a receipt's claims are those of the record, whoever issued it."""
-    return claims == claims_of(record, claims.get("iss", ""))
+    said = claims_of(record, claims.get("iss", ""))
+    if claims != said:
+        return False
+    # To Python, true is 1, too. Most are written alike, which is faster to see.
+    return json.dumps(claims) == json.dumps(said) or _canonical(claims) == _canonical(said)
 
 
 def arguments_digest(arguments: Any) -> str | None:

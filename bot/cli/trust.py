@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,7 +21,6 @@ from bot.cli.output import Cell, Column, Output, Table
 from bot.cli.records import exact
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
-from bot.decisions.chain import claims_in
 from bot.decisions.keys import NotStartedYet, announce
 from bot.errors import StorageError
 from bot.http import NETWORK, HttpClient, words
@@ -199,18 +198,15 @@ def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
     """
     with _storage(load_shell_settings(config, read_environment())) as tx:
         for row in log.rows_of(tx) if tx is not None else ():
-            receipt = row["receipt"]
-            claims = claims_in(receipt if receipt is not None else row["entry"])
-            if wanted.is_all or (receipt is not None and wanted.takes(claims)):
-                is_gone = row["kind"] == "decision" and receipt is None
-                out.json_line(
-                    {
-                        "seq": row["seq"],
-                        "entry": row["entry"],
-                        "receipt": receipt,
-                        "claims": None if is_gone else claims,
-                    }
-                )
+            line = log.line_of(row)
+            is_decision = line["receipt"] is not None and line["claims"] is not None
+            if wanted.is_all or (is_decision and wanted.takes(line["claims"])):
+                out.json_line(line)
+        if not wanted.is_all:
+            out.note(
+                "clarify: This is a part of the log. `clarify verify` checks each receipt in it, but only the whole log shows"
+                " that none is missing: clarify log | clarify verify --log -"
+            )
         if tx is not None and not log.is_told(tx):
             out.note("clarify: some receipts were forgotten; the bot notes that in the log when it runs")
 
@@ -262,6 +258,7 @@ def verify_log(out: Output, path: str, jwks: str | None, against: Against, confi
         out.failed("NOT_VERIFIED", f"Not verified: {error}")
         return 1
     gone = f", {found.gone} of them forgotten" if found.gone else ""
+    is_whole = against.checkpoint is not None
     out.show(
         {
             "verified": True,
@@ -271,29 +268,22 @@ def verify_log(out: Output, path: str, jwks: str | None, against: Against, confi
             "decisions": found.decisions,
             "forgotten": found.gone,
             "kid": found.kid,
+            "checkpoint": is_whole,
         },
         f"Verified: entries {found.first} to {found.head.seq}, {found.decisions} decisions{gone} · key {found.kid}",
     )
+    if not is_whole:
+        out.note(
+            f"clarify: Without a checkpoint, nothing shows whether entries after {found.head.seq} were left out."
+            " Keep checkpoints, and give the last one: --checkpoint"
+        )
     return 0
 
 
-def _lines(path: str) -> Iterator[Mapping[str, Any]]:
-    with nullcontext(sys.stdin) if path == "-" else _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                found = json.loads(line)
-            except ValueError:
-                found = None
-            if not isinstance(found, dict):
-                raise BadInput(
-                    f"--log: line {number} of {path} is not an object of JSON, as `clarify log` prints it."
-                )
-            yield found
-
-
-def _opened(path: str) -> TextIO:
+def _lines(path: str) -> Iterator[bytes]:
     try:
-        return Path(path).open(encoding="utf-8")
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            yield from file
     except OSError as error:
         raise BadInput(f"--log: {path}: {reason(error)}") from None
 
@@ -321,20 +311,20 @@ def _line(claims: Mapping[str, Any], kid: str) -> str:
     """Returns who decided what and when, and by which key that is signed."""
     answer = claims.get("answer")
     decision = answer.get("decision") if isinstance(answer, dict) else None
-    asked = claims.get("asked") or {}
+    asked = claims["asked"]
     text = asked.get("action") or asked.get("question")
     what = f" “{inert.clip(inert.line(text), 80)}”" if isinstance(text, str) else ""
-    deciders = [str(each.get("by")) for each in claims.get("deciders") or () if isinstance(each, dict)]
-    accepted = [str(each["by"]) for each in claims.get("deciders") or () if each.get("decision") == "accept"]
+    deciders = [str(each.get("by")) for each in claims["deciders"]]
+    accepted = [str(each.get("by")) for each in claims["deciders"] if each["decision"] == "accept"]
     who = " and ".join(dict.fromkeys(accepted if decision == "accept" else deciders[-1:]))
-    outcome = str(claims.get("outcome"))
+    outcome = claims["outcome"]
     if outcome == "answered":
         did = {"accept": "approved", "reject": "rejected"}.get(str(decision), "answered")
     else:
         did = _DID.get(outcome, outcome)
-    at = exact(datetime.fromtimestamp(claims.get("iat", 0), UTC))
+    at = exact(datetime.fromtimestamp(claims["iat"], UTC))
     by = f" by {inert.line(who)}" if who else ""
-    return f"Verified: {inert.line(str(claims.get('jti')))}{what} {did}{by} · {at} · key {inert.line(kid)}"
+    return f"Verified: {inert.line(claims['jti'])}{what} {did}{by} · {at} · key {inert.line(kid)}"
 
 
 def _receipt(given: str) -> str:
@@ -380,8 +370,8 @@ def _keys(place: str) -> dict[str, Any]:
         except OSError as error:
             raise BadInput(f"--jwks: {place}: {reason(error)}") from None
     try:
-        found = json.loads(content)
-    except ValueError:
+        found = clarify.strict_json(content)
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
         raise BadInput('--jwks: expected a JWK Set: {"keys": […]}.')

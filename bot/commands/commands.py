@@ -21,7 +21,7 @@ from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.oncall.swaps import SwapRequests
-from bot.people.access import Person, in_time
+from bot.people.access import Person, Refusal, in_time
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
@@ -34,7 +34,7 @@ from bot.views.shifts import SwapRequest, swap_words
 from core import answers
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
-from core.errors import AnswerRejected, ClarifyError, IllegalTransition
+from core.errors import AnswerRejected, ClarifyError, IllegalTransition, NotFound
 from core.escalation import Override
 from core.hub import Hub
 
@@ -126,6 +126,8 @@ class Commands:
             _log.warning("unknown escalation step: %s", error)
             name = _clean(clarification_id, 40)
             answer = said(f"{name} cannot be changed that way in its current state. Nothing was changed.")
+        except NotFound:
+            answer = said(phrases.unseen_clarification(clarification_id))
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             if isinstance(error, NotOpen):
                 self.refresh(error.record.id)
@@ -168,10 +170,20 @@ class ChangeCommands:
         """Claim it for the person."""
         record = await self.hub.ledger.find(clarification_id, parse_id(clarification_id)[0])
         if (refusal := await self.access.refusal(person, record)) is not None:
-            return said(phrases.not_allowed(refusal.why, refusal.answerers))
+            return await self._refused(record, person, refusal)
         holder = Holder(user=person.user, team=person.team or None, at=self.hub.clock.now())
         name = _clean((await self.hub.router.take_over(record.id, holder)).id, 40)
         return said(f"You claimed {name}. Its pages stop. Please answer it, or hand it over.")
+
+    async def _refused(self, record: Clarification, person: Person, refusal: Refusal) -> Draft:
+        """Returns why the person may not change it.
+
+        Raises:
+            NotFound: they may not see it, so they are not told that it exists.
+        """
+        if not await self.access.sees(person, record):
+            raise NotFound(record.id)
+        return said(phrases.not_allowed(refusal.why, refusal.answerers))
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self.access.refusal(person, record)) is not None:
@@ -179,7 +191,7 @@ class ChangeCommands:
                 by = self.access.control.refused(person)
                 tried = _decision_in(record, self.to_plain(command.words))
                 self.hub.router.note_refusal(record, by, refusal.reason, tried)
-            return said(phrases.not_allowed(refusal.why, refusal.answerers))
+            return await self._refused(record, person, refusal)
         await self.hear(record.id, person.deadline)
         by = await self.access.control.decider_of(person, record)
         text, name = self.to_plain(command.words), _clean(record.id, 40)

@@ -93,8 +93,8 @@ _HELP = {
     "show": "“show ID” shows one question; the ID alone works too. Use #42 instead of an ID to list all of issue 42. "
     "Example: “/clarify show CLR-42-001”.",
     "answer": "“answer ID text” answers a question, like a reply in its thread: give a choice by number or label, yes or no, "
-    "a number, or your own words. Quotes around the text are removed. The first answer wins. Use #42 instead of an ID if "
-    "only one question of issue 42 is open. Example: “/clarify answer CLR-42-001 yes”.",
+    "a number, or your own words; for an approval, accept, accept: and a reason, or reject. Quotes around the text are removed. "
+    "The first answer wins. Use #42 instead of an ID if only one question of issue 42 is open. Example: “/clarify answer CLR-42-001 yes”.",
     "resolve": "“resolve ID text” closes a question with a decision. If it is still open, the text becomes its answer and "
     "goes to the agent. Example: “/clarify resolve CLR-42-001 done by hand”.",
     "escalate": "“escalate ID [reason]” pages whoever is on call for the agent until someone takes it. "

@@ -109,6 +109,10 @@ class Access:
             return None
         return await self._refusal(person, route)
 
+    async def sees(self, person: Person, record: Clarification) -> bool:
+        """Returns whether `person`, who may not change this clarification, may see it."""
+        return self.is_held_by(person.user, record) or await self.control.sees(person, audience_of(record))
+
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
         """Returns why `person` may not change who is on call by a policy, or None if they may.
 

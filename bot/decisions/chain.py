@@ -10,17 +10,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from json import JSONDecodeError
 from typing import Any, Literal, NamedTuple
 
 import jwt
 
 import clarify
+from bot.signing import jwk_of
 from core.receipts import Claims, digest
 
 TYP = "clarify-log+jwt"
-ALGORITHM = "EdDSA"
-_SIGNATURE_ONLY: Any = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
 Kind = Literal["decision", "forgotten", "key", "cut", "checkpoint"]
+Line = dict[str, Any]
+_TEXT, _NUMBER, _MAYBE_TEXT = (str,), (int,), (str, type(None))
+# See `clarify.check_form`.
+_LINE = {"seq": _NUMBER, "entry": _TEXT, "receipt": _MAYBE_TEXT, "claims": (dict, type(None))}
+_EVERY = {"seq": _NUMBER, "prev": _MAYBE_TEXT, "kind": _TEXT, "iat": _NUMBER}
+_FURTHER: Mapping[str, Mapping[str, Any]] = {
+    "decision": {"jti": _TEXT, "sha256": _TEXT},
+    "forgotten": {"jtis": [_TEXT], "at": _NUMBER},
+    "key": {"kid": _TEXT, "jwk": dict.fromkeys(("crv", "kty", "x", "kid", "alg", "use"), _TEXT)},
+    "cut": {"upto": _NUMBER, "sha256": _TEXT},
+    "checkpoint": {"head": _NUMBER, "sha256": _TEXT},
+}
 
 
 class Head(NamedTuple):
@@ -65,6 +77,26 @@ class BrokenLog(ValueError):
     """A log is not genuine or not whole. The message says where."""
 
 
+def opened(entry: str, keys: Mapping[str, Any]) -> tuple[Claims, str]:
+    """Returns the claims of a genuine entry, and the id of its key.
+
+    Raises:
+        ValueError: its signature is not good, or it says something that is not known here.
+    """
+    claims, kid = clarify.opened(entry, TYP, keys)
+    kind = claims.get("kind")
+    if not isinstance(kind, str) or kind not in _FURTHER:
+        raise ValueError(f"its kind is not known here: {kind!r}")
+    clarify.check_form(claims, {**_EVERY, **_FURTHER[kind]}, "it")
+    if kind == "key" and (
+        claims["jwk"] != jwk_of(clarify.public_key(claims["jwk"])) or claims["kid"] != claims["jwk"]["kid"]
+    ):
+        raise ValueError("its `kid` and its `jwk` are not of one key")
+    if kind == "checkpoint" and (claims["head"], claims["sha256"]) != (claims["seq"] - 1, claims["prev"]):
+        raise ValueError("it is a checkpoint of another history")
+    return claims, kid
+
+
 @dataclass(slots=True)
 class Verified:
     """What a good log holds. `kid`: the key of the last entry; `gone`: how many receipts were forgotten."""
@@ -78,13 +110,13 @@ class Verified:
 
 
 def verify(
-    lines: Iterable[Mapping[str, Any]],
+    lines: Iterable[bytes],
     keys: Mapping[str, Any],
     *,
     checkpoint: str | None = None,
     accepted: Collection[str] = (),
 ) -> Verified:
-    """Verifies a whole log: every receipt, every link, and the keys.
+    """Verifies a whole log: every line, entry, receipt and link, and the keys.
 
     Args:
         lines: as `clarify log` prints them: `{"seq", "entry", "receipt", "claims"}`.
@@ -97,44 +129,39 @@ def verify(
     """
     reading = _LogPass(keys, frozenset(accepted), _checkpoint(checkpoint, keys))
     for number, line in enumerate(lines, 1):
-        reading.take(line, number)
+        try:
+            reading.take(_read(line, number), number)
+        except RecursionError:
+            raise BrokenLog(f"Line {number} is nested too deeply.") from None
     return reading.end()
 
 
 def _checkpoint(token: str | None, keys: Mapping[str, Any]) -> Head | None:
+    """Returns where a checkpoint that someone kept is in the log."""
     if token is None:
         return None
-    claims = _signed(token.strip(), keys, "The checkpoint")
-    if claims.get("kind") != "checkpoint":
-        raise BrokenLog("The checkpoint is another entry of the log, not a checkpoint.")
-    return Head(claims["head"], claims["sha256"])
-
-
-def _signed(entry: str, keys: Mapping[str, Any], name: str) -> Claims:
-    """Returns the claims of an entry with a good signature. `name`: what to call it in errors.
-
-    Raises:
-        BrokenLog: it is not genuine.
-    """
     try:
-        header = jwt.get_unverified_header(entry)
-        if header.get("typ") != TYP:
-            raise BrokenLog(
-                f"{name} is not an entry of a log: its type is {header.get('typ')!r}, not {TYP!r}."
-            )
-        key = next((each for each in keys["keys"] if each.get("kid") == header.get("kid")), None)
-        if key is None:
-            raise BrokenLog(
-                f"{name} is signed with {header.get('kid')!r}, which is not among the keys given: another bot signed it."
-            )
-        claims: Claims = jwt.decode(entry, jwt.PyJWK(key, ALGORITHM), [ALGORITHM], options=_SIGNATURE_ONLY)
-    except jwt.InvalidSignatureError:
-        raise BrokenLog(
-            f"{name} was changed, or another key signed it: the signature does not match."
-        ) from None
-    except jwt.PyJWTError as error:
-        raise BrokenLog(f"{name} is not genuine: {error}.") from None
-    return claims
+        claims, _ = opened(token.strip(), keys)
+    except ValueError as error:
+        raise BrokenLog(f"The checkpoint is not genuine: {error}.") from None
+    if claims["kind"] != "checkpoint":
+        raise BrokenLog("The checkpoint is another entry of the log, not a checkpoint.")
+    return Head(claims["seq"], digest_of(token.strip()))
+
+
+def _read(content: bytes, number: int) -> Line:
+    try:
+        line = clarify.strict_json(content)
+    except (JSONDecodeError, UnicodeDecodeError):
+        raise BrokenLog(f"Line {number} is not JSON.") from None
+    except ValueError as error:
+        raise BrokenLog(f"Line {number} is ambiguous: {error}.") from None
+    try:
+        clarify.check_form(line, _LINE, f"Line {number}")
+    except ValueError as error:
+        raise BrokenLog(f"{error}. Expected lines as `clarify log` prints them.") from None
+    found: Line = line
+    return found
 
 
 @dataclass(slots=True)
@@ -145,111 +172,122 @@ class _LogPass:
     accepted: frozenset[str]
     checkpoint: Head | None
     found: Verified = field(default_factory=Verified)
-    last: str | None = None  # the entry before
     announced: set[str] = field(default_factory=set)
-    missing: dict[str, int] = field(default_factory=dict)  # decisions without their receipt: jti and number
+    decided: dict[str, int] = field(default_factory=dict)  # the entry of each round
+    missing: dict[str, int] = field(default_factory=dict)  # those whose receipt is neither here nor forgotten
+    forgotten: set[str] = field(default_factory=set)
     begins: str | None = None  # the digest of what was before the first entry
-    cuts: dict[int, str] = field(default_factory=dict)
+    cut: Head = field(default_factory=Head)  # the last entry that was cut off
     met: bool = False  # the checkpoint
 
-    def take(self, line: Mapping[str, Any], number: int) -> None:
-        entry, receipt = line.get("entry"), line.get("receipt")
-        if not isinstance(entry, str):
-            raise BrokenLog(
-                f'Line {number} is not an entry of a log: expected {{"seq", "entry", "receipt", "claims"}}.'
-            )
+    def take(self, line: Line, number: int) -> None:
+        entry, found = line["entry"], self.found
         try:
-            claims = claims_in(entry)
+            claims, kid = opened(entry, self.keys)
         except ValueError as error:
-            raise BrokenLog(f"The entry of line {number} {error}.") from None
-        seq = claims.get("seq")
-        name = f"Entry {seq}"
-        if type(seq) is not int or seq < 1 or line.get("seq", seq) != seq:
-            raise BrokenLog(f"Line {number}: its number differs from that of its entry, {seq!r}.")
-        if self.last is None:
-            self.found.first, self.begins = seq, claims.get("prev")
-            _signed(entry, self.keys, name)
+            raise BrokenLog(f"The entry of line {number} is not genuine: {error}.") from None
+        seq = claims["seq"]
+        if line["seq"] != seq:
+            raise BrokenLog(f"Line {number}: its number differs from that of its entry, {seq}.")
+        if found.entries:
+            self._follow(claims, kid)
         else:
-            self._follow(name, seq, claims, entry)
-        if seq == 1 and claims.get("prev") is not None:
-            raise BrokenLog("Entry 1 says that there was an entry before it.")
-        self.last = entry
-        self.found.entries += 1
-        self.found.head = Head(seq, digest_of(entry))
-        self.found.kid = kid_of(entry)
+            self._begin(claims)
+        found.entries += 1
+        found.head, found.kid = Head(seq, digest_of(entry)), kid
         if self.checkpoint is not None and self.checkpoint.seq == seq:
-            self._meet()
-        self._note(name, seq, claims, receipt, line.get("claims", ...))
+            if self.checkpoint != found.head:
+                raise BrokenLog(f"Entry {seq} differs from the checkpoint: the log was rewritten since.")
+            self.met = True
+        self._note(claims)
+        said = self._said(claims, line["receipt"])
+        if not clarify.is_same(line["claims"], said):
+            raise BrokenLog(f"Entry {seq}: the claims beside it are not those in it or in its receipt.")
 
-    def _follow(self, name: str, seq: int, claims: Claims, entry: str) -> None:
-        head = self.found.head
+    def _begin(self, claims: Claims) -> None:
+        seq, prev = claims["seq"], claims["prev"]
+        if seq < 1 or (prev is None) != (seq == 1):
+            raise BrokenLog(f"Entry {seq}: its `prev` does not fit its number.")
+        self.found.first, self.begins = seq, prev
+
+    def _follow(self, claims: Claims, kid: str) -> None:
+        seq, head = claims["seq"], self.found.head
         if seq != head.seq + 1:
-            raise BrokenLog(f"{name} comes after entry {head.seq}: entries are missing or in another order.")
-        if claims.get("prev") != head.sha256:
-            raise BrokenLog(f"{name} does not follow from entry {head.seq}: one of the two was changed.")
-        kid = kid_of(entry)
-        if kid == self.found.kid:
-            return  # the last entry of this key vouches for it
-        self._vouch()
-        if kid not in self.announced and kid not in self.accepted:
+            raise BrokenLog(
+                f"Entry {seq} comes after entry {head.seq}: entries are missing or in another order. A part of a log, such as"
+                " `clarify log --agent` prints, cannot be verified: only its receipts, one by one."
+            )
+        if claims["prev"] != head.sha256:
+            raise BrokenLog(f"Entry {seq} does not follow from entry {head.seq}: one of the two was changed.")
+        if kid != self.found.kid and kid not in self.announced and kid not in self.accepted:
             raise BrokenLog(
                 f"From entry {seq} on another key signs, {kid}, which the key before did not announce. If its owner says that"
                 f" the old key was lost: --accept-key {kid}"
             )
-        _signed(entry, self.keys, name)
 
-    def _vouch(self) -> None:
-        """Checks the signature of the entry before, which vouches for all before it."""
-        if self.last is not None:
-            _signed(self.last, self.keys, f"Entry {self.found.head.seq}")
-
-    def _meet(self) -> None:
-        if self.checkpoint != self.found.head:
-            raise BrokenLog(
-                f"Entry {self.found.head.seq} differs from the checkpoint: the log was rewritten since."
-            )
-        self.met = True
-
-    def _note(self, name: str, seq: int, claims: Claims, receipt: Any, shown: Any) -> None:
-        match claims.get("kind"):
+    def _note(self, claims: Claims) -> None:
+        seq = claims["seq"]
+        match claims["kind"]:
             case "decision":
+                jti = claims["jti"]
+                if jti in self.decided or jti in self.forgotten:
+                    raise BrokenLog(f"Entry {seq}: {jti} was decided before: an earlier entry names it.")
+                self.decided[jti] = self.missing[jti] = seq
                 self.found.decisions += 1
-                self._decision(name, seq, claims, receipt, shown)
             case "forgotten":
-                for jti in claims.get("jtis") or ():
-                    if self.missing.pop(jti, None) is not None:
-                        self.found.gone += 1
+                for jti in claims["jtis"]:
+                    self._forget(seq, jti)
             case "key":
-                self.announced.add(str(claims.get("kid")))
+                self.announced.add(claims["kid"])
             case "cut":
-                self.cuts[int(claims["upto"])] = str(claims.get("sha256"))
-            case "checkpoint" if seq != 1 and (claims.get("head"), claims.get("sha256")) != (
-                seq - 1,
-                claims.get("prev"),
-            ):
-                raise BrokenLog(f"{name} is a checkpoint of another history.")
+                self._cut(seq, Head(claims["upto"], claims["sha256"]))
 
-    def _decision(self, name: str, seq: int, claims: Claims, receipt: Any, shown: Any) -> None:
-        jti = str(claims.get("jti"))
+    def _forget(self, seq: int, jti: str) -> None:
+        """Notes that a receipt is gone. Its entry may be among those that were cut off."""
+        if jti in self.forgotten:
+            raise BrokenLog(f"Entry {seq}: an entry before it says already that {jti} was forgotten.")
+        if jti in self.decided and jti not in self.missing:
+            raise BrokenLog(
+                f"Entry {self.decided[jti]}: entry {seq} says that {jti} was forgotten, but its receipt is here."
+            )
+        if jti not in self.decided and self.found.first == 1:
+            raise BrokenLog(f"Entry {seq} says that {jti} was forgotten, which was never decided.")
+        self.forgotten.add(jti)
+        self.found.gone += self.missing.pop(jti, 0) > 0
+
+    def _cut(self, seq: int, cut: Head) -> None:
+        if not self.cut.seq < cut.seq < self.found.first:
+            raise BrokenLog(
+                f"Entry {seq} says that the entries up to {cut.seq} were cut off: that does not fit a log that begins with"
+                f" entry {self.found.first}."
+            )
+        self.cut = cut
+
+    def _said(self, claims: Claims, receipt: str | None) -> Claims | None:
+        """Returns what an entry says, or the receipt that it is about: what has to be beside them. None: it is gone."""
+        if claims["kind"] != "decision":
+            if receipt is not None:
+                raise BrokenLog(f"Entry {claims['seq']} is about no receipt, but one is beside it.")
+            return claims
         if receipt is None:
-            self.missing[jti] = seq
-            return
-        if not isinstance(receipt, str) or digest_of(receipt) != claims.get("sha256"):
-            raise BrokenLog(f"{name}: the receipt of {jti} was changed or swapped: its digest differs.")
+            return None
+        seq, jti = claims["seq"], claims["jti"]
+        if digest_of(receipt) != claims["sha256"]:
+            raise BrokenLog(f"Entry {seq}: the receipt of {jti} was changed or swapped: its digest differs.")
         verified = clarify.verify(receipt, keys=self.keys)
         if verified.problem is not None:
-            raise BrokenLog(f"{name}: the receipt of {jti} is not genuine: {verified.problem}.")
-        if verified.claims.get("jti") != jti:
-            raise BrokenLog(f"{name}: the receipt is of {verified.claims.get('jti')}, not of {jti}.")
-        if shown not in (..., None) and shown != verified.claims:
-            raise BrokenLog(f"{name}: the claims beside the receipt of {jti} are not those in it.")
+            raise BrokenLog(f"Entry {seq}: the receipt of {jti} is not genuine: {verified.problem}.")
+        if verified.claims["jti"] != jti:
+            raise BrokenLog(f"Entry {seq}: the receipt is of {verified.claims['jti']}, not of {jti}.")
+        del self.missing[jti]
+        return dict(verified.claims)
 
     def end(self) -> Verified:
-        found = self.found
-        if self.last is None:
+        found, checkpoint = self.found, self.checkpoint
+        before = Head(found.first - 1, self.begins)
+        if not found.entries:
             raise BrokenLog("The log is empty.")
-        self._vouch()
-        if found.first != 1 and self.cuts.get(found.first - 1) != self.begins:
+        if self.cut != before:
             raise BrokenLog(
                 f"The log begins with entry {found.first}, and none says that those before it were cut off."
             )
@@ -258,17 +296,15 @@ class _LogPass:
             raise BrokenLog(
                 f"Entry {seq}: the receipt of {jti} is missing, and no entry says that it was forgotten."
             )
-        if self.checkpoint is not None and not self.met:
-            if self.checkpoint.seq > found.head.seq:
+        if checkpoint is not None and not self.met:
+            if checkpoint.seq > found.head.seq:
                 raise BrokenLog(
-                    f"The log ends with entry {found.head.seq}; the checkpoint is of entry {self.checkpoint.seq}: its end was cut"
-                    " off."
+                    f"The log ends with entry {found.head.seq}; the checkpoint is entry {checkpoint.seq}: its end was cut off, or"
+                    " it was printed before."
                 )
-            if self.cuts.get(found.first - 1) is None or self.checkpoint != Head(
-                found.first - 1, self.begins
-            ):
+            if checkpoint != before:
                 raise BrokenLog(
-                    f"The checkpoint is of entry {self.checkpoint.seq}, before the first one that is kept, {found.first}: it says"
-                    " nothing about this log. Take a later one."
+                    f"The checkpoint is entry {checkpoint.seq}, before the first one that is kept, {found.first}: it says nothing"
+                    " about this log. Take a later one."
                 )
         return found

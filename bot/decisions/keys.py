@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
-from bot.decisions.chain import claims_in, kid_of
+from bot.decisions.chain import kid_of, opened
 from bot.decisions.log import put
 from bot.signing import Jwk, Signing
 from bot.storage.store import Store
@@ -38,5 +40,17 @@ async def is_vouched_for(store: Store, signing: Signing) -> bool:
     last = await store.read_one("select entry from decisions order by seq desc limit 1")
     if not signing.is_another and (last is None or kid_of(last["entry"]) == signing.kid):
         return True
-    rows = await store.read("select entry from decisions where kind = 'key'")
-    return any(claims_in(row["entry"]).get("kid") == signing.kid for row in rows)
+    rows, keys = (
+        await store.read("select entry from decisions where kind = 'key'"),
+        await signing.published(store),
+    )
+    return any(_announced_by(row["entry"], keys) == signing.kid for row in rows)
+
+
+def _announced_by(entry: str, keys: Mapping[str, Any]) -> str | None:
+    """Returns the id of the key that an entry of the log announces; None: it is not genuine."""
+    try:
+        claims, _ = opened(entry, keys)
+    except ValueError:
+        return None
+    return str(claims["kid"]) if claims["kind"] == "key" else None

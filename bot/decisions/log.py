@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from bot.decisions.chain import TYP, Head, Kind, claims_in, digest_of, following
+from bot.decisions.chain import TYP, Head, Kind, Line, claims_in, digest_of, following
 from bot.decisions.search import deciders_of, words_of
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences
@@ -422,6 +422,19 @@ def rows_of(tx: Tx) -> Iterator[Row]:
     ):
         yield from rows
         after = rows[-1]["seq"]
+
+
+def line_of(row: Row) -> Line:
+    """Returns an entry as `clarify log` prints it: with its receipt, and what that says, of other entries what they say; None
+    for what is no JWT, which another program wrote: `clarify verify --log` refuses that.
+    """
+    receipt = row["receipt"]
+    is_gone = row["kind"] == "decision" and receipt is None
+    try:
+        claims = None if is_gone else claims_in(row["entry"] if receipt is None else receipt)
+    except ValueError:
+        claims = None
+    return {"seq": row["seq"], "entry": row["entry"], "receipt": receipt, "claims": claims}
 
 
 def find(tx: Tx, name: str) -> Row | None:

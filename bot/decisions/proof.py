@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from bot.decisions.chain import claims_in, digest_of
+from bot.decisions.chain import digest_of, opened
 from bot.errors import StorageUnavailable
 from bot.signing import Signing
 from bot.storage.store import Store
+from bot.storage.tx import Row
 from bot.views.verify import Proof
 from core.clarification import Clarification
 from core.ledger import Ledger
@@ -34,27 +37,33 @@ async def prove(
         row, is_place_known = await store.read_one(ENTRY, jti=jti_of(ended)), True
     except StorageUnavailable:
         row, is_place_known = None, False
-    if row is not None and checked.problem in {None, "missing"} and not _names(row["entry"], receipt or ""):
-        checked = _of_the_log(signing, ended, row["receipt"])
+    if row is not None and signing is not None and checked.problem in {None, "missing"}:
+        sha256 = _named_by(row, jti_of(ended), await signing.published(store))
+        if sha256 is None:
+            checked = replace(checked, problem="entry")
+        elif sha256 != digest_of(receipt or ""):
+            checked = _of_the_log(signing, ended, row["receipt"])
     if checked.problem is None and ended is record and await ledger.is_tampered(record):
         checked = replace(checked, problem="record")
     return Proof(checked, (row["seq"], row["last"]) if row is not None else None, is_place_known)
 
 
-def _of_the_log(signing: Signing | None, ended: Clarification, logged: str | None) -> Checked:
+def _of_the_log(signing: Signing, ended: Clarification, logged: str | None) -> Checked:
     """Returns what is wrong with a record that lacks the receipt in the log, and what that receipt says."""
     if ended.asked.receipt is None and logged is None:
         return Checked("missing")  # it was forgotten
     problem: Problem = "removed" if ended.asked.receipt is None else "log"
-    if signing is None or logged is None:
+    if logged is None:
         return Checked(problem)
     there = ended.model_copy(update={"aaep": ended.asked.model_copy(update={"receipt": logged})})
     return replace(signing.check(there), problem=problem)
 
 
-def _names(entry: str, receipt: str) -> bool:
-    """Whether an entry of the log has the digest of this receipt."""
+def _named_by(row: Row, jti: str, keys: Mapping[str, Any]) -> str | None:
+    """Returns the digest of the receipt that an entry of the log is about; None: it is not the entry of round `jti`."""
     try:
-        return bool(claims_in(entry).get("sha256") == digest_of(receipt))
+        claims, _ = opened(row["entry"], keys)
     except ValueError:
-        return False
+        return None
+    is_its = (claims["seq"], claims.get("jti")) == (row["seq"], jti)
+    return claims["sha256"] if is_its else None

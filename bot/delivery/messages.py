@@ -354,13 +354,13 @@ class Messages:
         rest: Sequence[Fresh] = (),
         revision: int | None = None,
     ) -> None:
-        """Records that the message is in Slack. `opens_thread`: it opened its session's thread, or was found in the
-        thread `thread_ts`. `rest`: its overflow; `revision`: of a card's record.
+        """Records that the message is in Slack, in the thread `thread_ts`, if it is in one. `opens_thread`: it opened its
+        session's thread, or was found in it. `rest`: its overflow; `revision`: of a card's record.
         """
 
         def work(tx: Tx) -> None:
             tx.run(
-                """update messages set channel = :channel, ts = :ts, thread_ts = coalesce(:thread_ts, thread_ts),
+                """update messages set channel = :channel, ts = :ts, thread_ts = :thread_ts,
                      shown = :shown, final = :final, intent_at = null, revision = case
                        when revision is null or revision < :revision then :revision else revision end where key = :key""",
                 revision=revision,

@@ -19,11 +19,12 @@ import structlog
 from bot.delivery.desired import Desired, DesiredState, Skip
 from bot.delivery.lanes import CARD, Again, Done, Lanes, NotYet
 from bot.delivery.messages import TAKEN_UP, Fresh, MessageRow, Messages
-from bot.delivery.steps import CALLS, Step, Tried, next_step
+from bot.delivery.steps import CALLS, NO_TROUBLE, Step, Tried, Trouble, next_step
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
 from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
 from bot.views import inert
+from bot.views.classic import classic, newer
 from core.clarification import parse_id
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
@@ -68,7 +69,7 @@ class Messenger:
         self.lanes = Lanes(self.deliver, self.clock, self.settings.pacing.posts_per_second, rng)
         self._fallback = self.settings.slack.fallback_channel
         self._paused = self._pages_paused = False
-        self._plain: set[str] = set()
+        self._troubles: dict[str, Trouble] = {}  # by key
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._adopting: set[asyncio.Task[None]] = set()
 
@@ -172,12 +173,23 @@ class Messenger:
                     row.key, desired.digest, final=desired.final, revision=desired.revision
                 )
             case _:
-                await self._do_without(row, step)
+                await self._do_without(row, step, desired)
         return step.result
 
     def _next(self, row: MessageRow, desired: Desired, tried: Tried | None) -> Step:
         paused = self._pages_paused if row.kind == "page" else self._paused
-        return next_step(row, desired, tried, paused=paused, plain=row.key in self._plain)
+        return next_step(row, desired, tried, paused=paused, trouble=self._trouble(row.key))
+
+    def _trouble(self, key: str) -> Trouble:
+        return self._troubles.get(key, NO_TROUBLE)
+
+    def _note(self, key: str, outcome: Outcome) -> None:
+        """Counts refusals of a message; a rate limit is none."""
+        trouble = self._trouble(key)
+        if isinstance(outcome, Unknown | Never):
+            self._troubles[key] = trouble.after(_reason(outcome), self._now())
+        elif isinstance(outcome, Sent) and trouble.layout == "full":
+            self._troubles.pop(key, None)
 
     async def _call(self, step: Step, row: MessageRow, desired: Desired) -> Tried:
         if step.act == "look up":
@@ -186,7 +198,7 @@ class Messenger:
             return Tried("delete", await self._delete(row))
         return await (self._post(row, desired) if step.act == "post" else self._update(row, desired))
 
-    async def _do_without(self, row: MessageRow, step: Step) -> None:
+    async def _do_without(self, row: MessageRow, step: Step, desired: Desired) -> None:
         """Stores the outcome of a step that did not show the message as desired."""
         match step.act:
             case "may change":
@@ -199,13 +211,24 @@ class Messenger:
                 await self.messages.give_up(row, step.reason, self._now())
                 if row.ts is None:
                     await self.on_outcome(row, "dropped", None)
-            case "plain":
-                self._plain.add(row.key)
             case "move":
                 if row.ts is None:
                     await self.messages.leave_thread(row.producer or "", row.session_id or "")
                 await self.messages.move(row.key, row.target)
-            case "unplaceable" if not await self._unplaceable(row, step.reason):
+            case _:
+                await self._do_otherwise(row, step, desired)
+
+    async def _do_otherwise(self, row: MessageRow, step: Step, desired: Desired) -> None:
+        """Stores that a message gets another layout or place."""
+        match step.act:
+            case "classic" | "plain":
+                layout = step.act if newer(desired.message.blocks) else "plain"
+                self._troubles[row.key] = self._trouble(row.key).plainer(layout)
+                if row.ts is not None:
+                    await self.messages.may_change(row.key, self._now())
+            case "say below":
+                await self._say_below(row, desired, step.reason)
+            case "unplaceable" if not await self._unplaceable(row, step.reason) and step.result == Done():
                 await self.messages.give_up(row, step.reason, self._now())
 
     async def _post(self, row: MessageRow, desired: Desired) -> Tried:
@@ -225,7 +248,8 @@ class Messenger:
             await self._failed(row, outcome)
             if not isinstance(outcome, Unknown):
                 await self.messages.not_sent(row.key)
-        return Tried("post", outcome)
+        self._note(row.key, outcome)
+        return Tried("post", outcome, self._now())
 
     async def _update(self, row: MessageRow, desired: Desired) -> Tried:
         if row.key in self.messages.inherited:
@@ -234,7 +258,8 @@ class Messenger:
         outcome = await self.gateway.update(row.channel or "", row.ts or "", self._post_for(row, desired))
         if not isinstance(outcome, Sent):
             _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
-        return Tried("update", outcome)
+        self._note(row.key, outcome)
+        return Tried("update", outcome, self._now())
 
     async def _delete(self, row: MessageRow) -> Outcome | None:
         """Deletes a message and its overflow, unless people replied in its thread."""
@@ -276,8 +301,14 @@ class Messenger:
         return found
 
     async def _landed(self, row: MessageRow, desired: Desired, sent: Sent, *, certain: bool) -> None:
-        """Records that the message is in Slack. Not `certain`: found by a look-up, so it may be outdated."""
-        thread_ts = desired.thread_ts if certain else sent.thread_ts or row.thread_ts
+        """Records that the message is in Slack. Not `certain`: found by a look-up, so it may be outdated.
+
+        If its thread's first message was deleted, Slack put it into the channel: the session's thread is there now.
+        """
+        thread_ts = sent.thread_ts
+        is_astray = row.session_id is not None and desired.thread_ts is not None and thread_ts is None
+        if is_astray:
+            _log.warning("a thread is gone; continuing in the channel", key=row.key, channel=sent.channel)
         if not certain:
             _log.info("found a post of unknown outcome", key=row.key)
         rest = await self._overflow(row, desired, sent.channel, thread_ts, sent.ts)
@@ -287,8 +318,8 @@ class Messenger:
             sent.ts,
             desired.digest if certain else "",
             final=desired.final and certain,
-            opens_thread=desired.opens_thread,
-            thread_ts=sent.thread_ts,
+            opens_thread=desired.opens_thread or is_astray,
+            thread_ts=thread_ts,
             rest=rest,
             revision=desired.revision,
         )
@@ -299,13 +330,30 @@ class Messenger:
 
     def _post_for(self, row: MessageRow, desired: Desired) -> Post:
         blocks: list[dict[str, Any]] = desired.message.blocks
-        if row.key in self._plain:
+        layout = self._trouble(row.key).layout
+        if layout == "classic":
+            blocks = classic(blocks)
+        if layout == "plain":
             said = inert.split(desired.message.text, _SECTION)
             blocks = [
                 *({"type": "section", "text": {"type": "plain_text", "text": piece}} for piece in said),
                 *[b for b in blocks if b["type"] == "actions"][:2],
             ]
         return Post(desired.message.text, blocks, desired.metadata, desired.thread_ts, desired.broadcast)
+
+    async def _say_below(self, row: MessageRow, desired: Desired, code: str) -> None:
+        """Says in the thread of a message that Slack no longer lets us change what it would say, and gives it up."""
+        blocks = [
+            {name: each for name, each in block.items() if name not in {"accessory", "block_id"}}
+            for block in desired.message.blocks
+            if block["type"] != "actions"
+        ]
+        text, thread_ts = desired.message.text, row.thread_ts or row.ts
+        body = {"text": text, "blocks": blocks, "thread_ts": thread_ts}
+        below = Fresh(f"word:below:{row.key}", "word", row.channel or row.target, body=body, wanted="word")
+        await self.messages.want([below])
+        self.lanes.put(below.target, below.key, post=True)
+        await self.messages.give_up(row, code, self._now())
 
     async def _unplaceable(self, row: MessageRow, code: str) -> bool:
         """Pages on-call because Slack refuses a message in its place, for the reason `code`. Returns whether it gets

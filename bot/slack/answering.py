@@ -456,7 +456,7 @@ class Interactions:
     async def tell_in_time(self, act: Click | Invocation, reaction: Told) -> bool:
         """Tell the person before the acknowledgement; returns whether Slack took it in time."""
         saying = (
-            self._respond_to_click(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
+            self._respond_to_click(act, reaction) if isinstance(act, Click) else self._reply(act, reaction)
         )
         try:
             async with asyncio.timeout(_TELLING):
@@ -471,7 +471,7 @@ class Interactions:
 
     def respond(self, act: Click | Invocation, reaction: Told, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
-        self.later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
+        self.later.run(self._reply(act, reaction, replace=replace), "answer through a response_url")
 
     async def run_command(self, request: Invocation) -> Told | None:
         """Run a command. Returns the response to send with the acknowledgement; None: it follows later, as what Slack may
@@ -509,13 +509,18 @@ class Interactions:
         return Tell()
 
     async def _respond_to_click(self, click: Click, reaction: Told) -> bool:
-        """Respond through the click's response_url, or else with an ephemeral message in its conversation."""
-        place = click.place
-        if await self._respond(click, reaction, thread_ts=place.thread_ts):
+        """Respond to a click where it was made."""
+        return await self._reply(click, reaction, thread_ts=click.place.thread_ts)
+
+    async def _reply(
+        self, act: Click | Invocation, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
+    ) -> bool:
+        """Respond through the response_url, or else with an ephemeral message in the same conversation."""
+        if await self._respond(act, reaction, replace=replace, thread_ts=thread_ts):
             return True
-        if not place.channel:
+        if not act.place.channel:
             return False
-        return await self.gateway.tell(click.person.user, place, reaction.text, reaction.blocks)
+        return await self.gateway.tell(act.person.user, act.place, reaction.text, reaction.blocks)
 
     async def _respond(
         self, act: Click | Invocation, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
@@ -544,9 +549,9 @@ class Interactions:
         try:
             reaction = await task
         except Exception:
-            await self._respond(act, Tell(COMMAND_FAILED))
+            await self._reply(act, Tell(COMMAND_FAILED))
             raise
-        await self._respond(act, reaction, replace=replace)
+        await self._reply(act, reaction, replace=replace)
 
     async def _show(self, click: Click, view: dict[str, Any]) -> None:
         """Open a modal. In a modal, another page of it replaces it, and any other modal goes on top."""

@@ -1,9 +1,10 @@
 """Handles messages that people type: replies in threads, mentions of the bot, direct messages, “Use as answer”.
 
-In a thread with one open question a reply is the answer, unless it is talk (`is_talk`). With several open questions the bot
-asks the author which one they mean, and keeps the text meanwhile. The bot answers `@clarify stale` in its channel, to the
-author alone, and a direct message in its conversation. A reply in a page's thread answers its question, and so does a
-direct message that is no command, while its author has exactly one open page.
+In a thread with one open question a reply is the answer, unless it is talk: it has the mark of talk (`is_talk`), or mentions
+someone. A reply that mentions someone still rejects an action; if it begins like an accept, its author gets a hint. With
+several open questions the bot asks the author which one they mean, and keeps the text meanwhile. The bot answers
+`@clarify stale` in its channel, to the author alone, and a direct message in its conversation. A reply in a page's thread
+answers its question, and so does a direct message that is no command, while its author has exactly one open page.
 """
 
 from __future__ import annotations
@@ -115,9 +116,10 @@ class TypedMessages:
             StorageUnavailable, ClarifyError: that cannot be told now.
         """
         text = self.plain(message.text)
-        if self._mentions_someone(message) or not text.strip() or is_talk(text):
+        if self._is_to_others(message, text) or not text.strip() or is_talk(text):
             return False
-        return any(record.is_open for record in await self.threads.asked_in(*message.thread))
+        asked = await self.threads.asked_in(*message.thread)
+        return any(record.is_open for record in self._can_mean(message, asked))
 
     async def take_as_answer(self, request: Invocation) -> Told:
         """Record a message's text, without its mark as talk, as the answer of the person who chose “Use as answer”, not of
@@ -166,6 +168,15 @@ class TypedMessages:
     def _mentions_someone(self, message: MessageEvent) -> bool:
         return mrkdwn.mentions_someone(message.text, self.people.bot_user)
 
+    def _is_to_others(self, message: MessageEvent, text: str) -> bool:
+        """Returns whether a message mentions someone, and its plain `text` does not begin like a decision."""
+        return self._mentions_someone(message) and answers.decision_in(text) is None
+
+    def _can_mean(self, message: MessageEvent, asked: list[Clarification]) -> list[Clarification]:
+        """Returns the questions of its thread that a reply can be about: if it mentions someone, only approvals."""
+        mentions = self._mentions_someone(message)
+        return [record for record in asked if record.asked.is_confirmation or not mentions]
+
     # Direct messages
 
     async def _direct(self, reply: TypedReply) -> TypedResponse:
@@ -174,10 +185,14 @@ class TypedMessages:
         if not reply.text.strip():
             waits = message.files and any(each.is_open for each in await self.threads.found(about))
             return _aloud(Tell(phrases.FILE_ONLY), message) if waits else TypedResponse()
-        if is_talk(reply.text) or (about and self._mentions_someone(message)):
+        if is_talk(reply.text) or (about and self._is_to_others(message, reply.text)):
             return TypedResponse()
         text = mrkdwn.without(message.text, self.people.bot_user)
         try:
+            if about and self._mentions_someone(message):
+                about = tuple(each.id for each in self._can_mean(message, await self.threads.found(about)))
+                if not about:
+                    return TypedResponse()
             reaction = await self._answer_page(about, reply)
             if reaction is None and not self.commands.understands(text):
                 reaction = await self._answer_page(await self.threads.paged_to(message), reply)
@@ -264,12 +279,12 @@ class TypedMessages:
             return TypedResponse()
         if message.channel.startswith("D"):
             return await self._direct(reply)
-        return TypedResponse() if self._mentions_someone(message) else await self._in_thread(reply)
+        return await self._in_thread(reply)
 
     async def _reply(self, reply: TypedReply) -> TypedResponse:
         """Handle a reply in a thread that is no command."""
         message, bot_user = reply.message, self.people.bot_user
-        if self._mentions_someone(message):
+        if self._is_to_others(message, reply.text):
             return TypedResponse()
         if mrkdwn.begins_with(message.text, bot_user) and not (
             await self.threads.is_session(*message.thread) or await self.threads.about_page(*message.thread)
@@ -281,7 +296,7 @@ class TypedMessages:
     async def _in_thread(self, reply: TypedReply) -> TypedResponse:
         """Handle a reply in any thread: of a session, a page, a roll-up card, or not of ours."""
         message, text = reply.message, reply.text
-        if is_talk(text) or not (text.strip() or message.files):
+        if is_talk(text) or self._is_to_others(message, text) or not (text.strip() or message.files):
             return TypedResponse()
         try:
             asked = await self.threads.asked_in(*message.thread)
@@ -293,7 +308,7 @@ class TypedMessages:
             is_anothers = message.parent == self.people.bot_user and not asked
             if is_anothers and not await self.threads.is_ours(*message.thread):
                 return TypedResponse(phrases.ANOTHERS_THREAD, recorded=False)
-            return await self._to_one_of(asked, reply)
+            return await self._to_one_of(self._can_mean(message, asked), reply)
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, "of this thread"))
 
@@ -400,11 +415,14 @@ class TypedMessages:
         return TypedResponse(phrases.closed(record)) if first else TypedResponse()
 
     async def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
-        """Tell a person how to answer; each hint at most once a minute."""
+        """Tell a person how to answer; each hint at most once a minute, unless they may believe that they decided."""
+        told = TypedResponse(phrases.unreadable_reply(record.asked, hint))
+        if record.asked.is_confirmation and answers.decision_in(reply.text) is not None:
+            return told
         kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
         if not await self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
             return TypedResponse()
-        return TypedResponse(phrases.unreadable_reply(record.asked, hint))
+        return told
 
     async def _file_only(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
         waiting = [record for record in asked if record.is_open]

@@ -1,9 +1,11 @@
 """The arguments of an action that needs approval: how people read them, and how they change them.
 
-A command, SQL or a change of a file is shown as code. Short values become rows of a table, or lines of `name: value` where
-there is none; nested ones by their path: `links › survey`. Longer values become lines, nested ones indented. Each line of a
-multi-line text is marked (`│`), so that it cannot look like another argument. All of it is `inert.visible`, and ambiguous
-strings are quoted (`inert.value_words`). A coding agent's plan is shown as its Markdown says. Pure.
+A command or SQL is shown as code. Short values become lines of `name: value`, nested ones by their path: `links › survey`.
+Longer values become lines, nested ones indented. Each line of a multi-line text is marked (`│`), so that it cannot look like
+another argument. All of it is `inert.visible`, and ambiguous strings are quoted (`inert.value_words`).
+
+Every value is shown as it is: nothing stands in for one. A change of a file also has a comparison of its two texts beside them.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,17 +25,13 @@ from bot.views.blockkit import (
     YES_VALUE,
     Input,
     Rich,
-    Run,
     Section,
-    Table,
     Words,
     chosen,
     code,
     json_size,
     pieces,
 )
-from bot.views.classic import ARGUMENT_HEADER
-from bot.views.markdown import blocks, plain
 from core.aaep import whole_characters
 from core.clarification import Aaep
 from core.questions import REDACTED
@@ -53,14 +51,16 @@ _SQL_WORDS = re.compile(
 )
 _REPLACED = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"))
 _COMPARED = 400  # lines: comparing more takes too long
+_DIFFERENCE_ROWS = 40  # lines of a comparison; a longer one is no help
 _DEEPEST = 24
 _APART = 8  # pieces with one argument each; further arguments share pieces
 _LONG_LINES, _LONG = 7, 600
-_MOST_ROWS = 99  # of a table, besides its header
-_ROWS_EACH, _DEEPEST_ROW = 8, 3  # rows of one argument; names in a path
-_NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value in a row, and of a list as JSON
+_ROWS_EACH, _DEEPEST_ROW = 8, 3  # lines of one argument; names in a path
+_NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it, and of a list as JSON
+_LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS = "Arguments:"
+_CRLF = "with CRLF line ends"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
 _SENT_AS_TEXT = "Sent as text, not as a number or another value."
 _YES_OR_NO = "Yes is sent as true, No as false."
@@ -75,45 +75,39 @@ _NOTHING = _LeftOut()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some arguments as text; `is_code`: shown verbatim, below its `title`; `is_prose`: as formatted, below that. `rows`: the
-    same as names and values, for a table; only one piece has them.
-    """
+    """Some arguments as text; `is_code`: shown verbatim, below its `title`; `is_list`: short ones, one a line."""
 
     text: str
     title: str = ""
     is_code: bool = False
-    is_prose: bool = False
-    rows: tuple[tuple[str, str], ...] = ()
+    is_list: bool = False
 
     def cut(self, text: str) -> Piece:
-        """Returns the piece with `text`, which may be cut: then it is no table."""
-        return replace(self, text=text, rows=self.rows if text == self.text else ())
+        """Returns the piece with `text`, which may be cut."""
+        return replace(self, text=text)
 
 
 def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
-    """Returns all arguments in order, with two exceptions: short values stand together, where the first of them is, and a
-    plan comes last, so that nothing in it looks like an argument.
+    """Returns all arguments in order, but short values stand together, where the first of them is. The comparison of two
+    texts is before the first of them.
     """
     found: list[Piece] = []
     lines: list[str] = []
     rows: list[tuple[str, str]] = []
     at: int | None = None  # where the rows are inserted
-    rest = dict(arguments)
-    plan = _plan(rest)
+    changes = _changes(arguments)
     apart = 0
-    for name in arguments:
-        if name not in rest:
-            continue
-        piece = _code(name, rest) if apart < _APART else None
-        rest.pop(name, None)
+    for name, value in arguments.items():
+        change = changes.get(name) if apart < _APART else None
+        piece = _code(name, value, changes) if apart < _APART else None
         if piece is None:
-            in_rows = _rows(inert.name_words(name), arguments[name])
-            if in_rows and len(rows) + len(in_rows) <= _MOST_ROWS:
+            if in_rows := _rows(inert.name_words(name), value):
                 at = len(found) + bool(lines) if at is None else at
                 rows += in_rows
                 continue
-            told = "\n".join(_outlined(name, arguments[name], 0))
-            if apart == _APART or (told.count("\n") < _LONG_LINES and inert.size(told) < _LONG):
+            told = "\n".join(_outlined(name, value, 0))
+            is_short = told.count("\n") < _LONG_LINES and inert.size(told) < _LONG
+            if change is None and (apart == _APART or is_short):
                 lines.append(told)
                 continue
             piece = Piece(told)  # so that cutting it hides no other argument
@@ -121,20 +115,18 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
         if lines:
             found.append(Piece("\n".join(lines)))
             lines = []
-        found.append(piece)
+        found += [piece] if change is None else [change, piece]
     if lines:
         found.append(Piece("\n".join(lines)))
     if at is not None:
-        found.insert(at, Piece("\n".join(map(": ".join, rows)), rows=tuple(rows)))
-    return [*found, *plan]
+        found.insert(at, Piece("\n".join(map(": ".join, rows)), is_list=True))
+    return found
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
     """Returns all arguments as text, after a heading; empty without arguments."""
     said = [
-        f"{each.title}\n{plain(each.text, bar=True) if each.is_prose else _marked(each.text)}"
-        if each.title
-        else each.text
+        f"{each.title}\n{_marked(each.text)}" if each.title else each.text
         for each in argument_pieces(arguments)
     ]
     return [_ARGUMENTS, *said] if said else []
@@ -154,32 +146,16 @@ def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool =
     if not (code or (found and not only_code)):
         return ""
     chosen = code[0] if code else found[0]
-    said = (" · " if chosen.rows else " ⏎ ").join(filter(str.strip, chosen.text.split("\n")))
+    said = (" · " if chosen.is_list else " ⏎ ").join(filter(str.strip, chosen.text.split("\n")))
     return inert.line(f"{chosen.title} {said}".strip(), limit)
 
 
-def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich | Table, ...]:
+def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich, ...]:
     """Returns the pieces as blocks, without blank ones."""
-    return tuple(part for each in found for part in _parts(each))
+    return tuple(part for each in found if each.text.strip() for part in _parts(each))
 
 
-def argument_parts_with_table(found: Iterable[Piece]) -> tuple[Section | Rich | Table, ...]:
-    """Returns the same for a message, with a table if there are two rows or more. The message takes no other table."""
-    return tuple(
-        part for each in found for part in ((_table(each.rows),) if len(each.rows) > 1 else _parts(each))
-    )
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> Table:
-    cells = (((Run(name),), (Run(value),)) for name, value in (ARGUMENT_HEADER, *rows))
-    return Table(tuple(cells), ("left", "left"))  # so that long values are wrapped, not cut
-
-
-def _parts(each: Piece) -> tuple[Section | Rich | Table, ...]:
-    if not each.text.strip():
-        return ()
-    if each.is_prose:
-        return (Section(Words(each.title)), *blocks(each.text, bar=True, tables=False))
+def _parts(each: Piece) -> tuple[Section | Rich, ...]:
     if each.is_code:
         return (Section(Words(each.title)), *(code(part) for part in pieces(each.text)))
     return tuple(Section(Words(part)) for part in pieces(each.text))
@@ -195,6 +171,18 @@ def change_words(asked: Aaep) -> list[str]:
     return [
         line for name, value in changed for line in _compared(inert.name_words(name), before.get(name), value)
     ]
+
+
+def shows_originals(asked: Aaep) -> bool:
+    """Returns whether `change_words` has all of what the agent sent in the arguments that people changed."""
+    edits = asked.edits or ()
+    sent = (asked.direct.arguments if asked.direct else None) or {}
+    last = edits[-1].changed if edits else {}
+    return all(
+        name in last and max(map(inert.size, map(_brief, (sent.get(name), last[name])))) <= _BRIEF
+        for edit in edits
+        for name in edit.changed
+    ) and all(name not in edit.changed for edit in edits[:-1] for name in last)
 
 
 def changed_in_all(asked: Aaep) -> str:
@@ -301,14 +289,17 @@ def overflows(field: Input) -> bool:
 
 
 def _field(place: int, name: str, value: object) -> Input | None:
-    block, label = f"{FIELD}{place}", inert.name_words(name, 150)
+    block, label = f"{FIELD}{place}", inert.name_words(name)
+    if inert.size(label) > _LABEL:
+        return None  # its label would be cut
     if isinstance(value, bool):
         initial = YES_VALUE if value else NO_VALUE
         return Input(block, label, "radio_buttons", hint=_YES_OR_NO, options=YES_OR_NO, initial=initial)
     if isinstance(value, (int, float)) and _PLAIN_NUMBER.fullmatch(json.dumps(value)):
         return Input(block, label, "number_input", initial=json.dumps(value))
     if isinstance(value, str):
-        shown, hint = value.replace("\r\n", "\n"), _SENT_AS_TEXT if inert.is_mistakable(value) else ""
+        shown = value.replace("\r\n", "\n") if inert.ends_with_crlf(value) else value
+        hint = _SENT_AS_TEXT if inert.is_mistakable(value) else ""
     else:
         shown, hint = json.dumps(value, indent=2, ensure_ascii=False), "As JSON."
     if inert.size(shown) > LONGEST or REDACTED in shown:
@@ -340,7 +331,7 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
     if field.element == "number_input":
         return _number(text.strip(), value)
     if isinstance(value, str):
-        return (text,)
+        return (text.replace("\n", "\r\n") if inert.ends_with_crlf(value) else text,)
     return _json(text, value)
 
 
@@ -372,66 +363,61 @@ def _json(text: str, value: object) -> tuple[Any] | None:
     return None if written == json.dumps(value) else (read,)
 
 
-def _plan(arguments: dict[str, Any]) -> list[Piece]:
-    """Takes the plan of a coding agent out of the arguments: Markdown of several lines. Empty if there is none."""
-    value = arguments.get("plan")
-    if not isinstance(value, str) or "\n" not in value.strip():
-        return []
-    del arguments["plan"]
-    return [Piece(inert.visible(value, prose=True), "plan:", is_prose=True)]
-
-
-def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
-    """Returns an argument to show verbatim, or None. Removes the arguments that belong to it from `arguments`."""
-    value = arguments[name]
-    title = f"{inert.name_words(name)}:"
-    if name == "edits" and isinstance(value, list) and (changes := _edits(value)):
-        return Piece(changes, title, is_code=True)
-    for old, new in _REPLACED:
-        pair = (arguments.get(old), arguments.get(new))
-        if name in (old, new) and all(isinstance(each, str) for each in pair):
-            del arguments[old], arguments[new]
-            return Piece(_difference(*map(str, pair)), "Changes (- old, + new):", is_code=True)
+def _code(name: str, value: object, changes: Mapping[str, Piece]) -> Piece | None:
+    """Returns an argument to show verbatim, or None. `changes`: the comparisons of texts, by the argument they precede."""
     if not isinstance(value, str) or not value.strip():
         return None
     is_code = name in _COMMAND or name in _CHANGE or (name in _SQL and _SQL_WORDS.match(value))
-    return Piece(inert.visible(value), title, is_code=True) if is_code else None
+    is_code = is_code or (
+        "\n" in value and any(name in pair and not changes.keys().isdisjoint(pair) for pair in _REPLACED)
+    )
+    return Piece(inert.visible(value), _head(name, value), is_code=True) if is_code else None
 
 
-def _edits(value: list[Any]) -> str:
-    """Returns several changes of a file; empty if not all of them are changes."""
-    found: list[str] = []
-    for each in value:
-        if not isinstance(each, dict):
-            return ""
-        pair = next(
-            (names for names in _REPLACED if all(isinstance(each.get(name), str) for name in names)), None
-        )
-        if pair is None:
-            return ""
-        others = [line for name in each if name not in pair for line in _outlined(name, each[name], 0)]
-        found.append("\n".join((*others, _difference(*(each[name] for name in pair)))))
-    return "\n⋯\n".join(found)
+def _head(name: str, value: object) -> str:
+    """Returns an argument's name before a text of several lines, with what the text does not show of its line ends."""
+    said = f"{inert.name_words(name)}:"
+    return f"{said} ({_CRLF})" if isinstance(value, str) and inert.ends_with_crlf(value) else said
 
 
-def _difference(old: str, new: str) -> str:
-    """Returns two texts as a diff, without its header."""
-    before, after = inert.visible(old), inert.visible(new)
-    if before == after and old != new:  # they differ in line ends or invisible characters
-        before, after = json.dumps(old), json.dumps(new)
-    lines = _unified(before.split("\n"), after.split("\n"))
-    return "\n".join(lines) or "(no change)"
+def _changes(arguments: Mapping[str, Any]) -> dict[str, Piece]:
+    """Returns comparisons of what a change of a file replaces with its replacement, each by the argument that it precedes."""
+    found: dict[str, Piece] = {}
+    for old, new in _REPLACED:
+        if said := _difference(arguments.get(old), arguments.get(new)):
+            title = f"Differences (- {old}, + {new}):"
+            found[min(old, new, key=list(arguments).index)] = Piece(said, title, is_code=True)
+    edits = arguments.get("edits")
+    pairs = (
+        _difference(each.get(old), each.get(new))
+        for each in (edits if isinstance(edits, list) else ())
+        if isinstance(each, Mapping)
+        for old, new in _REPLACED
+    )
+    said = "\n⋯\n".join(filter(None, pairs))
+    if said and said.count("\n") < _DIFFERENCE_ROWS:
+        found["edits"] = Piece(said, "Differences in edits (- old, + new):", is_code=True)
+    return found
 
 
-def _unified(before: list[str], after: list[str]) -> list[str]:
-    if len(before) + len(after) > _COMPARED:
-        return [*(f"-{each}" for each in before), *(f"+{each}" for each in after)]
-    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[3:]
-    return ["⋯" if each.startswith("@@") else each for each in lines]
+def _difference(old: object, new: object) -> str:
+    """Returns two texts as a diff, without its header; empty if it would tell no more than the texts themselves: if they are
+    equal, have no line in common, or are too long.
+    """
+    if not (isinstance(old, str) and isinstance(new, str)):
+        return ""
+    before, after = (inert.visible(each).split("\n") for each in (old, new))
+    if before == after or set(before).isdisjoint(after) or len(before) + len(after) > _COMPARED:
+        return ""
+    lines = [
+        "⋯" if each.startswith("@@") else each
+        for each in list(difflib.unified_diff(before, after, lineterm="", n=3))[3:]
+    ]
+    return "\n".join(lines) if len(lines) <= _DIFFERENCE_ROWS else ""
 
 
 def _rows(path: str, value: object, depth: int = 1) -> list[tuple[str, str]]:
-    """Returns a short value as rows of path and value; empty if it is too long or too nested for that."""
+    """Returns a short value as pairs of path and value; empty if it is too long or too nested for that."""
     if isinstance(value, Mapping) and value:
         found = [
             _rows(f"{path} › {inert.name_words(str(name))}", each, depth + 1) for name, each in value.items()
@@ -468,7 +454,7 @@ def _named(head: str, value: object, depth: int) -> Iterator[str]:
         for each in value:
             yield from _named(f"{'  ' * (depth + 1)}-", each, depth + 1)
     elif isinstance(value, str) and value.strip() and "\n" in value:
-        yield head
+        yield f"{head} ({_CRLF})" if inert.ends_with_crlf(value) else head
         yield _marked(inert.visible(value), "  " * (depth + 1))
     else:
         yield f"{head} {inert.value_words(value)}"

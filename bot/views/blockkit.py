@@ -8,9 +8,8 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from bot.errors import RenderError
@@ -168,14 +167,11 @@ Runs = tuple[Run, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `language`: of code; `has_bar`: a line beside it,
-    as quotes have.
-    """
+    """Paragraphs, a quote, or code. `is_apart`: a blank line was before it; `has_bar`: a line beside it, as quotes have."""
 
     runs: Runs
     kind: Literal["section", "quote", "preformatted"] = "section"
     is_apart: bool = False
-    language: str = ""
     has_bar: bool = False
 
 
@@ -218,22 +214,6 @@ def code(text: str) -> Rich:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table; a message takes one, views take none. The first of `rows` is its header; all are of one length, of cells
-    that are not empty. `align`: `left`, `center`, `right` or an empty text, by column.
-    """
-
-    kind: ClassVar = "table"
-    rows: tuple[tuple[Runs, ...], ...]
-    align: tuple[str, ...] = ()
-
-    @property
-    def runs(self) -> Runs:
-        """All of its text."""
-        return tuple(run for row in self.rows for cell in row for run in cell)
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
     """A bar chart; a message may have two (docs.slack.dev, "Data visualization block"). Each of `series` is a name and a
     value for each of `categories`, which differ. Add the same figures in text.
@@ -265,25 +245,18 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Fold:
     """What unfolds by a click, in a message: all of what the parts before it show the beginning of. It never counts as seen.
-    Where Slack has no such block it is left out, so the message needs another way to see it whole.
+    Where Slack has no such block it is left out, so the message needs another way to see it whole. Slack takes no rich text in
+    it.
     """
 
     kind: ClassVar = "fold"
     title: str
-    parts: tuple[Section | Rich, ...]
+    parts: tuple[Section, ...]
 
     @property
     def size(self) -> int:
         """Its characters."""
-        return size(self.title) + sum(map(size, chain.from_iterable(map(_texts, self.parts))))
-
-
-def _texts(part: Section | Rich) -> Iterable[str]:
-    match part:
-        case Section():
-            return (part.words.text,)
-        case Rich():
-            return (run.text for run in part.runs)
+        return size(self.title) + sum(size(part.words.text) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +325,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Alert | Rich | Table | Chart | Context | Fold | Actions | Input
+Part = Header | Section | Alert | Rich | Chart | Context | Fold | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,11 +396,10 @@ class Budget:
         self.spend(*shown)
         return shown
 
-    def fold(self, title: str, parts: Sequence[Part]) -> tuple[Fold, ...]:
-        """Returns the parts to unfold, or none if they do not fit."""
-        plain = tuple(part for part in parts if isinstance(part, Section | Rich))
-        made = Fold(title, plain)
-        if not 0 < len(parts) == len(plain) <= FOLD_BLOCKS or made.size > self.left:
+    def fold(self, title: str, *texts: str) -> tuple[Fold, ...]:
+        """Returns the texts to unfold, or none if they do not fit."""
+        made = Fold(title, sections(*texts))
+        if not 0 < len(made.parts) <= FOLD_BLOCKS or made.size > self.left:
             return ()
         self.left -= made.size
         return (made,)

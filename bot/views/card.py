@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from bot.views import inert
 from bot.views.arguments import (
     argument_parts,
-    argument_parts_with_table,
     argument_pieces,
     argument_texts,
     change_words,
     changed_in_all,
     main_argument,
+    shows_originals,
 )
 from bot.views.blockkit import (
     ANSWER,
@@ -44,7 +44,6 @@ from bot.views.blockkit import (
     Section,
     Select,
     Style,
-    Table,
     Words,
     answer_button,
     button,
@@ -288,14 +287,13 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
     asked = blocks(question)
-    has_table = any(isinstance(each, Table) for each in asked)
-    whole = blocks(shown.context, tables=False) if context != shown.context and not terse else ()
+    whole = plain(shown.context) if context != shown.context and not terse else ""
     return Card(
         heading=_heading(shown),
         question=asked,
         choices=sections(choices),
         context=(
-            *_asides(f"{_CONTEXT_IS}{context}" if context else "", detail, tables=not has_table),
+            *_asides(f"{_CONTEXT_IS}{context}" if context else "", detail),
             *budget.fold(CONTEXT_IN_FULL, whole),
         ),
         is_whole=not hides,
@@ -307,13 +305,12 @@ def _asides(
     detail: str,
     heading: str = "Details",
     *,
-    tables: bool = False,
     exact: bool = False,
     is_data: bool = False,
 ) -> tuple[Part, ...]:
     """Returns what the agent said besides: as small print or, if it is formatted, as it is. `is_data`: it is no prose."""
-    shown = () if is_data or not context else blocks(context, label=_CONTEXT_IS, exact=exact, tables=tables)
-    if not any(isinstance(each, Rich | Table) for each in shown):
+    shown = () if is_data or not context else blocks(context, label=_CONTEXT_IS, exact=exact)
+    if not any(isinstance(each, Rich) for each in shown):
         shown = ()
     said = ("" if shown else context, f"{heading}: {detail}" if detail else "")
     return (*shown, Context(tuple(Words(piece) for text in said for piece in pieces(text, _CONTEXT))))
@@ -341,10 +338,10 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *action_parts(action, consequence),
-        *argument_parts_with_table(shorter),
+        *argument_parts(shorter),
     ]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
-        said += budget.fold(ARGUMENTS_IN_FULL, argument_parts(with_what))
+        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(wanted.arguments)[1:])
     if heading:
         said += [Context(live_words(heading)), *sections(changes)]
     return Card(
@@ -352,7 +349,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         stakes=stakes,
         question=tuple(said),
         context=_asides(aside, detail, "Summary", exact=True, is_data=not wanted.is_direct),
-        is_whole=not (terse and extra),
+        is_whole=not (terse and extra) and shows_originals(shown.asked),
     )
 
 
@@ -441,7 +438,7 @@ def closed_card(shown: Round, text: str) -> Card:
     )
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    said = action_parts(question, consequence) if wanted else blocks(question, tables=False)
+    said = action_parts(question, consequence) if wanted else blocks(question)
     asked: tuple[Part, ...] = (*said, *sections(with_what, _risk(shown)))
     first = asked[0]
     if title and verify and isinstance(first, Section):  # beside a text, as View full: it only shows more
@@ -450,7 +447,7 @@ def closed_card(shown: Round, text: str) -> Card:
         heading=_heading(shown),
         decided=(Section(Words(title, live=True), full),) if title else (),
         question=asked,
-        below=(*blocks(answer, label=_ANSWER_IS, tables=False), *sections(changes, reason)),
+        below=(*blocks(answer, label=_ANSWER_IS), *sections(changes, reason)),
         facts=facts,
         buttons=(full, *verify) if cut and not title else verify if title else (),
     )
@@ -788,11 +785,11 @@ def _was_asked(shown: Round) -> str:
     return "\n".join(filter(None, _action_and_consequence(wanted)))
 
 
-def action_parts(action: str, consequence: str) -> tuple[Section | Rich | Table, ...]:
+def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
     """Returns `action_words` and `consequence_words`, or the beginnings of them, as formatted."""
     return (
-        *blocks(action, label=ACTION, exact=True, tables=False),
-        *blocks(consequence, label=CONSEQUENCE, exact=True, tables=False),
+        *blocks(action, label=ACTION, exact=True),
+        *blocks(consequence, label=CONSEQUENCE, exact=True),
     )
 
 

@@ -6,7 +6,7 @@ Slack rolls its features out in phases: a workspace that does not have a block y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from bot.views import inert
@@ -34,52 +34,12 @@ def _alert(block: Block) -> list[Block]:
     return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
 
 
-def _table(block: Block) -> list[Block]:
-    """Returns a table's rows as text; the arguments of an approval as `name: value`."""
-    head, *rest = rows = [list(map(_cell, row)) for row in block["rows"]]
-    # An agent's own header is bold, so it is no raw text.
-    is_arguments = tuple(head) == ARGUMENT_HEADER and all(
-        each["type"] == "raw_text" for each in block["rows"][0]
-    )
-    words = "\n".join(map(": ".join, rest) if is_arguments else table_lines(rows))
-    return [
-        _section({"type": "plain_text", "text": piece, "emoji": False})
-        for piece in inert.split(words, _SECTION)
-        if piece.strip()
-    ]
-
-
-def _cell(cell: Block) -> str:
-    if cell["type"] == "rich_text":
-        return "".join(
-            each.get("text") or each["url"] for line in cell["elements"] for each in line["elements"]
-        )
-    return str(cell["text"])
-
-
-def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a table, its header first, as lines of text that name the columns: `Region: eu-west · Cost: 3`. The header is a
-    line of its own if repeating it would double the text, or if a column has no values.
-    """
-    head, *rest = ([cell.strip() for cell in row] for row in rows)
-    named = [
-        " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
-        for row in rest
-    ]
-    bare = [" · ".join(filter(None, row)) for row in (head, *rest)]
-    is_complete = all(map(any, zip(*rest, strict=True)))
-    return named if rest and is_complete and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
-
-
-ARGUMENT_HEADER = ("Argument", "Value")
 SIGN = "⚠ "  # before what is grave; screen readers name it
 _BOLD = frozenset({"error", "warning"})
-_SECTION = 3000
 _CLASSIC: dict[str, Callable[[Block], list[Block]]] = {
     "alert": _alert,
     "container": lambda _: [],  # what it unfolds is behind View full, too
     "data_visualization": _chart,
-    "table": _table,
 }
 NOT_IN_MESSAGES = frozenset({"alert"})
 

@@ -20,6 +20,7 @@ from bot.views.arguments import (
     editable,
     overflows,
     read_changes,
+    shows_originals,
 )
 from bot.views.blockkit import (
     FILL_IN,
@@ -38,7 +39,6 @@ from bot.views.blockkit import (
     Part,
     Rich,
     Section,
-    Table,
     View,
     Words,
     chosen,
@@ -103,7 +103,7 @@ FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _CONTEXT, _ANSWER = "Context: ", "Answer:\n"
-_Shown = Section | Alert | Context | Rich | Table
+_Shown = Section | Alert | Context | Rich
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -126,7 +126,7 @@ _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
 _ONE_OF_SEVERAL = "Fill in one of these."
 _CHOICE_OR_OWN = "Pick a choice or write your own."
-_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters."
+_REASON_TOO_SHORT = f"To accept this, give a reason of at least {LEAST_REASON} characters, in words."
 _TOO_MANY = "Fill in only one of these, and clear the others."
 
 
@@ -151,7 +151,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
     else:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
     fields = tuple(_changeable(asked).values())
-    every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question), tables=False)
+    every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question))
     parts: list[str] = []
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
@@ -159,7 +159,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         parts.append(form_words(form))
     every += sections(*parts)
     if shown.context:
-        every += blocks(f"{_CONTEXT}{shown.context}", label=_CONTEXT, tables=False)
+        every += blocks(f"{_CONTEXT}{shown.context}", label=_CONTEXT)
     taken = sum(each.cost for each in (*inputs, *fields))
     first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
     is_whole, more = len(first) == len(every), _MORE
@@ -395,6 +395,7 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
         *sections(extra_words(wanted)),
         *((Context(people),) if people else ()),
         *sections("\n".join(change_words(shown.asked))),
+        *sections("" if shows_originals(shown.asked) else _originals(shown.asked)),
     )
 
 
@@ -418,12 +419,16 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
         until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
         yield _by("Edited by", edit, ":")
         yield "\n".join(change_words(until))
-    if asked.edits and asked.direct is not None and asked.direct.arguments:
-        yield "The original arguments, as the agent sent them:"
-        yield "\n".join(argument_texts(asked.direct.arguments)[1:])
+    yield _originals(asked) if asked.edits else ""
     for each in asked.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""
+
+
+def _originals(asked: Aaep) -> str:
+    """Returns the arguments as the agent sent them."""
+    sent = (asked.direct.arguments if asked.direct else None) or {}
+    return "\n".join(("The original arguments, as the agent sent them:", *argument_texts(sent)[1:]))
 
 
 def _by(did: str, what: Approval | Edit, end: str) -> Section:
@@ -447,15 +452,15 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     if asked.confirmation:
         yield from _whole_consent(shown, asked.confirmation)
     else:
-        yield from blocks(words(shown.question), tables=False)
+        yield from blocks(words(shown.question))
     if shown.labels:
         yield "Choices:\n" + shown.numbered
     yield f"Fields:\n{form_words(form)}" if form else ""
     if asked.context:
-        yield from blocks(f"{_CONTEXT}{words(asked.context)}", label=_CONTEXT, tables=False)
+        yield from blocks(f"{_CONTEXT}{words(asked.context)}", label=_CONTEXT)
     if asked.summary_detailed:
         heading = "Summary: " if asked.confirmation else "Details: "
-        yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading, tables=False)
+        yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading)
     if shown.topic:
         yield f"Topic: {shown.topic}"
     if said := requester_words(asked):
@@ -474,7 +479,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     when = f", {inert.date(shown.answered_at)}" if shown.answered_at else ""
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
     if decided.outcome == "answered":
-        yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER, tables=False)
+        yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER)
     yield shown.reason
 
 
@@ -494,7 +499,7 @@ def _history(shown: Round) -> Iterator[str | _Shown]:
         for entry in thread:
             by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
             yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
-            yield from blocks(words(entry.body), tables=False)
+            yield from blocks(words(entry.body))
 
 
 def _pages(
@@ -520,7 +525,7 @@ def _cost(part: _Shown) -> int:
             return 200 + json_size([each.text for each in part.words])
         case Section() | Alert():
             return 200 + json_size(part.words.text)
-        case Rich() | Table():
+        case Rich():
             return 200 + sum(json_size(run.text) + 120 for run in part.runs)
 
 

@@ -121,9 +121,19 @@ def visible(text: str, *, prose: bool = False) -> str:
     """Returns text to approve: like `plain`, but with invisible characters as numbers (U+200B as `<U+200B>`) and long
     runs of blanks, which could push text out of sight, as `⟨3000 spaces⟩`.
 
-    `prose`: keep the direction marks of right-to-left text, as `plain` does; commands and values need none.
+    The line ends of a text that has only CRLF are not shown (`ends_with_crlf`); in any other, carriage returns are.
+
+    `prose`: keep the direction marks of right-to-left text, as `plain` does, and show every CRLF as a line end; commands and
+    values need neither.
     """
+    if ends_with_crlf(text):
+        text = text.replace("\r\n", "\n")
     return isolate(_uncovered(text, prose=prose))
+
+
+def ends_with_crlf(text: str) -> bool:
+    """Returns whether each line of the text ends with CRLF, as on Windows."""
+    return 0 < text.count("\r\n") == text.count("\r") == text.count("\n")
 
 
 def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
@@ -528,7 +538,8 @@ def _uncovered(text: str, *, prose: bool) -> str:
             f"{_FSI}{shown}{_PDI}" if is_rtl else shown
         )  # isolated, so that its direction does not affect its surroundings
 
-    text = text.replace("\r\n", "\n")
+    if prose:
+        text = text.replace("\r\n", "\n")
     return _BLANKS.sub(_run_of_blanks, _HIDDEN.sub(by_number, _EMBEDDINGS.sub("", text) if kept else text))
 
 

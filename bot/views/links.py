@@ -15,7 +15,6 @@ from bot.settings.addresses import WebUrl, link_pattern, link_url
 from bot.settings.model import ProducerSettings
 from bot.views.blockkit import (
     Context,
-    Fold,
     Items,
     Lines,
     Part,
@@ -24,7 +23,6 @@ from bot.views.blockkit import (
     Run,
     Runs,
     Section,
-    Table,
     Words,
 )
 from core.clarification import CHANGED, Aaep
@@ -111,13 +109,6 @@ class _Linker:
         match part:
             case Rich():
                 return (replace(part, elements=tuple(map(self._element, part.elements))),)
-            case Table():
-                return (replace(part, rows=tuple(tuple(map(self._runs, row)) for row in part.rows)),)
-            case Fold(parts=parts):
-                inner = chain.from_iterable(map(self.part, parts))
-                return (
-                    replace(part, parts=tuple(each for each in inner if isinstance(each, Section | Rich))),
-                )
             case Section(words, None, ()):
                 return (self._words(words) or part,)
             case Context():

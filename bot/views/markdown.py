@@ -1,18 +1,19 @@
-"""Turns the Markdown that agents write into rich text and tables for blocks, and into plain text for everything else.
+"""Turns the Markdown that agents write into rich text for blocks, and into plain text for everything else.
 
 A subset counts as markup: bold, italic, strike, code, headings, lists, quotes, code blocks, tables. Everything else stays
 text: links, images, HTML, entities, escapes. Text without markup stays exactly as it is.
 
 Nothing may get lost or look like something else, as people decide on what they read:
 
-- All of the source but its markup is shown, in order; otherwise the whole text stays as it was written.
+- All of the source but its markup is shown, in order; otherwise the whole text stays as it was written. The language of a
+  code block is a line before it.
+- A table's rows are lines: Slack shows its own tables below all other blocks, also below the buttons.
 - Asterisks and underscores are markup only around words, so that globs (`*.log`) and identifiers (`__init__`) stay whole.
 - Lists whose numbers would change, and lines of a diff (`+`, `-`), stay as they were written.
 - Text to approve is read more strictly (`exact`), and has a bar beside it if it has several lines, so that nothing in it looks
   like the bot's own lines around it.
 
-Slack reads the text elements of rich text and of cells literally, so all of it is inert. Sources: docs.slack.dev, "Rich
-text block", "Table block"; spec.commonmark.org; github.github.com/gfm. Pure.
+Slack reads the text elements of rich text literally, so all of it is inert. Sources: docs.slack.dev, "Rich text block"; spec.commonmark.org; github.github.com/gfm. Pure.
 """
 
 from __future__ import annotations
@@ -23,15 +24,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 from bot.views import inert
-from bot.views.blockkit import SECTION, Items, Lines, Rich, RichElement, Run, Runs, Section, Table, sections
-from bot.views.classic import table_lines
+from bot.views.blockkit import SECTION, Items, Lines, Rich, RichElement, Run, Runs, Section, sections
 
 _log = logging.getLogger("clarify.render")
 _IN_EXACT = [
@@ -68,9 +67,13 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{0,20}")
 _BEFORE = re.compile(r"[A-Za-z0-9_*./\\~$-]\Z")
 _AFTER = re.compile(r"[A-Za-z0-9_*/\\~]|[^\w\s][A-Za-z0-9_*/]")
 _WORD = re.compile(r"\w")
-_OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\\\u2066\u2067\u2068\u2069"))
+_OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\u2066\u2067\u2068\u2069"))
 _STYLES: dict[str, str] = {"strong": "bold", "em": "italic", "s": "strike"}
-_COLUMNS, _ROWS, _CELL = 20, 100, 1000  # of a table block; characters of a cell
+_COLUMNS, _ROWS, _CELL = (
+    20,
+    100,
+    1000,
+)  # of a table; characters of a cell. More is easier to read as it was written
 _DEEPEST = 8  # level of a nested list
 _MOST_OFFSET = 9_999
 _CUT = "…"  # where `inert` has cut a text
@@ -78,16 +81,15 @@ _EMPTY = " "  # Slack refuses an empty text
 
 
 def blocks(
-    text: str, *, label: str = "", exact: bool = False, bar: bool = False, tables: bool = True
-) -> tuple[Section | Rich | Table, ...]:
-    """Returns an agent's text as parts of a message: rich text and tables if it has markup, else plain sections.
+    text: str, *, label: str = "", exact: bool = False, bar: bool = False
+) -> tuple[Section | Rich, ...]:
+    """Returns an agent's text as parts of a message: rich text if it has markup, else plain sections.
 
     Args:
         text: any, also the beginning of one.
         label: the bot's own words at its beginning, such as `Action: `, if it has them.
         exact: signs that may be part of a command stay, and several lines have a bar beside them: for text to approve.
         bar: several lines have a bar beside them.
-        tables: whether a table may be a block. A message takes one; further ones become text.
     """
     said = text.removeprefix(label)
     begin = label if said != text else ""
@@ -103,7 +105,7 @@ def blocks(
         elements += [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
     if not is_marked and not has_bar:
         return sections(inert.plain(text))
-    return _parts(_barred(begin, elements) if has_bar else _labelled(begin, elements), tables=tables)
+    return _parts(_barred(begin, elements) if has_bar else _labelled(begin, elements))
 
 
 def _elements(
@@ -112,7 +114,7 @@ def _elements(
     *,
     is_cut: bool = False,
     is_prose: bool = True,
-) -> tuple[list[RichElement | Table], bool]:
+) -> tuple[list[RichElement], bool]:
     """Returns a text in elements, and whether it has markup. `is_prose`: False if it begins within code."""
     body, torn = _torn(text) if is_cut else (text, "")
     marked = _read(body, exact) if is_prose else None
@@ -121,26 +123,14 @@ def _elements(
     return [*marked.elements, *([Lines((Run(inert.plain(torn)),))] if torn else [])], True
 
 
-def _parts(found_in: Iterable[RichElement | Table], *, tables: bool) -> tuple[Rich | Table, ...]:
-    """Returns the parts of a message. `tables`: whether the first table may be a block."""
-    elements: list[RichElement | Table] = []
-    for each in found_in:
-        if isinstance(each, Table):
-            is_block = tables and len(each.rows) > 1  # a cut one may have nothing but its header
-            tables = tables and not is_block
-            elements.append(each if is_block else _as_lines(each))
-        else:
-            elements.append(each)
-    found: list[Rich | Table] = []
+def _parts(elements: Iterable[RichElement]) -> tuple[Rich, ...]:
+    """Returns the parts of a message."""
+    found: list[Rich] = []
     room = 0
     for each in chain.from_iterable(map(_pieces, elements)):
-        if isinstance(each, Table):
-            found.append(each)
-            room = 0
-            continue
         size = _size(each)
-        if size <= room and isinstance(last := found[-1], Rich):
-            found[-1] = Rich((*last.elements, each))
+        if size <= room:
+            found[-1] = Rich((*found[-1].elements, each))
         else:
             found.append(Rich((each,)))
             room = SECTION
@@ -152,9 +142,9 @@ def _size(element: RichElement) -> int:
     return sum(inert.size(run.text) for run in element.runs)
 
 
-def _pieces(element: RichElement | Table) -> Iterator[RichElement | Table]:
+def _pieces(element: RichElement) -> Iterator[RichElement]:
     """Yields a long element in pieces: the reference names no limit for rich text, so a block has what a section takes."""
-    if isinstance(element, Table) or _size(element) <= SECTION:
+    if _size(element) <= SECTION:
         yield element
     elif isinstance(element, Items):
         for number, item in enumerate(element.items):
@@ -172,25 +162,18 @@ def _pieces(element: RichElement | Table) -> Iterator[RichElement | Table]:
         yield replace(element, runs=tuple(runs))
 
 
-def _as_lines(table: Table, kind: Literal["section", "quote"] = "section") -> Lines:
-    return Lines((Run("\n".join(_row_lines(table)) or _EMPTY),), kind)
-
-
-def _barred(label: str, elements: Iterable[RichElement | Table]) -> Iterator[RichElement]:
+def _barred(label: str, elements: Iterable[RichElement]) -> Iterator[RichElement]:
     """Yields the elements with a bar beside them, after the bot's own words."""
     if label:
         yield Lines((Run(label.rstrip()),))
     for each in elements:
-        match each:
-            case Table():
-                yield _as_lines(each, "quote")
-            case Lines(kind="section"):
-                yield replace(each, kind="quote")
-            case _:
-                yield replace(each, has_bar=True)
+        if isinstance(each, Lines) and each.kind == "section":
+            yield replace(each, kind="quote")
+        else:
+            yield replace(each, has_bar=True)
 
 
-def _labelled(label: str, elements: Sequence[RichElement | Table]) -> Sequence[RichElement | Table]:
+def _labelled(label: str, elements: Sequence[RichElement]) -> Sequence[RichElement]:
     """Returns the elements with the bot's own words at their beginning."""
     first = elements[0]
     if not label:
@@ -237,8 +220,18 @@ def growth(text: str) -> int:
 class _Marked:
     """A text with markup. `plain`: without it."""
 
-    elements: tuple[RichElement | Table, ...]
+    elements: tuple[RichElement, ...]
     plain: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table as read: the cells of its rows, the first of which is its header."""
+
+    rows: tuple[tuple[Runs, ...], ...]
+
+
+_Element = RichElement | _Table
 
 
 @lru_cache(maxsize=64)  # the card and its fallback text ask for the same
@@ -253,15 +246,16 @@ def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by
     source = "\n".join(_without_isolate(line) for line in text.split("\n"))
     reader = _MarkdownReader(source, exact=exact, rtl=_RLI in text)
     try:
-        elements = reader.elements()
+        read = reader.elements()
     except Exception:  # noqa: BLE001 - everything that shows this text would fail, and people could not answer
         _log.exception("cannot read Markdown; showing it as it is")
         return None
-    if not reader.has_links and not any(map(_is_marked, elements)):
+    if not reader.has_links and not any(map(_is_marked, read)):
         return None
     solid = _solid(source)
-    if not solid or _solid("\n".join(_plainly(elements, whole=True))) != solid:
+    if not solid or _solid("\n".join(_plainly(read, whole=True))) != solid:
         return None
+    elements = [_as_lines(each) if isinstance(each, _Table) else each for each in read]
     words = "\n".join(inert.isolate(line, rtl=reader.rtl) for line in _plainly(elements))
     return _Marked(_joined(elements), words.strip("\n"))
 
@@ -271,7 +265,7 @@ def _without_isolate(line: str) -> str:
     return "".join(found.groups()) if found else line
 
 
-def _is_marked(element: RichElement | Table) -> bool:
+def _is_marked(element: _Element) -> bool:
     return (
         not isinstance(element, Lines) or element.kind != "section" or any(run.styles for run in element.runs)
     )
@@ -294,7 +288,7 @@ class _MarkdownReader:
         self._lines = self.source.split("\n")
         self.has_links = False
 
-    def elements(self) -> list[RichElement | Table]:
+    def elements(self) -> list[_Element]:
         tokens = (_EXACT if self.exact else _PARSER).parse(self.source)
         for token in tokens:  # kept out of the tree: styles may be nested deeper than calls
             if token.type == "inline":
@@ -304,7 +298,7 @@ class _MarkdownReader:
         self._is_diff = any(node.type == "bullet_list" and node.markup == "+" for node in root.walk())
         return list(self._blocks(root.children))
 
-    def _blocks(self, nodes: Iterable[SyntaxTreeNode], level: int = 0) -> Iterator[RichElement | Table]:
+    def _blocks(self, nodes: Iterable[SyntaxTreeNode], level: int = 0) -> Iterator[_Element]:
         end = 0
         for node in nodes:
             start = node.map[0] if node.map else end
@@ -314,9 +308,11 @@ class _MarkdownReader:
                 case "paragraph" | "heading":
                     runs = self._runs(node.children[0], bold=node.type == "heading")
                     yield Lines(runs or (Run(_EMPTY),), is_apart=is_apart)
-                case "fence" | "code_block" if _LANGUAGE.fullmatch(node.info.strip()):
+                case "fence" | "code_block" if _LANGUAGE.fullmatch(language := node.info.strip()):
+                    if language:
+                        yield Lines((Run(language),), is_apart=is_apart)
                     code = inert.isolate(node.content.rstrip("\n"), rtl=self.rtl) or _EMPTY
-                    yield Lines((Run(code),), "preformatted", language=node.info.strip(), is_apart=is_apart)
+                    yield Lines((Run(code),), "preformatted", is_apart=is_apart and not language)
                 case "blockquote":
                     said = "\n".join(_plainly(self._blocks(node.children))).strip("\n")
                     yield Lines(self._isolated((Run(said or _EMPTY),)), "quote", is_apart=is_apart)
@@ -345,7 +341,7 @@ class _MarkdownReader:
             numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 0 < numbers[0] <= _MOST_OFFSET
         )
 
-    def _list(self, node: SyntaxTreeNode, level: int) -> Iterator[RichElement | Table]:
+    def _list(self, node: SyntaxTreeNode, level: int) -> Iterator[_Element]:
         """Yields the items; what cannot be in an item follows it, and the list goes on after that."""
         ordered = node.type == "ordered_list"
         first = int(node.children[0].info) - 1 if ordered else 0
@@ -366,8 +362,8 @@ class _MarkdownReader:
         if items:
             yield Items(tuple(items), ordered, offset, level)
 
-    def _table(self, node: SyntaxTreeNode) -> Table | None:
-        """Returns a table, or None if it does not fit a block or would lose cells."""
+    def _table(self, node: SyntaxTreeNode) -> _Table | None:
+        """Returns a table, or None if it is too large or would lose cells."""
         rows = [
             tuple(
                 self._runs(cell.children[0], bold=cell.type == "th") or (Run(_EMPTY),)
@@ -376,12 +372,10 @@ class _MarkdownReader:
             for part in node.children
             for row in part.children
         ]
-        aligned = [str(cell.attrs.get("style", "")) for cell in node.children[0].children[0].children]
-        table = Table(tuple(rows), tuple(each.removeprefix("text-align:") for each in aligned))
         said = "".join(_said(cell) for row in rows for cell in row)
         fits = len(rows) <= _ROWS and len(rows[0]) <= _COLUMNS
         fits = fits and all(inert.size(_said(cell)) <= _CELL for row in rows for cell in row)
-        return table if fits and _solid(said) == _solid(self._written(node)) else None
+        return _Table(tuple(rows)) if fits and _solid(said) == _solid(self._written(node)) else None
 
     def _runs(self, node: SyntaxTreeNode, *, bold: bool = False) -> Runs:
         """Returns a paragraph's text with its styles; `bold`: all of it."""
@@ -459,9 +453,9 @@ def _by_line(runs: Runs) -> Iterator[list[Run]]:
     yield line
 
 
-def _joined(elements: Iterable[RichElement | Table]) -> tuple[RichElement | Table, ...]:
+def _joined(elements: Iterable[RichElement]) -> tuple[RichElement, ...]:
     """Returns the elements with paragraphs that follow each other as one, apart by a blank line if they were."""
-    made: list[RichElement | Table] = []
+    made: list[RichElement] = []
     for each in elements:
         last = made[-1] if made else None
         if isinstance(each, Lines) and isinstance(last, Lines) and each.kind == last.kind == "section":
@@ -471,12 +465,13 @@ def _joined(elements: Iterable[RichElement | Table]) -> tuple[RichElement | Tabl
     return tuple(made)
 
 
-def _plainly(elements: Iterable[RichElement | Table], *, whole: bool = False) -> Iterator[str]:
-    """Yields the lines of a text without markup. `whole`: just what it shows, and the languages of code blocks."""
+def _plainly(elements: Iterable[_Element], *, whole: bool = False) -> Iterator[str]:
+    """Yields the lines of a text without markup. `whole`: just what it shows."""
     for each in elements:
         match each:
-            case Table():
-                yield from ([_said(cell) for row in each.rows for cell in row] if whole else _row_lines(each))
+            case _Table():
+                rows = [[_said(cell) for cell in row] for row in each.rows]
+                yield from chain.from_iterable(rows) if whole else _table_lines(rows)
             case Items():
                 for number, item in enumerate(each.items, each.offset + 1):
                     indent = "  " * each.level
@@ -485,14 +480,26 @@ def _plainly(elements: Iterable[RichElement | Table], *, whole: bool = False) ->
             case Lines():
                 if each.is_apart:
                     yield ""
-                if whole and each.language:
-                    yield each.language
                 said = _said(each.runs)
                 yield f"> {said}".replace("\n", "\n> ") if each.kind == "quote" else said
 
 
-def _row_lines(table: Table) -> list[str]:
-    return table_lines([[_said(cell) for cell in row] for row in table.rows])
+def _as_lines(table: _Table) -> Lines:
+    return Lines((Run("\n".join(_plainly([table])) or _EMPTY),))
+
+
+def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a table, its header first, as lines of text that name the columns: `Region: eu-west · Cost: 3`. The header is a
+    line of its own if repeating it would double the text, or if a column has no values.
+    """
+    head, *rest = ([cell.strip() for cell in row] for row in rows)
+    named = [
+        " · ".join(f"{name}: {cell}" if name else cell for name, cell in zip(head, row, strict=True) if cell)
+        for row in rest
+    ]
+    bare = [" · ".join(filter(None, row)) for row in (head, *rest)]
+    is_complete = all(map(any, zip(*rest, strict=True)))
+    return named if rest and is_complete and sum(map(len, named)) <= 2 * sum(map(len, bare)) else bare
 
 
 def _said(runs: Runs) -> str:

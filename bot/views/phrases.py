@@ -145,6 +145,12 @@ def not_allowed(why: str, answerers: Sequence[str]) -> str:
     return f"You cannot answer this: {inert.escaped_line(why, _WHY)}.{may}"
 
 
+def unseen_clarification(clarification: str) -> str:
+    """Says that there is no such question for this person, and not whether there is one for others."""
+    name = inert.escaped_line(clarification, 40)
+    return f"There is no question {name}, or you are not in the channel where it was asked."
+
+
 def unknown_clarification(clarification: str) -> str:
     return f"There is no question {inert.escaped_line(clarification, 40)}."
 

@@ -36,6 +36,7 @@ _PROBLEMS: Mapping[Problem, str] = {
     "another": "The receipt in this record belongs to another question or round: {jti}.",
     "record": "The signature is good, but the question's record says something else: it was changed after the decision.",
     "log": "The receipt in the record isn't the one in the log: someone replaced it.",
+    "entry": "The log's entry for this decision isn't genuine: it was changed, or something else wrote it.",
 }
 _BELOW = "Below is what was signed."
 _BELOW_LOG = "Below is what the log has."

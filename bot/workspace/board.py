@@ -47,6 +47,8 @@ class Board:
         """Take a message away. A root with replies leaves a tombstone, which goes with the last of them, as in Slack."""
         channel = self._state.channels[message.channel]
         previous = message_json(self._state, message)
+        if message.thread_ts is None:
+            channel.deleted.add(message.ts)
         if channel.replies.get(message.ts):
             tombstone = Message(
                 channel.id, message.ts, "USLACKBOT", "This message was deleted.", subtype="tombstone"

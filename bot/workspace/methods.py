@@ -132,8 +132,10 @@ class ApiCall:
         return message
 
     def root(self, channel: Channel) -> str | None:
-        """The thread's root; a reply or nothing at all is no root."""
+        """The thread's root; a reply or nothing at all is no root. If it was deleted, the message lands in the channel."""
         thread_ts = self.text("thread_ts", "") or None
+        if thread_ts in channel.deleted:
+            return None
         root = channel.messages.get(thread_ts or "")
         if thread_ts and (root is None or root.thread_ts):
             raise ApiError("thread_not_found")

@@ -760,7 +760,7 @@ def _container(report: Report, block: Any, pointer: str) -> None:
         report.add(f"{pointer}/has_header_divider", "cannot be set when is_collapsible is true")
 
 
-_IN_CONTAINER = {"actions", "context", "divider", "file", "header", "image", "input", "rich_text", "section", "table", "video"}  # fmt: skip
+_IN_CONTAINER = {"actions", "context", "divider", "file", "header", "image", "input", "section", "table", "video"}  # fmt: skip
 
 BLOCKS: dict[str, Kind] = {
     "section": Kind(

@@ -87,6 +87,7 @@ class Channel:
     created: int = 0
     messages: dict[str, Message] = field(default_factory=dict)
     replies: dict[str, list[str]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)  # roots that are gone, or have left a tombstone
 
     @property
     def kind(self) -> str:

@@ -132,6 +132,10 @@ class Outer:
         """Those that stand there, the latest first."""
         return (post for post in reversed(self._places.get(channel, [])) if post.spot not in self.deleted)
 
+    def thread_of(self, channel: str, draft: Post) -> str | None:
+        """Where a post is: its thread, unless that is gone."""
+        return None if (channel, draft.thread_ts) in self.deleted else draft.thread_ts
+
     def seen_lately(self, post: SlackMessage) -> bool:
         """Whether it stands there, or went while somebody was moving the hand towards it."""
         return self.now() - self.deleted.get(post.spot, self.now()) <= _A_MOMENT
@@ -157,7 +161,7 @@ class SlackGateway:
             return Unknown("timeout")
         post = self._outer.land(channel, draft)
         self._effect()
-        return Unknown("timeout") if lossy else Sent(channel, post.ts)
+        return Unknown("timeout") if lossy else Sent(channel, post.ts, self._outer.thread_of(channel, draft))
 
     async def update(self, channel: str, ts: str, draft: Post) -> Outcome:
         await self._outer.wire()
@@ -208,7 +212,7 @@ class SlackGateway:
         wanted = matches["event_payload"].items()
         for post in self._outer.messages(channel):
             if post.ts not in known and wanted <= post.draft.metadata["event_payload"].items():
-                return Sent(channel, post.ts)
+                return Sent(channel, post.ts, self._outer.thread_of(channel, post.draft))
         return None
 
     async def ours(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,7 +34,7 @@ async def receipts(folder: Path, times: int) -> list[Row]:
 
 
 async def verified(folder: Path, count: int) -> list[Row]:
-    """`clarify verify --log`, without reading the file: every receipt, every link."""
+    """`clarify verify --log`, without reading the file: every entry, receipt and link."""
     signing = _signing(folder)
     lines, head = [], Head()
     for number in range(1, count + 1):
@@ -45,7 +46,8 @@ async def verified(folder: Path, count: int) -> list[Row]:
             head, "decision", datetime.now(UTC), {"jti": f"CLR-1-{number:03}/1", "sha256": sha256}
         )
         entry = signing.signed(claims, TYP)
-        lines.append({"seq": number, "entry": entry, "receipt": receipt, "claims": claims_in(receipt)})
+        line = {"seq": number, "entry": entry, "receipt": receipt, "claims": claims_in(receipt)}
+        lines.append(json.dumps(line).encode())
         head = Head(number, digest_of(entry))
     began = time.process_time()
     found = verify(lines, signing.jwks)

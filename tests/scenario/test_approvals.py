@@ -25,7 +25,7 @@ from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import confirm, decided
 from tests.scenario.typist import command
-from tests.unit.bot.judges import table_rows
+from tests.unit.bot.judges import shown as shown_in
 
 MAIL: dict[str, Any] = {
     "action": "Send the newsletter",
@@ -491,7 +491,7 @@ async def test_arguments_look_like_what_they_are(stage: World) -> None:
         ]
         assert codes[0] == "rm -rf build && echo <@U1> *done*"
         assert "-b = 2\n+b = 3" in codes[1]
-        assert codes[2] == "SELECT *\nFROM orders"
+        assert codes[2:] == ["a = 1\nb = 2", "a = 1\nb = 3", "SELECT *\nFROM orders"]
         assert "rm -rf build &amp;&amp; echo &lt;@U1&gt;" in card.text
         assert "    - two\n" not in card.text
         assert "│ risk: low" in card.text
@@ -612,7 +612,7 @@ async def test_what_hides_in_a_command_shows_wherever_it_is_decided(stage: World
             if told is not shown:
                 assert 'dry_run: "no"' in told
                 assert "force: no" in told
-        assert table_rows(card.blocks)[:2] == [["dry_run", '"no"'], ["force", "no"]]
+        assert 'dry_run: "no"\nforce: no' in shown_in(card.blocks)
         await press(stage, FOLAKE, card, "Answer…")
         modal = await stage.modal(FOLAKE)
         assert "400 line breaks" in json.dumps(modal.payload)

@@ -220,6 +220,16 @@ async def test_p6_who_is_not_in_the_channel_changes_nothing_and_is_told_so(desk:
     assert desk.record(42)["status"] == "pending"
 
 
+@pytest.mark.parametrize("name", ["CLR-42-001", "CLR-7-001", "CLR-7-002", "CLR-9-009"])
+async def test_p6_question_of_a_foreign_channel_is_told_from_none_by_no_command(
+    desk: World, name: str
+) -> None:
+    """Open, escalated, answered, or not there at all."""
+    forms = (name, f"show {name}", *(text.replace("CLR-42-001", name) for text in CHANGES))
+    told = {words(await command(desk, text, LIN, RANDOM)) for text in forms}
+    assert told == {f"There is no question {name}, or you are not in the channel where it was asked."}
+
+
 async def test_elsewhere_only_what_waits_for_the_person_is_listed(desk: World) -> None:
     assert "Open questions: 4" in words(await command(desk, "", ADE, RANDOM))
     assert "No questions are waiting for you" in words(await command(desk, "", GIO, RANDOM))

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, PLATFORM, USE_AS_ANSWER
 from bot.workspace.state import Message
 from tests.kit.world import TOKEN, World, config, controls, said
 from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
@@ -136,6 +136,97 @@ async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: World)
         assert (reply["decision"], reply["decision_rationale"]) == ("reject", "too late in the day")
     entry = stage.record()["thread"][1]
     assert (entry["type"], entry["body"]) == ("answer", "Reject: too late in the day")
+
+
+async def test_typed_accept_in_any_other_form_gets_a_hint_each_time(stage: World) -> None:
+    """Its author believes to have decided, even within a minute after another hint."""
+    async with stage.bot():
+        card = await confirm(stage)
+        for text in ("accept :x:", "accept :question:", "accept :thinking_face:", "accept :white_check_mark:",
+                     "accept: :x:", "*accept*", "&gt; accept", "accept: &lt;@U0ADE&gt;", "Approve", "rejected"):  # fmt: skip
+            stage.workspace.ephemerals(FOLAKE).clear()
+            await stage.workspace.post(FOLAKE, AGENTS, text, thread_ts=card.ts)
+            hint = await stage.whisper(FOLAKE, "I couldn't read that as an answer")
+            assert "Reply with accept or reject" in hint.text, text
+            assert "reply with just" in hint.text, text
+        assert stage.record()["status"] == "pending"
+        await stage.workspace.post(FOLAKE, AGENTS, "accept.", thread_ts=card.ts)
+        assert (await decided(stage))["decision"] == "accept"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"reject: <@{ADE}> please fix first", "please fix first"),
+        (f"Reject, because <!subteam^{PLATFORM}|@platform> is away", "because @platform is away"),
+        (f"*REJECT* - <@{ADE}> has to fix it", "has to fix it"),
+        ("reject please fix first", "please fix first"),
+    ],
+)
+async def test_rejection_needs_no_form_and_may_mention_someone(stage: World, text: str, reason: str) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        await stage.workspace.post(FOLAKE, AGENTS, text, thread_ts=card.ts)
+        reply = await decided(stage)
+        assert reply["decision"] == "reject"
+        assert reply["decision_rationale"].endswith(reason)
+        await stage.now_says(card, f"Rejected by <@{FOLAKE}>")
+
+
+async def test_accept_that_mentions_someone_gets_a_hint_and_other_mentions_are_talk(stage: World) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        for talk in (f"<@{ADE}> accept?", f"should I accept this, <@{ADE}>?", f"note: accept, <@{ADE}>"):
+            await stage.workspace.post(FOLAKE, AGENTS, talk, thread_ts=card.ts)
+        for text in (
+            f"accept: <@{ADE}> said ok",
+            f"accept <@{ADE}>",
+            f"accept: <!subteam^{PLATFORM}> said ok",
+        ):
+            await stage.workspace.post(FOLAKE, AGENTS, text, thread_ts=card.ts)
+        await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 3)
+        assert all(
+            "mentions someone doesn't count" in each.text for each in stage.workspace.ephemerals(FOLAKE)
+        )
+        assert stage.record()["status"] == "pending"
+        mine = await stage.workspace.post(FOLAKE, AGENTS, f"<@{ADE}> hm", thread_ts=card.ts)
+        await stage.workspace.edit(FOLAKE, AGENTS, mine.ts, f"reject, as <@{ADE}> says")
+        assert (await decided(stage))["decision"] == "reject"
+
+
+async def test_mention_decides_nothing_but_the_approval_of_a_thread(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_0", question="What next?", accepted_response_kinds=["freetext"])
+        await stage.workspace.post(ADE, AGENTS, f"reject: <@{FOLAKE}> please fix first", thread_ts=card.ts)
+        await confirm(stage)
+        await stage.workspace.post(ADE, AGENTS, f"reject: <@{FOLAKE}> is away", thread_ts=card.ts)
+        assert (await stage.reply())["decision"] == "reject"
+        assert stage.record()["status"] == "pending"
+        assert len(stage.producer.replies) == 1
+
+
+async def test_mention_in_an_accept_counts_nowhere(stage: World) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        words = f"accept: <@{FOLAKE}> said ok"
+        for verb in ("answer", "resolve"):
+            told = await command(stage, f"{verb} CLR-100001-001 {words}")
+            assert "Not answered. An accept that mentions someone doesn't count" in told.text
+        message = await stage.workspace.post(FOLAKE, AGENTS, f"note: {words}", thread_ts=card.ts)
+        assert (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, AGENTS)).ok
+        await stage.until(lambda: len(stage.workspace.ephemerals(ADE)) == 3)
+        assert "mentions someone" in stage.workspace.ephemerals(ADE)[-1].text
+        await command(stage, "escalate CLR-100001-001")
+        page = await stage.page(ACTION)
+        for thread in (page.ts, None):
+            before = len(stage.workspace.direct(ONCALL))
+            await stage.workspace.post(ONCALL, page.channel, words, thread_ts=thread)
+            await stage.until(lambda: len(stage.workspace.direct(ONCALL)) == before + 2)  # noqa: B023 - awaited here
+            assert "mentions someone" in stage.workspace.direct(ONCALL)[-1].text
+        assert stage.producer.replies == []
+        await stage.workspace.post(ONCALL, page.channel, f"reject: <@{FOLAKE}>, fix it", thread_ts=page.ts)
+        reply = await decided(stage)
+        assert (reply["decision"], "fix it" in reply["decision_rationale"]) == ("reject", True)
 
 
 async def test_command_and_shell_decide(stage: World) -> None:

@@ -89,6 +89,11 @@ async def test_each_decision_is_in_the_chain_and_the_whole_is_verified(
     assert [line["seq"] for line in await lines_of(stage, "--by", f"user:slack/T0LOCAL/{ADE}")] == [1]
     assert [line["seq"] for line in await lines_of(stage, NAME)] == [1]
     assert [line["seq"] for line in await lines_of(stage, "--since", "1h")] == [1, 2]
+    assert "nothing shows whether entries after 2 were left out" in said.err
+    part = await run(stage, "log", "--by", FOLAKE)
+    assert "This is a part of the log" in part.err
+    said = await verified(stage, [json.loads(part.out)], tmp_path)
+    assert (said.code, "begins with entry 2" in said.err) == (1, True), said
     assert await lines_of(stage, "--until", "2020-01-01") == []
     assert await lines_of(stage, "--agent", "nobody") == []
     assert "expected a date" in (await run(stage, "log", "--since", "yesterday")).err
@@ -158,4 +163,7 @@ async def test_checkpoint_is_posted_and_shows_a_cut_end_and_another_history(
     noted = claims_in(checkpoint)
     assert (noted["kind"], noted["head"]) == ("checkpoint", 1)
     assert event["data"] == {"entry": checkpoint, "head": 1, "sha256": noted["sha256"]}
-    assert (await verified(stage, lines, tmp_path, "--checkpoint", checkpoint)).code == 0
+    said = await verified(stage, lines, tmp_path, "--checkpoint", checkpoint)
+    assert (said.code, said.err) == (0, "")
+    said = await verified(stage, lines[:1], tmp_path, "--checkpoint", checkpoint)
+    assert (said.code, "the checkpoint is entry 2: its end was cut off" in said.err) == (1, True), said

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bot.workspace.controls import controls as controls_of
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
 from bot.workspace.state import Message
 from tests.kit.world import World, controls, said
 from tests.scenario.prompts import Project
@@ -31,7 +31,9 @@ async def test_accept_opens_a_window_that_wants_a_reason(stage: World) -> None:
     async with asking(stage, routed(stage, WANTED)) as http:
         asked, card = await ask(stage, http)
         assert not await accept_in_window(stage, FOLAKE, card, "  fine      ")
-        assert "at least 10 characters" in json.dumps(stage.workspace.views(FOLAKE)[-1].errors)
+        for no_words in (":white_check_mark: ok", "ok..........", "@folake_adeyemi", "\u200b" * 12):
+            assert not (await stage.workspace.submit_view(FOLAKE, {"Reason": no_words})).ok
+            assert "at least 10 characters, in words" in json.dumps(stage.workspace.views(FOLAKE)[-1].errors)
         assert (await look(http, asked))["status"] == "waiting"
         assert (await stage.workspace.submit_view(FOLAKE, {"Reason": BECAUSE})).ok
         state = await look(http, asked, wait=30)
@@ -76,12 +78,19 @@ async def test_typed_accept_says_why(stage: World) -> None:
     async with asking(stage, routed(stage, WANTED)) as http:
         asked, card = await ask(stage, http)
         assert "accept: and your reason" in said(card)
-        for bare in ("accept", "accept: ok"):
+        for bare in ("accept", "accept: ok", "accept: ok :white_check_mark:", "accept: ok.........."):
             await stage.workspace.post(FOLAKE, AGENTS, bare, card.ts)
             await stage.whisper(FOLAKE, "give a reason of at least 10 characters")
             stage.workspace.ephemerals(FOLAKE).clear()
-        told = await command(stage, f"answer {asked['id']} accept", FOLAKE)
-        assert "give a reason of at least 10 characters" in told.text
+        for bare in ("accept", "accept: ok :white_check_mark:", "accept: ok @folake_adeyemi"):
+            told = await command(stage, f"answer {asked['id']} {bare}", FOLAKE)
+            assert "give a reason of at least 10 characters" in told.text
+        message = await stage.workspace.post(ADE, AGENTS, "note: accept: ok :tada: :tada:", card.ts)
+        assert (await stage.workspace.shortcut(FOLAKE, USE_AS_ANSWER, message.ts, AGENTS)).ok
+        await stage.whisper(FOLAKE, "give a reason of at least 10 characters, in words")
+        stage.workspace.ephemerals(FOLAKE).clear()
+        await stage.workspace.post(FOLAKE, AGENTS, "accept :white_check_mark:", card.ts)
+        await stage.whisper(FOLAKE, "accept: and your reason")
         assert (await look(http, asked))["status"] == "waiting"
         await stage.workspace.post(FOLAKE, AGENTS, f"accept: {BECAUSE}", card.ts)
         assert (await look(http, asked, wait=30))["comment"] == BECAUSE
@@ -143,5 +152,12 @@ async def test_shell_wants_the_reason_too(stage: World) -> None:
         refused = await shell.run("answer", asked["id"], "accept", "--yes")
         assert refused.code != 0
         assert "give a reason of at least 10 characters" in refused.err
+        for no_words in (
+            "accept: ok :tada: :tada:",
+            "accept :white_check_mark:",
+            "accept: 👍👍👍👍👍👍👍👍👍👍",
+        ):
+            refused = await shell.run("answer", asked["id"], no_words, "--yes")
+            assert (refused.code, "reason" in refused.err) == (2, True), no_words
         await shell.fine("answer", asked["id"], f"accept: {BECAUSE}", "--yes")
         assert (await look(http, asked, wait=30))["comment"] == BECAUSE

@@ -129,6 +129,68 @@ async def test_p3_update_that_fails_is_made_again(tmp_path: Path, fault: str) ->
         assert len(stage.cards()) == 1
 
 
+async def test_p1_card_after_its_threads_first_message_was_deleted_opens_the_thread_anew(
+    stage: World,
+) -> None:
+    """Slack posts it into the channel, and says so only by leaving out its `thread_ts`."""
+    async with stage.bot():
+        first = await stage.ask("rpl_1", **YES_NO)
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.reply("rpl_1")
+        stage.workspace.board.delete(stage.workspace.message(AGENTS, first.ts))
+        second = await stage.ask("rpl_2", question="Which region?", accepted_response_kinds=["freetext"])
+        assert second.thread_ts is None
+        await stage.workspace.post(FOLAKE, AGENTS, "eu-west", thread_ts=second.ts)
+        assert (await stage.reply("rpl_2"))["response"] == "eu-west"
+        third = await stage.ask("rpl_3", question="And then?", **YES_NO)
+        assert third.thread_ts == second.ts
+
+
+@pytest.mark.parametrize(
+    "code", ["external_channel_migrating", "ekm_access_denied", "update_failed", "a_code_of_2027"]
+)
+@pytest.mark.parametrize("method", ["chat.postMessage", "chat.update"])
+async def test_p1_what_slack_refuses_for_a_while_is_shown_once_it_takes_it(
+    tmp_path: Path, code: str, method: str
+) -> None:
+    async with scene(tmp_path, clock=LeapClock(60)) as stage, stage.bot():
+        if method == "chat.postMessage":
+            stage.workspace.faults.add(method, f"refuse:{code}", times=3)
+        card = await stage.ask(**YES_NO)
+        if method == "chat.update":
+            stage.workspace.faults.add(method, f"refuse:{code}", times=3)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        shown = await stage.now_says(card, "Delivered")
+        assert controls(shown) == ["View full", "Verify"]
+        assert (len(stage.cards()), stage.workspace.faults.pending()) == (1, [])
+
+
+async def test_p1_message_that_slack_fails_on_again_and_again_is_sent_more_plainly(tmp_path: Path) -> None:
+    async with scene(tmp_path, clock=LeapClock(60)) as stage, stage.bot():
+        stage.workspace.faults.add("chat.postMessage", "refuse:internal_error", times=3)
+        card = await stage.ask(context="line\n" * 60, **YES_NO)
+        posts = [call for call in stage.workspace.calls if call.method == "chat.postMessage"]
+        kinds = [{block["type"] for block in call.args["blocks"]} for call in posts]
+        assert ["container" in each for each in kinds] == [True, True, True, False]
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+
+
+async def test_p3_card_that_slack_no_longer_lets_us_change_is_decided_in_its_thread(tmp_path: Path) -> None:
+    async with scene(tmp_path, clock=LeapClock(10)) as stage, stage.bot():
+        card = await stage.ask(**YES_NO)
+        stage.workspace.faults.add("chat.update", "refuse:edit_window_closed", times=3)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        below = await stage.until(
+            lambda: next(
+                (each for each in stage.workspace.thread(AGENTS, card.ts)[1:] if "Answered" in each.text),
+                None,
+            )
+        )
+        assert f"Answered: “Yes” by <@{FOLAKE}>" in said(below)
+
+
 async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()

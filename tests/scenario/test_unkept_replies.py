@@ -13,6 +13,7 @@ from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, scene
+from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_http_mode import SOON, in_use
 
 pytestmark = pytest.mark.files(
@@ -83,6 +84,18 @@ async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: World
             assert (await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")).ok
         assert (await stage.reply("rpl_1"))["response"] is True
         await stage.whisper(ADE, "written in time")
+
+
+async def test_rejection_that_mentions_someone_is_kept_like_any_other_reply(stage: World) -> None:
+    stage.slack_waits(0.5)
+    async with stage.bot() as bot:
+        card = await confirm(stage)
+        await bot.board.messages.in_flight.settled()
+        with storage_busy(stage):
+            await stage.workspace.post(ADE, AGENTS, f"reject: <@{FOLAKE}> please fix first", card.ts)
+            await stage.whisper(ADE, "could not be saved")
+            await refused_for_good(stage)
+        assert (await stage.reply())["decision"] == "reject"
 
 
 async def test_talk_that_could_not_be_kept_gets_no_word(stage: World) -> None:

@@ -182,6 +182,28 @@ async def test_receipt_of_another_question_is_none_of_this_one(stage: World, htt
     assert f"belongs to another question or round: `{NAME}/1`" in said
 
 
+async def test_entry_that_something_else_wrote_is_no_place_in_the_log(
+    stage: World, http: httpx.AsyncClient
+) -> None:
+    """Whoever can write the database can write what they want into the log, but not sign it."""
+    _, card = await decided(stage, http)
+    assert "*Verified.*" in await in_the_log(stage, card)
+    (line,) = [json.loads(each) for each in (await run(stage, "log")).out.splitlines()]
+    claims, header = (
+        jwt.decode(line["entry"], options={"verify_signature": False}),
+        jwt.get_unverified_header(line["entry"]),
+    )
+    entry = jwt.encode(claims, Ed25519PrivateKey.generate(), "EdDSA", headers=header)
+    assert stage.changed(f"update decisions set entry = '{entry}'") == 1  # noqa: S608 - ours
+    said = await window(stage, card, ONCALL)
+    assert said.startswith("*Not verified.*")
+    assert "The log's entry for this decision isn't genuine" in said
+    assert stage.changed("update decisions set entry = 'x', receipt = 'x'") == 1
+    printed = await run(stage, "log")
+    assert (printed.code, json.loads(printed.out)["claims"]) == (0, None)
+    assert (await run(stage, "log", "--since", "1h")).out == ""
+
+
 async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
     stage: World, http: httpx.AsyncClient
 ) -> None:

@@ -95,12 +95,6 @@ def shown(payload: Any) -> str:
     return "\n".join(text for text in said if isinstance(text, str))
 
 
-def table_rows(payload: Any) -> list[list[str]]:
-    """The cells of the tables, without their headers."""
-    tables = [item for item in walk(payload) if item.get("type") == "table"]
-    return [[shown(cell) for cell in row] for table in tables for row in table["rows"][1:]]
-
-
 def numbered(payload: Any) -> str:
     """All that blocks show, with the numbers that Slack puts before the items of a list."""
     payload = copy.deepcopy(payload)

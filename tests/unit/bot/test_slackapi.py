@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 
 import aiohttp
 import pytest
+from aiohttp import web as http
 from aiohttp.connector import Connection
+from aiohttp.test_utils import TestServer
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -69,7 +71,7 @@ def refusal(code: str, status: int = 200, **headers: Any) -> SlackApiError:
                 (refusal("internal_error"), Unknown("internal_error")),
                         (api_error("x", Response(502, "<html>")), Unknown("HTTP 502")),
                 (refusal("invalid_blocks"), Never("invalid_blocks", "content")),
-                (refusal("a_new_code"), Never("a_new_code", "content")),
+                (refusal("a_new_code"), Never("a_new_code", "unknown")),
         (refusal("is_archived"), Never("is_archived", "place")),
         (refusal("message_not_found"), Never("message_not_found", "message")),
         (refusal("token_revoked"), Never("token_revoked", "app")),
@@ -418,25 +420,71 @@ async def test_types_that_slack_refuses_one_after_the_other_are_all_replaced() -
 
     async def call(blocks: list[dict[str, Any]]) -> Outcome:
         tried_.append([block["type"] for block in blocks])
-        lacking = next((kind for kind in tried_[-1] if kind in {"table", "container"}), None)
+        lacking = next((kind for kind in tried_[-1] if kind in {"alert", "container"}), None)
         if lacking is None:
             return Sent(AGENTS, "1.0")
         return Never(
             "invalid_blocks", "content", f"unsupported type: {lacking} [json-pointer:/blocks/0/type]"
         )
 
-    cells = [[{"type": "raw_text", "text": each}] for each in "ab"]
-    blocks: list[dict[str, Any]] = [{"type": "table", "rows": cells}, {"type": "container"}, CHART, TEXT]
+    alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
+    blocks: list[dict[str, Any]] = [alert, {"type": "container"}, CHART, TEXT]
     newer_blocks = NewerBlocks(ManualClock())
     for _ in range(2):
         assert await newer_blocks.send(blocks, call) == Sent(AGENTS, "1.0")
     last = ["section", "data_visualization", "section"]
     assert tried_ == [
-        ["table", "container", "data_visualization", "section"],
+        ["alert", "container", "data_visualization", "section"],
         ["section", "container", "data_visualization", "section"],
         last,
         last,
     ]
+
+
+@pytest.mark.parametrize(
+    ("details", "tried"),
+    [
+        ("unsupported type: alert [json-pointer:/blocks/0/type]", [["section", "container"]] * 2),
+        ("unsupported type: data_alert", [["section"], ["alert", "container"]]),  # no type of this message's
+        ("", [["section"], ["alert", "container"]]),
+    ],
+)
+async def test_a_type_is_given_up_for_a_day_only_if_slack_names_it(
+    details: str, tried: list[list[str]]
+) -> None:
+    """`tried`: what is sent after the refusal, and first of the next message."""
+    calls: list[list[str]] = []
+
+    async def call(blocks: list[dict[str, Any]]) -> Outcome:
+        calls.append([block["type"] for block in blocks])
+        return Never("invalid_blocks", "content", details) if "alert" in calls[-1] else Sent(AGENTS, "1.0")
+
+    alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
+    newer_blocks = NewerBlocks(ManualClock())
+    for _ in range(2):
+        assert await newer_blocks.send([alert, {"type": "container"}], call) == Sent(AGENTS, "1.0")
+    assert calls[1:3] == tried
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "taken"),
+    [
+        (200, "ok", True),
+        (200, "", True),
+        (200, '{"ok":true}', True),
+        (200, '{"ok":false,"error":"used_url"}', False),
+        (404, "used_url", False),
+    ],
+)
+async def test_what_a_response_url_answers(status: int, body: str, taken: bool) -> None:
+    async def answer(_: http.Request) -> http.Response:
+        return http.Response(status=status, text=body)
+
+    app = http.Application()
+    app.router.add_post("/r", answer)
+    async with TestServer(app) as server:
+        gateway = Gateway(AsyncWebClient(), "inst", Telemetry(ManualClock()))
+        assert await gateway.respond(str(server.make_url("/r")), {"text": "x"}) is taken
 
 
 HEADER = {"type": "header", "text": {"type": "plain_text", "text": "High risk"}, "block_id": "b1"}
@@ -489,7 +537,7 @@ async def test_where_a_refusal_uses_up_the_trigger_the_next_click_opens_classic_
     ws.faults.add("views.open", f"refuse:{spent}", times=1)
     gateway = Gateway(web, "inst", Telemetry(ManualClock()))
     assert await gateway.show(web.views_open, MODAL, trigger_id=ws.board.trigger(ADE)) == Never(
-        spent, "content"
+        spent, "unknown"
     )
     assert await gateway.show(web.views_open, MODAL, trigger_id=ws.board.trigger(ADE)) is None
     assert shown(ws) == [REFUSED, (spent, ["section", "section"]), CLASSIC_VIEW]

@@ -19,8 +19,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core.aaep import Confirmation
-from core.approvals import MOST_REFUSALS, OTHERS, RISKS, accepted, bounded, version_of, with_refusal
+from core.approvals import (
+    MOST_REFUSALS,
+    OTHERS,
+    RISKS,
+    accepted,
+    bounded,
+    check_reason,
+    version_of,
+    with_refusal,
+)
 from core.clarification import (
+    Aaep,
     AlreadyAnswered,
     Answer,
     ArgumentsChanged,
@@ -44,6 +54,7 @@ from core.errors import (
     NotSeen,
     NotToldApart,
     OwnRequest,
+    ReasonWanted,
 )
 from core.ledger import FileLedger
 from core.questions import state_of
@@ -55,6 +66,45 @@ from tests.kit.clocks import ManualClock
 EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "60"))
 _MEMORY = Path("/dev/shm")  # noqa: S108 - where there is one: a disk that others use makes each step wait
 ARGUMENTS: dict[str, Any] = {"to": "all", "count": 3, "more": {"x": [1.0, None]}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "counts"),
+    [
+        ("signed off", True),
+        ("CAB-4711, ok", True),
+        ("Die Prüfung ist grün :tada:", True),
+        ("日本語の理由です、承認", True),
+        ("می\u200cخواهم بروم", True),
+        (None, False),
+        ("fine", False),
+        ("  fine\n\n\n\n\n\n\n  ", False),
+        ("fine..........", False),
+        ("ok __________", False),
+        ("ok :white_check_mark: :tada:", False),
+        (":white_check_mark:", False),
+        (":承認しますありがとう:", False),
+        ("👍🏽👍🏽👍🏽👍🏽👍🏽👍🏽👍🏽👍🏽👍🏽👍🏽", False),
+        ("👩‍👩‍👧‍👦👩‍👩‍👧‍👦👩‍👩‍👧‍👦 ok", False),
+        ("1️⃣2️⃣3️⃣4️⃣5️⃣6️⃣7️⃣8️⃣9️⃣0️⃣", False),
+        ("ℹ️ℹ️ℹ️ℹ️ℹ️ℹ️ℹ️ℹ️ℹ️ℹ️", False),
+        ("🇳🇬🇳🇬🇳🇬🇳🇬🇳🇬", False),
+        ("?!?!?!?!?!?!", False),
+        ("- - - - - - -", False),
+        ("1234567890", False),
+        ("@folake_adeyemi", False),
+        ("@channel @here (@ade)", False),
+        ("#announcements", False),
+        ("\u200b" * 20, False),
+        ("ok" + "\u2060" * 20, False),
+        ("\u3164" * 20, False),
+        ("\u2800" * 20, False),
+    ],
+)
+def test_reason_counts_by_what_it_says_in_words(reason: str | None, counts: bool) -> None:
+    wanted = Aaep(kinds=("confirmation",), action="Deploy", reason_wanted=True)
+    with nullcontext() if counts else pytest.raises(ReasonWanted):
+        check_reason(wanted, reason)
 
 
 def person(user: str, name: str, global_id: str | None = None) -> Decider:

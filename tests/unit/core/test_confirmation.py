@@ -187,6 +187,22 @@ def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
         ("  ACCEPT. ", "accept", None),
         ("reject: the amount is wrong", "reject", "the amount is wrong"),
         ("accept: " + "x" * 4096, "accept", "x" * 4096),
+        ("accept:\n:tada: as we agreed\non Monday", "accept", ":tada: as we agreed\non Monday"),
+        ("accept: 承認します", "accept", "承認します"),
+        ("*Reject*", "reject", None),
+        ("reject!", "reject", None),
+        ("reject because it is late", "reject", "because it is late"),
+        ("Reject, because of the date", "reject", "because of the date"),
+        ("reject - not on a Friday", "reject", "not on a Friday"),
+        ("reject please fix first", "reject", "please fix first"),
+        ("reject\n\nplease fix\nfirst", "reject", "please fix\nfirst"),
+        ("reject: @folake please fix first", "reject", "@folake please fix first"),
+        ("reject：理由", "reject", "理由"),
+        ("reject: -5 is below zero", "reject", "-5 is below zero"),
+        ("reject: why on a Friday?", "reject", "why on a Friday?"),
+        ("reject: I would accept it tomorrow", "reject", "I would accept it tomorrow"),
+        ("reject :x:", "reject", None),
+        ("reject :x: no tests", "reject", ":x: no tests"),
     ],
 )
 def test_thread_words_decide(said: str, decision: Decision, why: str | None) -> None:
@@ -198,13 +214,49 @@ def test_thread_words_decide(said: str, decision: Decision, why: str | None) -> 
     "said",
     [
         "yes", "no", "ok", "y", "true", "1", "sure", "👍", ":+1:", "accepted", "I accept", "accept it",
-        "accept, but only 300", "accept or reject?", "reject because it is late", "accept reject", "approve", "",
-        "do not accept", "accept\nreject: no",
+        "accept, but only 300", "accept or reject?", "accept reject", "approve", "", "do not accept", "accept\nreject: no",
+        "accept?", "accept!", "accept and go", "accept - as we agreed", "accept : as we agreed", "accept:as we agreed",
+        "accept\n: as we agreed", "accept.: as we agreed", "accept：as we agreed", "accept\nas we agreed", "accept:",
+        "accept :x:", "accept :question:", "accept :thinking_face:", "accept :white_check_mark:", "accept:x:", "accept ❌",
+        "*accept*", "_accept_", "~accept~", "`accept`", "```accept```", "> accept", "“accept”", "(accept", "acc\u200bept",
+        "accept\u200b", "\u2060accept", "accept\ufe0f", "ａｃｃｅｐｔ", "аccept", "@folake accept", ":x: accept",
+        "accept: :x:", "accept: :+1::skin-tone-3:", "accept: :承認:", "accept: 👍🏽", "accept: 🇳🇬", "accept: 1️⃣", "accept: ℹ️",
+        "accept: ...", "accept: -", "accept: @folake", "accept: @here @channel", "accept: \u200b\u2060", "accept: \u3164",
+        "accept: fine\nreject: no", "accept: reject",
+        "reject?", "reject or accept?", "reject, or not", "reject if it is red", "reject, why?", "reject accept", "rejected",
+        "Rejecting it would be wrong", "reject-list it", "reject's name is odd", "~reject~", "> reject", "“reject”", "I reject",
+        "reject only the first\naccept the rest", "reject CLR-42-002", "Reject “clr-42-2”, not this one",
     ],
 )  # fmt: skip
 def test_words_that_only_sound_like_a_decision_are_asked_back(said: str) -> None:
     with pytest.raises(AnswerRejected, match=r"Reply with accept or reject"):
         answers.from_text(open_record().asked, said)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("accept :x:", "accept"),
+        ("approve", "accept"),
+        ("rejected", "reject"),
+        ("> declined", "reject"),
+        ("yes", None),
+        ("@folake accept?", None),
+    ],
+)
+def test_hint_names_the_decision_that_was_probably_meant(said: str, meant: Decision | None) -> None:
+    assert answers.decision_in(said) == meant
+    with pytest.raises(AnswerRejected) as told:
+        answers.from_text(open_record().asked, said)
+    assert ("If you mean" in str(told.value)) is (meant is not None)
+    assert f"reply with just {meant}." in str(told.value) or meant is None
+
+
+def test_hint_asks_for_no_bare_accept_where_a_reason_is_wanted() -> None:
+    asked = open_record().asked.model_copy(update={"reason_wanted": True})
+    with pytest.raises(AnswerRejected, match="accept: and your reason") as told:
+        answers.from_text(asked, "accept, fine")
+    assert "just accept" not in str(told.value)
 
 
 def test_decision_that_the_agent_does_not_take_is_not_made() -> None:

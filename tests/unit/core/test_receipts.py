@@ -24,7 +24,7 @@ from core.aaep import Confirmation
 from core.approvals import accepted, trouble_with
 from core.clarification import Answer, Clarification, Direct, Requester, abandoned, answered, opened
 from core.matching import followed_up
-from core.receipts import INLINE, claims_of, digest, is_decided
+from core.receipts import INLINE, claims_of, digest, is_decided, says_the_same
 from core.records import Book, Seals, forgotten, parse
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
 
@@ -378,6 +378,99 @@ def test_old_keys_still_verify(signing: Signing, tmp_path: Path) -> None:
     assert renewed.load(create=True)
     assert len(renewed.jwks["keys"]) == 2
     assert clarify.verify(receipt, keys=renewed.jwks)
+
+
+def signed(signing: Signing, claims: bytes, **header: Any) -> str:
+    """Returns whatever it is, with a good signature."""
+    fields = {"alg": "EdDSA", "kid": signing.kid, "typ": "clarify-decision+jwt"} | header
+    content = ".".join(
+        base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in (json.dumps(fields).encode(), claims)
+    )
+    signature = signing.place.read().sign(content.encode())
+    return f"{content}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+def last_letter(receipt: str) -> str:
+    """The same signature in other letters: base64 leaves bits of its last one open."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return receipt[:-1] + letters[letters.index(receipt[-1]) ^ 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (last_letter, "it is not a JWT"),
+        (lambda receipt: f"{receipt}==", "it is not a JWT"),
+        (lambda receipt: f"{receipt}.e30", "it is not a JWT"),
+        (lambda receipt: f"{receipt}\n{receipt}", "it is not a JWT"),
+        ({"header": {"jku": "https://x"}}, "its header has fields that are not known here: 'jku'"),
+        ({"header": {"alg": "Ed25519"}}, "it is signed with 'Ed25519'"),
+        ({"claims": {"only_if": "Tuesday"}}, "it has fields that are not known here: 'only_if'"),
+        (
+            {"claims": {"asked": {"kind": "approval", "only_if": 1}}},
+            "it.asked has fields that are not known here",
+        ),
+        ({"claims": {"outcome": "revoked"}}, "its outcome is not known here: 'revoked'"),
+        (
+            {"claims": {"answer": {"decision": "defer", "arguments": {}}}},
+            "its decision is not known here: 'defer'",
+        ),
+        ({"claims": {"answer": "accept"}}, "its `answer` is a value of another kind"),
+        ({"claims": {"deciders": [{"decision": "accept", "for": "x"}]}}, "not known here: 'for'"),
+        ({"claims": {"iat": True}}, "it.iat is a value of another kind"),
+        ({"claims": {"iat": 1e9}}, "it.iat is a value of another kind"),
+        ({"claims": {"iat": 10**400}}, "it does not say when"),
+        ({"lacks": "iat"}, "it lacks 'iat'"),
+        ({"lacks": "jti"}, "it lacks 'jti'"),
+        (
+            {"text": ('"outcome"', '"outcome": "expired", "outcome"')},
+            "it is ambiguous: an object has the same name",
+        ),
+        ({"text": ('"share": 1.0', '"share": 1e999')}, "it is not a JWT"),
+        ({"text": ('"share": 1.0', '"share": Infinity')}, "it is not a JWT"),
+        ({"coding": "utf-16"}, "it is not a JWT"),
+    ],
+)
+def test_receipt_that_is_not_as_the_bot_makes_them_is_refused(
+    signing: Signing, change: Any, said: str
+) -> None:
+    done = accepted(to_approve(), ACCEPT, known(ADE), LATER)
+    claims = claims_of(done, "urn:clarify:here")
+    if callable(change):
+        receipt = change(receipt_of(signing, done))
+    else:
+        claims |= change.get("claims", {})
+        claims.pop(change.get("lacks"), None)
+        right, wrong = change.get("text", ("", ""))
+        text = json.dumps(claims).replace(right, wrong, 1)
+        receipt = signed(signing, text.encode(change.get("coding", "utf-8")), **change.get("header", {}))
+    found = clarify.verify(receipt, keys=signing.jwks, arguments=ARGUMENTS)
+    assert not found
+    assert said in str(found.problem)
+    assert found.claims == {}
+    assert not signing.agrees(
+        done.model_copy(update={"aaep": done.asked.model_copy(update={"receipt": receipt})})
+    )
+
+
+def test_key_under_the_name_of_another_is_refused(signing: Signing) -> None:
+    """People compare the name that is printed."""
+    mine = jwk_of(Ed25519PrivateKey.generate().public_key())
+    receipt = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), LATER))
+    for key in ({**mine, "kid": signing.kid}, {**signing.jwks["keys"][0], "x": mine["x"]}):
+        assert "is another one: its thumbprint is" in str(
+            clarify.verify(receipt, keys={"keys": [key]}).problem
+        )
+    assert "is not an Ed25519 key" in str(
+        clarify.verify(receipt, keys={"keys": [signing.jwks["keys"][0] | {"x": 7}]}).problem
+    )
+
+
+def test_record_with_1_for_true_does_not_agree_with_its_receipt(signing: Signing) -> None:
+    done = answered(to_approve(requested_by=Requester(by="U0ANN", pinned=True)), REJECT, ADE, LATER)
+    claims = claims_of(done, "i")
+    assert says_the_same(claims, done)
+    assert not says_the_same(claims | {"requested_by": {"by": "U0ANN", "pinned": 1}}, done)
 
 
 # -- RFC 8785 ----------------------------------------------------------------------------------------------------------

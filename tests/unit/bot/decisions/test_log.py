@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -64,13 +65,14 @@ class Keeping:
 
     async def lines(self) -> list[dict[str, Any]]:
         rows = await self.store.read("select seq, kind, entry, receipt from decisions order by seq")
-        return [dict(row) | {"claims": None} for row in rows]
+        return [dict(row) for row in rows]
 
     async def kinds(self) -> list[str]:
         return [line["kind"] for line in await self.lines()]
 
     async def check(self) -> chain.Verified:
-        return chain.verify(await self.lines(), self.signing.jwks)
+        lines = [log.line_of(row) for row in await self.lines()]
+        return chain.verify([json.dumps(line).encode() for line in lines], self.signing.jwks)
 
 
 @asynccontextmanager

@@ -55,7 +55,8 @@ class Slack:
         ts = f"{self.clock.now().timestamp():.0f}.{len(self.calls):06d}"
         if lands:
             self.there[channel, ts] = post
-        return outcome or Sent(channel, ts)
+        has_root = (channel, post.thread_ts) in self.there
+        return outcome or Sent(channel, ts, post.thread_ts if has_root else None)
 
     async def update(self, channel: str, ts: str, post: Post) -> Outcome:
         self.calls.append(f"update {channel}")
@@ -80,7 +81,7 @@ class Slack:
         for (where, ts), post in self.there.items():
             same = where == channel and ts not in known and post.thread_ts == thread_ts
             if same and wanted <= post.metadata["event_payload"].items():
-                return Sent(where, ts)
+                return Sent(where, ts, thread_ts)
         return None
 
     async def ours(

@@ -150,6 +150,23 @@ async def test_content_refused_is_said_plainly_with_its_controls(world: Room) ->
     assert world.raised == []
 
 
+async def test_content_that_slack_always_fails_on_is_said_plainly_then_elsewhere_and_pages(
+    world: Room,
+) -> None:
+    await opened(world)
+    world.slack.script = [(Unknown("internal_error"), False)] * 6
+    results: list[Done | Again | NotYet] = []
+    while not world.slack.there and len(results) < 60:
+        results.append(await world.deliver(KEY))
+        await world.clock.advance(getattr(results[-1], "seconds", None) or 1.0)
+    posts = [call for call in world.slack.calls if call.startswith("post")]
+    assert posts == [f"post {CHANNEL}"] * 6 + [f"post {FALLBACK}"]
+    (post,) = world.slack.live()
+    assert [block["type"] for block in post.blocks] == ["section", "actions", "actions"]
+    (incident,) = world.raised
+    assert f"Slack refused to post in {CHANNEL}: internal_error" in incident.reason
+
+
 async def test_fault_of_ours_with_one_message_is_paged(world: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(world)
 

@@ -9,7 +9,7 @@ import pytest
 from bot.delivery.desired import Desired
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import MessageRow
-from bot.delivery.steps import NOT_NEEDED, Step, Tried, next_step
+from bot.delivery.steps import NO_TROUBLE, NOT_NEEDED, Step, Tried, Trouble, next_step
 from bot.slackapi import Later, Never, Sent, Unknown
 from bot.views.render import Message
 
@@ -85,7 +85,7 @@ NO_BLOCKS, NO_MESSAGE = Never("invalid_blocks", "content"), Never("message_not_f
     ],
 )
 def test_next_step(row: MessageRow, desired: Desired, tried: Tried | None, step: Step) -> None:
-    assert next_step(row, desired, tried, paused=False, plain=False) == step
+    assert next_step(row, desired, tried, paused=False) == step
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,50 @@ def test_next_step(row: MessageRow, desired: Desired, tried: Tried | None, step:
 def test_next_step_while_posting_is_paused(
     row: MessageRow, desired: Desired, tried: Tried | None, step: Step
 ) -> None:
-    assert next_step(row, desired, tried, paused=True, plain=False) == step
+    assert next_step(row, desired, tried, paused=True) == step
 
 
 @pytest.mark.parametrize("row", [NEW, THERE])
 def test_what_is_refused_also_as_plain_text_cannot_be_placed(row: MessageRow) -> None:
     tried = Tried("update" if row.ts else "post", NO_BLOCKS)
-    step = next_step(row, OPEN, tried, paused=False, plain=True)
+    step = next_step(row, OPEN, tried, paused=False, trouble=Trouble("plain", "invalid_blocks", 1))
     assert step == Step("unplaceable", reason="invalid_blocks")
+
+
+NEW_CODE = Never("brand_new_code", "unknown")
+FAILS = Unknown("internal_error")
+
+
+@pytest.mark.parametrize(
+    ("row", "desired", "tried", "trouble", "step"),
+    [
+        (NEW, OPEN, Tried("post", NEW_CODE, 100.0), Trouble("full", "", 1, 100.0), Step(None, Again(15.0, posted=True))),
+        (THERE, OVER, Tried("update", NEW_CODE, 399.0), Trouble("full", "", 9, 100.0), Step(None, Again(15.0))),
+        (THERE, OVER, Tried("update", NEW_CODE, 400.0), Trouble("full", "", 9, 100.0), Step("plain", Again(0.0))),
+        (NEW, OPEN, Tried("post", NEW_CODE, 400.0), Trouble("plain", "", 1, 100.0), Step("unplaceable", reason="brand_new_code")),
+        (NEW, OPEN, Tried("post", Later("update_failed", alone=True)), Trouble(), Step(None, Again(15.0, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), Trouble("full", "internal_error", 2), Step(None, Again(0.5, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), Trouble("full", "internal_error", 3), Step("classic", Again(0.5, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), Trouble("classic", "internal_error", 3), Step("plain", Again(0.5, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), Trouble("plain", "internal_error", 3), Step("unplaceable", Again(30.0, posted=True), "internal_error")),
+        (NEW, OPEN, Tried("post", SILENT), Trouble("full", "timeout", 9), Step(None, Again(0.5, posted=True))),
+        (THERE, OVER, Tried("update", FAILS), Trouble("full", "internal_error", 3), Step("classic", Again(0.5))),
+        (THERE, OVER, Tried("update", FAILS), Trouble("plain", "internal_error", 3), Step("may change", Again(30.0), "internal_error")),
+        (THERE, OVER, Tried("update", Never("edit_window_closed", "message")), Trouble(), Step("say below", reason="edit_window_closed")),
+        (THERE, OPEN, Tried("update", Never("edit_window_closed", "message")), Trouble(), Step("move", Again(0.0))),
+    ],
+)  # fmt: skip
+def test_step_after_several_refusals(
+    row: MessageRow, desired: Desired, tried: Tried, trouble: Trouble, step: Step
+) -> None:
+    assert next_step(row, desired, tried, paused=False, trouble=trouble) == step
+
+
+def test_trouble_counts_the_same_refusal_of_the_same_layout() -> None:
+    once = NO_TROUBLE.after("internal_error", 10.0)
+    twice = once.after("internal_error", 20.0)
+    assert (twice.count, twice.since) == (2, 10.0)
+    assert twice.after("other", 30.0) == Trouble("full", "other", 1, 30.0)
+    assert twice.plainer("classic").after("internal_error", 40.0) == Trouble(
+        "classic", "internal_error", 1, 10.0
+    )

@@ -157,7 +157,7 @@ class Slack:
         if channel in self.unknown:
             self.unknown.discard(channel)
             return Unknown("timeout")
-        return Sent(channel, ts)
+        return Sent(channel, ts, draft.thread_ts)
 
     async def update(self, channel: str, ts: str, draft: Post) -> Outcome:
         if self.down:
@@ -189,7 +189,7 @@ class Slack:
         wanted = matches["event_payload"].items()
         for (where, ts), draft in self.there.items():
             if where == channel and ts not in known and wanted <= draft.metadata["event_payload"].items():
-                return Sent(where, ts)
+                return Sent(where, ts, draft.thread_ts)
         return None
 
     async def permalink(self, channel: str, ts: str) -> str:

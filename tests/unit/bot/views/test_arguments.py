@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from html import unescape
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ from bot.views.wording import action_words
 from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of
 from tests.kit.times import walk
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown, table_rows
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, words
 from tests.unit.bot.views.kit import RENDERER, about, content
 
@@ -155,17 +154,47 @@ def test_value_that_a_field_cannot_hold_is_shown_only(value: Any) -> None:
     assert ("x" * 100 if value != "a\u202eb" else r"x: \"a<U+202E>b\"") in said
 
 
-def test_several_changes_of_a_file_are_shown_as_such() -> None:
-    edits = [
-        {"old_string": "a", "new_string": "b", "replace_all": True},
-        {"old_string": "c", "new_string": "d"},
-    ]
-    words = argument_words({"file_path": "x.py", "edits": edits})
-    assert "file_path: x.py" in words
-    assert "│ replace_all: yes\n│ -a\n│ +b\n│ ⋯\n│ -c\n│ +d" in words
-    odd = argument_words({"edits": [{"old_string": "a", "new_string": 7}]})
-    assert "old_string: a" in odd
-    assert "new_string: 7" in odd
+def test_a_comparison_stands_before_the_texts_of_a_change() -> None:
+    old, new = "def f():\n    return 1", "def f():\n    return 2"
+    said = argument_words({"file_path": "x.py", "old_string": old, "new_string": new})
+    assert said == (
+        "Arguments:\nfile_path: x.py\n"
+        "Differences (- old_string, + new_string):\n│  def f():\n│ -    return 1\n│ +    return 2\n"
+        "old_string:\n│ def f():\n│     return 1\nnew_string:\n│ def f():\n│     return 2"
+    )
+    several = argument_words(
+        {"edits": [{"old": "a\nb", "new": "a\nc", "replace_all": True}, {"old": "d", "new": "e"}]}
+    )
+    assert "Differences in edits (- old, + new):\n│  a\n│ -b\n│ +c\nedits:\n" in several
+    assert "replace_all: yes" in several
+    assert "Differences" not in argument_words({"edits": [{"old_string": "a\nb", "new_string": 7}]})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("same\ntext", "same\ntext"),
+        ("a", "b"),
+        ("a\n" * 300, "a\n" * 301),
+        ("a\n" * 20, "a\n" + "b\n" * 40),
+        ("a", 7),
+    ],
+)
+def test_no_comparison_that_tells_nothing(old: object, new: object) -> None:
+    assert "Differences" not in argument_words({"old": old, "new": new})
+
+
+def test_line_ends_of_windows_are_named_and_kept() -> None:
+    record = asked({"content": "@echo off\r\nset A=1\r\n", "mixed": "a\r\nb\n"})
+    said = argument_words(record.asked.arguments)
+    assert "content: (with CRLF line ends)\n  │ @echo off\n  │ set A=1" in said
+    assert "mixed:\n  │ a\\r\n  │ b" in said
+    block = fields(record)["argument.0"]
+    assert "argument.1" not in fields(record), "its line ends would change"
+    changed, errors = read_changes(
+        {"argument.0": {"value": state_of(block, "@echo off\nset A=2\n")}}, record.asked.arguments
+    )
+    assert (changed, errors) == ({"content": "@echo off\r\nset A=2\r\n"}, {})
 
 
 def test_words_of_an_agent_cannot_look_like_another_argument() -> None:
@@ -239,8 +268,7 @@ def test_value_shows_its_type_where_it_could_be_mistaken(value: Any, told: str) 
     assert told in argument_words({"x": value, "y": 1})
     message = RENDERER.card(asked({"x": value, "y": 1}))
     assert told in unescape(message.text)
-    assert table_rows(message.blocks) == [["x", told.strip().removeprefix("x: ")], ["y", "1"]]
-    assert told in shown(classic(message.blocks))
+    assert told in shown(message.blocks)
 
 
 def test_no_two_values_look_alike() -> None:
@@ -306,10 +334,6 @@ def test_every_change_shows(was: Any, now: Any) -> None:
     assert before != after
     assert before
     assert max(map(len, (before, after))) <= 400
-    if isinstance(was, str) and isinstance(now, str):
-        change = argument_words({"old_string": was, "new_string": now})
-        assert "(no change)" not in change
-        assert "│ -" in change
 
 
 def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is_between() -> None:
@@ -322,8 +346,8 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert "step 159" in told
     for told in (shown(card.blocks), card.text):
         assert "│ bye" in told
-    assert table_rows(card.blocks) == [["to", "ann"], ["cc", "bob"]]
-    assert "to: ann\ncc: bob" in card.text
+    for told in (shown(card.blocks), card.text):
+        assert "to: ann\ncc: bob" in told
     assert "step 6\n… 1255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
         assert "Click Accept to see all of it" in told
@@ -355,19 +379,9 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
         assert all("".join(line.split()) in everything for line in piece.text.split("\n"))
     card = RENDERER.card(record)
     assert ("View full" not in labels(card.blocks)) is shows_whole(record)
-    if shows_whole(record):
-        for blocks in (card.blocks, classic(card.blocks)):
-            on_card = "".join(shown(blocks).split())
-            for piece in argument_pieces(wanted.arguments):
-                said = (
-                    piece.text.split("\n")
-                    if blocks is not card.blocks or len(piece.rows) < 2
-                    else chain(*piece.rows)
-                )
-                assert all("".join(each.split()) in on_card for each in said)
 
 
-def test_short_arguments_are_rows_of_one_table_and_the_rest_stays_as_it_is_written() -> None:
+def test_short_arguments_are_lines_that_stand_together_and_the_rest_stays_as_it_is_written() -> None:
     arguments = {
         "command": "make deploy",
         "region": "eu-west-1",
@@ -380,57 +394,21 @@ def test_short_arguments_are_rows_of_one_table_and_the_rest_stays_as_it_is_writt
     }
     card = RENDERER.card(asked(arguments))
     judge_message(card)
-    rows = [
-        ["region", "eu-west-1"],
-        ["links › survey", "https://a.example/1"],
-        ["links › more › n", "3"],
-        ["force", "yes"],
-        ["to", '["ann", "bob"]'],
-        ["empty", "{}"],
+    lines = [
+        "region: eu-west-1",
+        "links › survey: https://a.example/1",
+        "links › more › n: 3",
+        "force: yes",
+        'to: ["ann", "bob"]',
+        "empty: {}",
     ]
-    assert table_rows(card.blocks) == rows
-    (table,) = (item for item in walk(card.blocks) if item.get("type") == "table")
-    assert [each["is_wrapped"] for each in table["column_settings"]] == [True, True]
     said = shown(card.blocks)
+    assert "\n".join(lines) in said
+    assert "\n".join(lines) in unescape(card.text)
     assert "note:\n  │ first\n  │ force: no\nbodies:\n  - xxx" in said
     (code,) = (item for item in walk(card.blocks) if item.get("type") == "rich_text_preformatted")
     assert code["elements"][0]["text"] == "make deploy"
     assert "View full" not in labels(card.blocks)
-    in_lines = "\n".join(map(": ".join, rows))
-    assert in_lines in shown(classic(card.blocks))
-    assert in_lines in unescape(card.text)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"path": "/srv/x"},
-        {"a": 1, "body": "x" * 400},
-        {"a": 1, "deep": {"b": {"c": {"d": 1}}}},
-        {"a": 1, "many": {str(n): n for n in range(9)}},
-        {"a": 1, "to": ["an\u200bn", "bob"]},
-        {"a": 1, "x" * 101: 2},
-    ],
-)
-def test_single_argument_and_what_is_long_or_hard_to_read_in_a_cell_make_no_table(
-    arguments: dict[str, Any],
-) -> None:
-    card = RENDERER.card(asked(arguments))
-    assert table_rows(card.blocks) == []
-    assert all(line in shown(card.blocks) for line in argument_words(arguments).split("\n")[1:])
-
-
-def test_table_that_is_cut_becomes_text_and_opens_a_window() -> None:
-    fits, cut = ({f"argument_{n}": n for n in range(many)} for many in (12, 100))
-    card = RENDERER.card(asked(fits))
-    assert (len(table_rows(card.blocks)), shows_whole(asked(fits))) == (12, True)
-    card = RENDERER.card(asked(cut))
-    judge_message(card)
-    assert (table_rows(card.blocks), shows_whole(asked(cut))) == ([], False)
-    assert "argument_0: 0\n" in shown(card.blocks)
-    assert "View full" in labels(card.blocks)
-    assert "clarify.review" in str(card.blocks)
-    assert "clarify.accept" not in str(card.blocks)
 
 
 def test_largest_arguments_are_read_to_their_end_before_they_are_accepted() -> None:
@@ -472,7 +450,7 @@ def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_be
     [
         ({}, ""),
         ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
-        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Changes (- old, + new): -a ⏎ +b"),
+        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "path: a.py · old_string: a · new_string…"),
         ({"to": "ann@example.com", "cc": None}, "to: ann@example.com · cc: (none)"),
         ({"command": "x" * 99}, f"command: {'x' * 30}…"),
     ],
@@ -523,7 +501,7 @@ def test_arguments_that_unfold_have_not_been_seen() -> None:
     (fold,) = (item for item in walk(card.blocks) if item.get("type") == "container")
     assert fold["title"]["text"] == "Arguments in full"
     assert (fold["is_collapsible"], fold["default_collapsed"]) == (True, True)
-    assert shown(fold["child_blocks"]) == f"command:\n{command}\nto: ann\ncc: bob"
+    assert shown(fold["child_blocks"]) == "\n".join(argument_words(record.asked.arguments).split("\n")[1:])
     assert not shows_whole(record)
     assert "clarify.review" in str(card.blocks)
     assert "clarify.accept" not in str(card.blocks)

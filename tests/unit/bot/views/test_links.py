@@ -28,7 +28,6 @@ from bot.views.blockkit import (
     Rich,
     Run,
     Section,
-    Table,
     Words,
     code,
 )
@@ -418,10 +417,10 @@ def test_small_print_with_an_address_becomes_text_with_a_link() -> None:
     assert text_of(blocks) == "".join(words)
 
 
-def test_links_in_lists_quotes_and_tables_keep_their_style() -> None:
+def test_links_in_lists_and_quotes_keep_their_style() -> None:
     bold = frozenset({"bold"})
     run = Run(f"See {PULL}", bold)
-    for part in (Rich((Items(((run,), (Run("x"),))),)), Rich((Lines((run,), "quote"),)), Table((((run,),),))):
+    for part in (Rich((Items(((run,), (Run("x"),))),)), Rich((Lines((run,), "quote"),))):
         found = [each for each in walk(laid_out(part)) if each.get("type") == "link"]
         assert found == [{"type": "link", "url": PULL, "style": {"bold": True}}]
 

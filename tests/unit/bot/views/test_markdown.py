@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.views import inert
-from bot.views.arguments import argument_parts, argument_pieces, argument_texts
 from bot.views.blockkit import Draft
 from bot.views.card import card
-from bot.views.classic import classic
 from bot.views.forms import full_view
 from bot.views.markdown import blocks, plain
 from bot.views.render import Renderer
@@ -80,7 +78,6 @@ PIECES = st.sampled_from(
 )
 # As a cut ends a text, and as one in its middle is told: agents may write the same.
 ENDS = st.sampled_from(["", "…", "\n```y…", "\n|y|…", "\n|y|\n… 12 more characters …\n|z|\n```w w"])
-LANGUAGE = re.compile(r"(?:```|~~~)[`~]*[ \t]*([A-Za-z0-9+#.-]{1,20})[ \t]*$", re.MULTILINE)
 TEXTS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200)
 
 
@@ -98,7 +95,7 @@ def laid_out(text: str, **options: Any) -> list[dict[str, Any]]:
         ("See [the docs](https://docs.example/a).", "See the docs (https://docs.example/a)."),
         ("1. a\n2. b\n   - c", "1. a\n2. b\n  • c"),
         ("> quoted\n> twice", "> quoted\n> twice"),
-        ("```python\nprint(1)\n```", "print(1)"),
+        ("```python\nprint(1)\n```", "python\nprint(1)"),
         ("| A | B |\n|---|--:|\n| x | 1 |\n| **y** | |", "A: x · B: 1\nA: y"),
         ("これは**太字**です", "これは太字です"),
         ("***both***", "both"),
@@ -107,7 +104,7 @@ def laid_out(text: str, **options: Any) -> list[dict[str, Any]]:
 )
 def test_markup_is_formatting_and_no_longer_characters(text: str, expected: str) -> None:
     assert plain(text) == expected
-    assert {block["type"] for block in laid_out(text)} <= {"rich_text", "table"}
+    assert {block["type"] for block in laid_out(text)} == {"rich_text"}
 
 
 @pytest.mark.parametrize(
@@ -175,10 +172,10 @@ def test_a_diff_beside_prose_keeps_its_signs() -> None:
     assert plain("**Change:**\n\n- old\n\n+ new") == "Change:\n\n- old\n+ new"
 
 
-def test_styles_lists_and_tables_are_slacks_own() -> None:
+def test_styles_and_lists_are_slacks_own_and_a_table_is_lines() -> None:
     text = "**Plan**\n\n3. one\n4. two\n   - deep\n\n> q\n\n```\ncode\n```\n\n|A|B|\n|:--|:-:|\n|`x`|y|"
-    rich, table = laid_out(text)
-    head, ordered, deep, quote, code = rich["elements"]
+    (rich,) = laid_out(text)
+    head, ordered, deep, quote, code, table = rich["elements"]
     assert head["elements"] == [{"type": "text", "text": "Plan", "style": {"bold": True}}]
     assert (ordered["type"], ordered["style"], ordered["offset"], len(ordered["elements"])) == (
         "rich_text_list",
@@ -189,23 +186,11 @@ def test_styles_lists_and_tables_are_slacks_own() -> None:
     assert (deep["style"], deep["indent"]) == ("bullet", 1)
     assert quote == {"type": "rich_text_quote", "elements": [{"type": "text", "text": "q"}]}
     assert code == {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": "code"}]}
-    assert [setting.get("align") for setting in table["column_settings"]] == ["left", "center"]
-    assert table["rows"][1][1] == {"type": "raw_text", "text": "y"}
-    assert table["rows"][1][0]["elements"][0]["elements"] == [
-        {"type": "text", "text": "x", "style": {"code": True}}
-    ]
-
-
-def test_one_table_is_a_block_and_others_are_text() -> None:
-    text = "|A|\n|-|\n|x|\n\nand\n\n|B|\n|-|\n|y|"
-    assert [block["type"] for block in laid_out(text)].count("table") == 1
-    assert "B: y" in shown(laid_out(text))
-    assert [block["type"] for block in laid_out(text, tables=False)].count("table") == 0
+    assert table == {"type": "rich_text_section", "elements": [{"type": "text", "text": "A: `x` · B: y"}]}
 
 
 def test_a_cut_text_says_so_at_its_end() -> None:
-    *_, end = laid_out("|A|B|\n|-|-|\n|x|y|…")
-    assert shown(end) == "…"
+    assert shown(laid_out("|A|B|\n|-|-|\n|x|y|…")) == "A: x · B: y\n…"
     for torn in ("|A|B|…", "|A|B|\n|-|-…"):
         assert shown(laid_out(f"**x**\n{torn}")) == "x\nA · B\n…"
     assert shown(laid_out("**x**\n```sql…")) == "x\n```sql\n…"
@@ -257,12 +242,10 @@ def test_a_long_question_keeps_its_end() -> None:
     assert "**" not in asked
 
 
-@given(TEXTS, st.booleans(), st.booleans(), ENDS)
-def test_every_letter_is_shown_in_order_and_nothing_is_live(
-    text: str, exact: bool, tables: bool, end: str
-) -> None:
-    text = "x" + LANGUAGE.sub("```", inert.cleaned(text)) + end
-    made = laid_out(text, exact=exact, tables=tables)
+@given(TEXTS, st.booleans(), ENDS)
+def test_every_letter_is_shown_in_order_and_nothing_is_live(text: str, exact: bool, end: str) -> None:
+    text = "x" + inert.cleaned(text) + end
+    made = laid_out(text, exact=exact)
     kinds = {item["type"] for item in walk(made) if "type" in item}
     assert kinds.isdisjoint(
         {"mrkdwn", "link", "user", "usergroup", "channel", "broadcast", "emoji", "date", "image"}
@@ -271,14 +254,6 @@ def test_every_letter_is_shown_in_order_and_nothing_is_live(
     whole = solid(inert.cleaned(text))
     assert is_within(whole, solid(numbered(made)))
     assert is_within(whole, solid(plain(text, exact=exact)))
-
-
-@given(TEXTS)
-def test_classic_blocks_say_the_same(text: str) -> None:
-    made = laid_out(f"x{text}")
-    instead = classic(made, {"table"})
-    assert all(block["type"] != "table" for block in instead)
-    assert set(solid(shown(made))) == set(solid(shown(instead)))
 
 
 @pytest.mark.parametrize("columns", [1, 3, 6, 9])
@@ -295,24 +270,6 @@ def test_a_card_with_tables_fits_a_message_in_newer_and_classic_blocks(columns: 
     judge_message(RENDERER.message(card(record)))  # raises if one of Slack's limits is broken
 
 
-def test_a_plan_is_shown_as_its_markdown_says_after_all_other_arguments() -> None:
-    plan = "## Steps\n\n1. **Stop** `*.service`\n2. Delete *all*\n\ndry_run: true"
-    pieces = argument_pieces({"plan": plan, "mode": "strict", "file": "/p"})
-    assert [each.title for each in pieces] == ["", "plan:"]
-    title, rich = argument_parts(pieces[1:])
-    payload = RENDERER.message(Draft("test", "text", (title, rich))).blocks
-    assert [each["type"] for each in payload] == ["section", "rich_text"]
-    assert [each["type"] for each in payload[1]["elements"]] == [
-        "rich_text_quote",
-        "rich_text_list",
-        "rich_text_quote",
-    ]
-    assert argument_texts({"plan": plan})[1].startswith(
-        "plan:\n│ Steps\n│ 1. Stop `*.service`\n│ 2. Delete all\n│ dry_run"
-    )
-    assert argument_pieces({"plan": "one line", "b": 1})[0].rows == (("plan", "one line"), ("b", "1"))
-
-
 @pytest.mark.parametrize("marks", [600, 700, 800, 1000, 1200])
 def test_text_of_many_short_runs_is_taken_by_slack_or_stays_text(marks: int) -> None:
     view = RENDERER.view(full_view(record_of(question="`a` b " * (marks // 2))))
@@ -324,7 +281,7 @@ def test_text_of_many_short_runs_is_taken_by_slack_or_stays_text(marks: int) -> 
     "text", ["line\n" * 3_000, "**b** " + "x" * 9_000, "- item\n" * 300 + "- " + "x" * 4_000]
 )
 def test_a_long_text_is_blocks_of_what_a_section_takes(text: str) -> None:
-    made = blocks(f"Action: {text}", label="Action: ", bar=True, tables=False)
+    made = blocks(f"Action: {text}", label="Action: ", bar=True)
     payload = [RENDERER._layouts[part.kind](part) for part in made]
     sizes = [
         len("".join(item["text"] for item in walk(block) if item.get("type") == "text")) for block in payload
@@ -339,4 +296,3 @@ def test_a_long_text_is_blocks_of_what_a_section_takes(text: str) -> None:
 def test_an_agents_table_of_arguments_keeps_its_header() -> None:
     text = "|Argument|Value|\n|-|-|\n|db|staging|"
     assert plain(text) == "Argument: db · Value: staging"
-    assert shown(classic(laid_out(text), {"table"})) == "Argument: db · Value: staging"

@@ -26,7 +26,7 @@ def signed(record: Clarification) -> Clarification:
 
 
 def window(record: Clarification, problem: Problem | None = None, **news: Any) -> str:
-    has_claims = problem in {None, "record", "another", "log", "removed"}
+    has_claims = problem in {None, "record", "another", "log", "removed", "entry"}
     claims = claims_of(record, "urn:clarify:x") | news.pop("claims", {}) if has_claims else {}
     kid = "" if problem in {"missing", "signature"} else KID
     locale = news.pop("locale", "")
@@ -72,6 +72,7 @@ def test_good_receipt_says_what_was_decided(record: Clarification, said: str) ->
         ("record", "the question's record says something else"),
         ("log", "The receipt in the record isn't the one in the log"),
         ("removed", "The log has a receipt for this decision, but the record has none"),
+        ("entry", "The log's entry for this decision isn't genuine"),
     ],
 )
 def test_what_is_wrong_is_told_in_words_and_without_a_tick(problem: Problem, said: str) -> None:
@@ -82,7 +83,7 @@ def test_what_is_wrong_is_told_in_words_and_without_a_tick(problem: Problem, sai
     assert (warning in window_) is (problem != "missing")
     assert "Verified" not in window_
     assert "*Verified" not in window_
-    assert ("Approved by" in window_) is (problem in {"another", "record", "log", "removed"})
+    assert ("Approved by" in window_) is (problem in {"another", "record", "log", "removed", "entry"})
     assert ("clarify verify" in window_) is (problem != "missing")
 
 

@@ -127,6 +127,15 @@ async def test_table_scrolls_inside_itself_and_aligns_its_columns(
     )
 
 
+async def test_table_is_drawn_below_the_buttons_wherever_it_stands(
+    app: App, http: aiohttp.ClientSession
+) -> None:
+    table = {"type": "table", "rows": [cells("Key", "Value")]}
+    await app.card(table, section("text"), actions(button("Go")))
+    html = await seen(http, "/part/channel")
+    assert html.index("text") < html.index(">Go<") < html.index('aria-label="Table"')
+
+
 async def test_data_table_shows_its_first_page_and_the_rest_on_demand(
     client: AsyncWebClient, http: aiohttp.ClientSession
 ) -> None:
@@ -144,7 +153,7 @@ async def test_container_folds_and_its_controls_work(
     ws: Workspace, app: App, http: aiohttp.ClientSession
 ) -> None:
     shown = {"title": plain("Context"), "subtitle": plain("4,000 characters"), "is_collapsible": True}
-    inside = [words("whole"), actions(button("Go"), block_id="b")]
+    inside = [section("whole"), actions(button("Go"), block_id="b")]
     folded = {"type": "container", "child_blocks": inside, "default_collapsed": True} | shown
     opened = {"type": "container", "child_blocks": [section("open")], "width": "full"} | shown
     fixed = {"type": "container", "child_blocks": [section("fixed")], "title": plain("Fixed")}
