@@ -689,7 +689,7 @@ def _with_summary(head: str, line: ToolLine) -> str:
 
 
 def _tool(line: ToolLine) -> str:
-    return inert.as_name(line.tool, _TOOL) or "(unnamed)"
+    return inert.as_value(line.tool, _TOOL) or "(unnamed)"
 
 
 def _took(line: ToolLine) -> str:
