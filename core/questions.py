@@ -313,6 +313,8 @@ class NewQuestion(BaseModel):
         Raises:
             BadField: about the first invalid field.
         """
+        if isinstance(value, cls):
+            return value
         try:
             # A field that is null is left out: many clients send all of them.
             given = (

@@ -418,8 +418,10 @@ class Budget:
         return shown
 
     def fold(self, title: str, *texts: str) -> tuple[Fold, ...]:
-        """Returns the texts to unfold, or none if they do not fit."""
-        made = Fold(title, sections(*texts))
+        """Returns the texts to unfold, or none if they do not fit. A line that goes on in another section keeps its bar."""
+        room = SECTION - len(inert.BAR)
+        parts = (piece for text in texts for piece in inert.with_bars(inert.split(text, room)))
+        made = Fold(title, sections(*parts))
         if not 0 < len(made.parts) <= FOLD_BLOCKS or made.size > self.left:
             return ()
         self.left -= made.size

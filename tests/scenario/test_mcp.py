@@ -302,6 +302,7 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
             ("ask_approval", {"action": "x", "arguments": '{"n": 1, "n": 2}'}, "the same name twice"),
             ("ask_approval", {"action": ""}, "`action` is required"),
             ("wait_for_answer", {"id": None}, "`id` is required"),
+            ("ask_human", {"question": "x", "kind": "approval"}, "Call ask_approval"),
             ("wait_for_answer", {"id": "CLR-7-001"}, "CLR-7-001"),
             ("wait_for_answer", {"id": "seven"}, "'seven'"),
             ("withdraw_question", {}, "`id` is required"),

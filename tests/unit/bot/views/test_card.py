@@ -136,7 +136,7 @@ REPLIED: tuple[tuple[ReplyState, str | None, str], ...] = (
     ("delivered", None, "Delivered"),
     ("confirmed", None, "Delivered; the agent has resumed"),
     ("unconfirmed", None, "Sent, but not confirmed"),
-    ("refused", "unknown token", "The agent refused the answer: unknown token"),
+    ("refused", "unknown token", "The agent refused the answer: “unknown token”"),
     ("refused", None, "The agent refused the answer"),
     ("too_late", None, "Too late: the agent was no longer waiting for this answer"),
 )
@@ -176,7 +176,7 @@ CARDS = (
     # By how much it is to say.
     row(DETAILS, blocks=["Which retirement age", "Answer by"], verbosity="terse",
          hidden=["Context:", "Details:", "assumes", "thread", "Topic"]),
-    row(DETAILS, blocks=["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: t"],
+    row(DETAILS, blocks=["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: “t”"],
          hidden=["Details:"]),
     row(DETAILS, blocks=["Context: Savings.", "Details: All of it.", "uses its default: “65”"], verbosity="detailed"),
     # What happens without an answer.
@@ -187,10 +187,10 @@ CARDS = (
     # Where it stands, and whom it is put to.
     row(record_of(), blocks=["Posted here because <#C0GOOD> could not be used."], posted_to_fallback="C0GOOD"),
     row(record_of(), blocks=["Posted here instead of #general <!here>."], posted_to_fallback="#general <!here>"),
-    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001):"]),
-    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001):"],
+    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001, producer: p):"]),
+    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001, producer: p):"],
          hidden=[TOO]),
-    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001):"]),
+    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001, producer: p):"]),
     row(put_to("architect", HELD.partition(": ")[2]), HELD),
     *(row(put_to("architect"), TOO, asks_an_agent=True, verbosity=each) for each in ("terse", "normal", "detailed")),
     row(put_to("human"), hidden=["was asked too"], asks_an_agent=True),
@@ -229,8 +229,8 @@ CARDS = (
     # Closed: why, and by whom.
     *(row(abandoned(kinds("yes_no", default_response=given), why, NOW), words, buttons=[]) for why, given, words in CLOSED),
     row(closed_elsewhere(answer(record_of())), "Answered: “Age 65 (standard)” by <@U0GOOD>", "Closed: the agent's session ended"),
-    row(ended_by("resolved"), "Closed: Not needed.", "lead"),
-    row(ended_by("abandoned"), "Closed: Not needed.", "lead"),
+    row(ended_by("resolved"), "Closed: “Not needed.”", "lead"),
+    row(ended_by("abandoned"), "Closed: “Not needed.”", "lead"),
 )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def test_text_read_aloud_stands_alone() -> None:
     message = RENDERER.card(record)
     assert message.more == ()
     assert message.text == (
-        "retirement-planner asks (CLR-42-001): Which retirement age should I plan for?\n"
+        "retirement-planner asks (CLR-42-001, producer: p): “Which retirement age should I plan for?”\n"
         "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
         "Context: Savings.\n"
         "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”.\n"
@@ -261,10 +261,10 @@ def test_text_read_aloud_stands_alone() -> None:
 def test_text_too_long_begins_and_points_to_the_thread() -> None:
     question = " ".join(f"word{n}" for n in range(1500))
     message = RENDERER.card(kinds("yes_no", question=question, default_response="no"))
-    assert message.text.startswith("retirement-planner asks (CLR-42-001): word0 word1")
+    assert message.text.startswith("retirement-planner asks (CLR-42-001, producer: p):\n│ word0 word1")
     assert "…\nThis is only the beginning. The full text is in the thread.\nAnswer by" in message.text
     assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
-    assert question in "".join(message.more)
+    assert question in "".join(message.more).replace("│ ", "")
     assert "View full" in labels(message.blocks)
 
 
