@@ -83,6 +83,7 @@ _TICK = (
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
 _ONCE: dict[str, object] = {"once": "true"}  # in a query: hand out no answer that was handed out before
+_REDACTED = "[redacted]"  # what the bot shows in place of what its `redact` hides
 
 
 class ClarifyError(Exception):
@@ -90,7 +91,7 @@ class ClarifyError(Exception):
 
 
 class Refused(ClarifyError):
-    """The bot rejected the question. `code`: stable, for programs; `field`: the field that is wrong, if it is one field."""
+    """The bot rejected the question, or its response is about another question or other arguments. `code`: stable, for programs; `field`: the field that is wrong, if it is one field."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -192,7 +193,8 @@ class Approval(_Decision):
         asked = self.state.get("asked")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
         # Bots of earlier releases do not say what they showed.
-        found = self._given.get("arguments") or {}
+        found = self._given.get("arguments")
+        found = found if isinstance(found, dict) else {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
 
     @property
@@ -510,10 +512,7 @@ def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
     `asked`. Parts that people changed stay as they are, even if they contain `[redacted]`.
     """
     if isinstance(answered, Mapping) and isinstance(asked, Mapping) and isinstance(sent, Mapping):
-        # A name may be redacted, too. The others are as they were, and all are in their order.
-        names = {name: name for name in asked if name in sent}
-        hidden = ([each for each in asked if each not in sent], [each for each in sent if each not in asked])
-        names |= zip(*hidden, strict=False)
+        names = _own_names(asked, sent)
         return {
             names.get(name, name): unredacted(value, asked[name], sent[names[name]])
             if name in names
@@ -570,6 +569,77 @@ def strict_json(content: bytes) -> Any:
 def is_same(one: Any, other: Any) -> bool:
     """Returns whether two values are the same JSON: 1, 1.0 and true all differ."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def check_state(state: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Checks that a state is of the question with these fields, and that what was approved is what was sent.
+
+    Raises:
+        Refused: it is of another question, or other arguments were approved; unless people edited the ones sent.
+    """
+    if state.get("kind", kind := _kind(fields)) != kind:
+        raise Refused(200, "OTHER_QUESTION", "The bot's response is about another question than this one.")
+    answer, asked, sent = state.get("answer"), state.get("asked"), fields.get("arguments") or {}
+    if not Approval(state) or not isinstance(answer, dict):
+        return
+    approved = answer.get("arguments") or {}
+    shown = asked.get("arguments", {}) if isinstance(asked, dict) else None
+    if shown is None:  # bots of earlier releases do not say
+        is_ours = fields.get("editable") or _matches(approved, sent, _may_be)
+    else:
+        is_ours = fields.get("editable") or _matches(approved, shown, _is_equal)
+        is_ours = is_ours and _matches(shown, sent, _may_be)
+    if not is_ours:
+        raise Refused(200, "OTHER_ARGUMENTS", "Other arguments were approved than these.", "arguments")
+
+
+def _matches(shown: Any, sent: Any, same: Callable[[Any, Any], bool]) -> bool:
+    """Returns whether two values of JSON are the same. `same`: compares names, and values that hold no others."""
+    if isinstance(shown, Mapping) and isinstance(sent, Mapping):
+        names = _own_names(shown, sent)
+        return len(names) == len(shown) == len(sent) and all(
+            same(name, own) and _matches(shown[name], sent[own], same) for name, own in names.items()
+        )
+    if isinstance(shown, list) and isinstance(sent, list):
+        return len(shown) == len(sent) and all(
+            _matches(*each, same) for each in zip(shown, sent, strict=True)
+        )
+    return (
+        not isinstance(shown, (Mapping, list)) and not isinstance(sent, (Mapping, list)) and same(shown, sent)
+    )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Returns whether two values are equal: 1 and 1.0 are, 1 and true are not."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _may_be(shown: Any, sent: Any) -> bool:
+    """Returns whether `shown` is `sent`, in which the bot's `redact` may have hidden parts."""
+    if not isinstance(shown, str) or _REDACTED not in shown or isinstance(sent, bool) or sent is None:
+        return _is_equal(shown, sent)
+    text = sent if isinstance(sent, str) else json.dumps(sent)
+    first, *middle, last = shown.split(_REDACTED)
+    end = len(first)
+    for part in middle:
+        if (at := text.find(part, end)) < 0:
+            return False
+        end = at + len(part)
+    return text.startswith(first) and text.endswith(last) and end + len(last) <= len(text)
+
+
+def _own_names(asked: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the name in `sent` of each one in `asked`. Redacted names are in their order; the others are as they were."""
+    names = {name: name for name in asked if name in sent}
+    hidden = ([each for each in asked if each not in sent], [each for each in sent if each not in asked])
+    return names | dict(zip(*hidden, strict=False))
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    """Returns a question's kind, as the bot derives it."""
+    derived = {"choices": "choice", "schema": "form", "action": "approval"}
+    found = (kind for name, kind in derived.items() if fields.get(name) is not None)
+    return fields.get("kind") or next(found, "text")
 
 
 def exact(value: Any, path: str) -> Any:
@@ -870,8 +940,9 @@ class Asking:
             if not isinstance(reply, Reply) or reply.is_passing:
                 await self._pause(_PAUSES[0])
             elif self.id or not (named := (reply.json or {}).get("id")):
-                state: dict[str, Any] = reply.json or {}
-                return state
+                with suppress(Refused):  # there is no state, or it is of another question: no one decided
+                    return self._state_in(reply)
+                return {}
             else:
                 self.id = named
         return {}
@@ -906,12 +977,22 @@ class Asking:
     def _told(self, reply: Reply) -> dict[str, Any]:
         if reply.status >= 400:
             raise reply.refusal()
+        state = self._state_in(reply)
+        self.id = state["id"]
+        self._on_told(state)
+        return state
+
+    def _state_in(self, reply: Reply) -> dict[str, Any]:
+        """Returns the question's state in a response.
+
+        Raises:
+            Refused: it is none, or one of another question.
+        """
         state = reply.json
         named = state.get("id") if isinstance(state, dict) else None
         if not isinstance(named, str) or named != (self.id or named) or "status" not in state:
             raise _no_bot(reply, self.client)
-        self.id = named
-        self._on_told(state)
+        check_state(state, self.fields)
         return dict(state)
 
 
@@ -1435,12 +1516,9 @@ def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
         case "answered" if command == "ask":
             return 0, _in_words(state), ""
         case "answered":
-            sent = dict(options.arguments or ())
-            approval = Approval(state, sent)
+            approval = Approval(state)
             by = " and ".join(approval.approved_by or [str(state["decided_by"])])
             if approval.decision == "accept":
-                if not is_same(approval.arguments, sent):  # no one could edit them
-                    raise ValueError("Other arguments were approved than these.")
                 return 0, comment if options.reason else "", f"Approved by {by}."
             if approval.decision != "reject":
                 raise ValueError("The answer is neither accept nor reject.")
@@ -1720,6 +1798,7 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     said = _hook_question(tool, given, event, options.agent)
     fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
     state = _decided(client, event, fields, options)
+    check_state(state, said)
     if state["status"] != "answered":
         words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
         raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
@@ -1730,9 +1809,7 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool == _PLAN:
         return "allow", None, given
     arguments = Approval(state, given).arguments
-    is_edited = not is_same(arguments, given)
-    if is_edited and not said["editable"]:
-        raise _NoDecision("no decision: other arguments were approved than these")
+    is_edited = said["editable"] and not is_same(arguments, given)
     by = " and ".join(state.get("approved_by") or [state["decided_by"]])
     return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
 
@@ -2159,7 +2236,8 @@ def _now(client: Client, listed: _Json, *, once: bool = False) -> _Json | None:
     """Returns a question's present state; None if it is gone, or, with `once`, if its answer was handed out before."""
     query = _ONCE if once else {}
     reply = _patiently(client, Call("GET", f"/questions/{listed['id']}", query=query, patience=_AWAY))
-    return reply.json if reply.status == 200 else None
+    state = reply.json if reply.status == 200 else None
+    return state if isinstance(state, dict) and state.get("id") == listed["id"] else None
 
 
 def _patiently(client: Client, call: Call) -> Reply:
@@ -2353,6 +2431,7 @@ class _Server:
         self.info: Any = None  # the client's, from `initialize`
         self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
         self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
+        self.asked: dict[str, _Json] = {}  # what its questions asked, by their ids
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
@@ -2572,6 +2651,7 @@ class _Forwarded:
             ):  # the bot stops, or cannot tell now
                 return None
             case {"result": result}:
+                self._check(result)
                 return {"result": result}
             case {"error": error}:
                 return {"error": error}
@@ -2581,11 +2661,51 @@ class _Forwarded:
                 self._waiting = list(acknowledged.get("taskIds", ()))
                 if is_repeated:
                     return None
-            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
+            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status} as told}:
+                self._check(told)
                 self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
         if not self._is_cancelled:
             self._server.send(event)
         return None
+
+    def _check(self, result: _Json) -> None:
+        """Checks that what the bot says is about the question that the call is about.
+
+        Raises:
+            Refused: it is about another one, or other arguments were approved than were sent.
+        """
+        state, task = result.get("result", result).get("structuredContent"), result.get("taskId")
+        state = state if isinstance(state, dict) else {}
+        said = {str(each).partition(".")[0] for each in (state.get("id"), task) if each is not None}
+        sent = self.params.get("arguments")
+        sent = sent if isinstance(sent, dict) else {}
+        asks = self.method == "tools/call" and self.params.get("name") in ASKING
+        about = None if asks else self.params.get("taskId") or sent.get("id")
+        if said and isinstance(about, str):
+            said.add(about.partition(".")[0])
+        if len(said) > 1:
+            raise Refused(
+                200, "OTHER_QUESTION", "The bot's response is about another question than this one."
+            )
+        for named in said:
+            if asks:
+                self._server.asked[named] = _asked_by(str(self.params["name"]), sent)
+            if state and (fields := self._server.asked.get(named)) is not None:
+                check_state(state, fields)
+
+
+def _asked_by(tool: str, sent: _Json) -> _Json:
+    """Returns what a call asks, as far as its answer depends on it. Clients send some values as JSON in text."""
+    given = dict(sent)
+    for name in ("arguments", "editable"):
+        with suppress(TypeError, ValueError, RecursionError):
+            given[name] = json.loads(given.get(name))  # type: ignore[arg-type]
+    kind = "approval" if tool == "ask_approval" else _kind(given)
+    return {
+        "kind": kind,
+        "arguments": given.get("arguments") or {},
+        "editable": given.get("editable") is True,
+    }
 
 
 def _result(result: _Json) -> _Json:

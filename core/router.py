@@ -37,6 +37,7 @@ from core.clarification import (
     handed,
     has_expired,
     held_back,
+    left,
     nudged,
     opened,
     parse_id,
@@ -339,6 +340,19 @@ class Router:
     async def release(self, clarification_id: str, user: str) -> Clarification:
         """Records that `user` released it. Changes nothing if they do not hold it."""
         return await self._change_record(clarification_id, lambda record: released(record, user))
+
+    async def left(self, clarification_id: str, user: str) -> bool:
+        """Records that `user`, who held it, is gone. Returns False and changes nothing if they do not hold it."""
+        held = False
+
+        def change(record: Clarification) -> Clarification:
+            nonlocal held
+            after = left(record, user)
+            held = after is not record
+            return after
+
+        await self._change_record(clarification_id, change)
+        return held
 
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification:
         """Records whom it was handed to; they have not claimed it yet."""

@@ -42,7 +42,7 @@ _NOT_RUN = "clarify hook could not run, so this call is denied. Fix the error ab
 _QUICK = 10  # seconds for hooks that only withdraw questions
 _TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_HEADER = re.compile(r"^[ \t]*\[+[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*\[[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 _OURS = re.compile(rf"""[ \t]*\[\s*mcp_servers\s*\.\s*(?:{_NAME}|"{_NAME}"|'{_NAME}')\s*\][^\n]*""")
 
 

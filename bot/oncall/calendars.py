@@ -28,7 +28,8 @@ _MOST = 2000
 _LOOKED_AT = 200
 _ORDER = "X-CLARIFY-ORDER"
 _EVENT = re.compile(
-    rb"^BEGIN:VEVENT[ \t]*\n.*?^END:VEVENT[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL | re.IGNORECASE
+    rb"^BEGIN:VEVENT[ \t]*\n(?:(?!(?:BEGIN|END):VEVENT)[^\n]*\n)*+END:VEVENT[ \t]*(?:\n|\Z)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _NAME = rb"^%s(?:;[^:\n]*(?:\n[ \t][^:\n]*)*)?:(\d{8})"
 _ENDS = re.compile(_NAME % rb"DTEND", re.MULTILINE | re.IGNORECASE)
@@ -42,14 +43,16 @@ _MEMORY = 1024**3  # bytes, of the process that reads a feed
 _MOST_SAID = 5_000_000  # characters
 TOO_MUCH = "expanding it takes too long or too much memory"
 
-_EMAIL = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
+_LONGEST_TITLE = 500  # characters of it that are read
+_EMAIL = re.compile(r"(?<![^\s<>()\[\],;:\"])[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
 _LEVEL = re.compile(r"\[L(\d{1,3})\]", re.IGNORECASE)
 _ON_CALL = r"on[\s\-‐‑]?call"
 _PAGERDUTY = re.compile(rf"{_ON_CALL} - (.+)", re.IGNORECASE)
-_GOALERT = re.compile(rf"(?:(.+?) )?{_ON_CALL} \(GoAlert: .*\)(?: Begins\*)?", re.IGNORECASE)
-_BEFORE = re.compile(rf"{_ON_CALL}\s*(?:[:|\-–—]\s*)?(.+)", re.IGNORECASE)
-_AFTER = re.compile(rf"(.+?)\s*(?:[:|\-–—]\s*)?(?:is\s+)?{_ON_CALL}", re.IGNORECASE)
-_REMARK = re.compile(r"(.+?)\s*\([^()]*\)")
+_GOALERT = re.compile(rf"(?>(?:(.+?) )?{_ON_CALL} \(GoAlert: ).*\)(?: Begins\*)?", re.IGNORECASE)
+_BEFORE = re.compile(rf"{_ON_CALL} ?(?:[:|\-–—] ?)?(.+)", re.IGNORECASE)
+_AFTER = re.compile(rf"(.+?) ?(?:[:|\-–—] ?)?(?:is )?{_ON_CALL}", re.IGNORECASE)
+_REMARK = re.compile(r"(.+?) ?\([^()]*\)")
+_NOBODY = re.compile(rf"(?:{_ON_CALL})?[\W_]*", re.IGNORECASE)
 _NO_PERSON = frozenset({"ROOM", "RESOURCE"})
 _NO_PERSONS = ("@group.calendar.google.com", "@resource.calendar.google.com")
 
@@ -332,7 +335,7 @@ def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
 
 
 def _title(event: Any) -> str:
-    return " ".join(str(event.get("SUMMARY", "")).split())
+    return " ".join(str(event.get("SUMMARY", ""))[:_LONGEST_TITLE].split())
 
 
 def _rules(event: Any) -> list[Any]:
@@ -386,16 +389,13 @@ def names_in(title: str) -> tuple[str, ...]:
         names = [" - ".join(parts[:count]) for count in range(max(1, len(parts) - 1), 0, -1)]
         return tuple(dict.fromkeys(name.strip() for name in [*names, told[1]]))
     names = [title]
-    for form in (_BEFORE, _AFTER):
-        if told := form.fullmatch(title):
-            names.append(told[1].strip())
+    names += [told[1].strip() for told in (_BEFORE.fullmatch(title), _AFTER.fullmatch(title)) if told]
     for name in list(names):
         if told := _REMARK.fullmatch(name):
             names.append(told[1])
             if inner := _AFTER.fullmatch(told[1]):
                 names.append(inner[1].strip())
-    bare = re.compile(rf"(?:{_ON_CALL})?[\W_]*", re.IGNORECASE)
-    return tuple(dict.fromkeys(name for name in names if not bare.fullmatch(name)))
+    return tuple(dict.fromkeys(name for name in names if not _NOBODY.fullmatch(name)))
 
 
 def in_pagerduty(pages: Collection[Mapping[str, Any]], since: datetime, until: datetime) -> list[Shift]:

@@ -447,6 +447,38 @@ async def test_server_that_is_no_bot_decides_nothing(text: str) -> None:
     assert f"The server at {url} is not clarify-bot.".encode() in err
 
 
+@pytest.mark.parametrize(
+    ("agent", "found"),
+    [
+        ("claude-code", {"id": "CLR-1-002"}),
+        ("claude-code", {"kind": "form"}),
+        ("claude-code", {"asked": {"arguments": {"command": "ls"}}}),
+        ("codex", {"answer": {"decision": "accept", "arguments": {"command": "rm -r /"}}}),
+    ],
+)
+async def test_approval_of_another_call_decides_nothing(agent: str, found: dict[str, Any]) -> None:
+    given = {"command": "npm test"}
+    state = {"id": "CLR-1-001", "kind": "approval", "status": "waiting", "decided_by": "x"}
+    accepted = {"answer": {"decision": "accept", "arguments": given}, "asked": {"arguments": given}}
+
+    decided: dict[str, Any] = {}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/questions" and request.method == "GET":
+            return web.json_response({"questions": [], "next": None})
+        if request.method == "POST":
+            return web.json_response(state, status=201)
+        return web.json_response(state | accepted | {"status": "answered"} | decided)
+
+    async with served(answer) as url:
+        for more, behavior in (({}, "allow"), (found, "deny")):
+            decided |= more
+            sent = event("PreToolUse", tool_input=given)
+            process = await Hooks().start(sent, "--url", url, agent=agent)
+            out, _ = await process.communicate()
+            assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == behavior
+
+
 async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage: World, hooks: Hooks) -> None:
     first = await hooks.start(event("PreToolUse"))
     card = await stage.card("Run a shell command")
