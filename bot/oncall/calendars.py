@@ -49,19 +49,20 @@ _READ = _NEEDED | _LISTS | {"UID", "SUMMARY", "STATUS", "SEQUENCE", "ORGANIZER"}
 """The properties of an event that count; whatever is odd in others does no harm."""
 _TOO_OFTEN = {"SECONDLY": "second", "MINUTELY": "minute"}
 _SHARE = 4  # one event may use this part of the computing time
-_LONGEST_TITLE = 500  # characters
 _MEMORY = 1024**3  # bytes, of the process that reads a feed
 _MOST_SAID = 5_000_000  # characters
 TOO_MUCH = "expanding it takes too long or too much memory"
 
-_EMAIL = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
+_LONGEST_TITLE = 500  # characters of it that are read
+_EMAIL = re.compile(r"(?<![^\s<>()\[\],;:\"])[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
 _LEVEL = re.compile(r"\[L(\d{1,3})\]", re.IGNORECASE)
 _ON_CALL = r"on[\s\-‐‑]?call"
 _PAGERDUTY = re.compile(rf"{_ON_CALL} - (.+)", re.IGNORECASE)
-_GOALERT = re.compile(rf"(?:(.+?) )?{_ON_CALL} \(GoAlert: .*\)(?: Begins\*)?", re.IGNORECASE)
-_BEFORE = re.compile(rf"{_ON_CALL}\s*(?:[:|\-–—]\s*)?(.+)", re.IGNORECASE)
-_AFTER = re.compile(rf"(.+?)\s*(?:[:|\-–—]\s*)?(?:is\s+)?{_ON_CALL}", re.IGNORECASE)
-_REMARK = re.compile(r"(.+?)\s*\([^()]*\)")
+_GOALERT = re.compile(rf"(?>(?:(.+?) )?{_ON_CALL} \(GoAlert: ).*\)(?: Begins\*)?", re.IGNORECASE)
+_BEFORE = re.compile(rf"{_ON_CALL} ?(?:[:|\-–—] ?)?(.+)", re.IGNORECASE)
+_AFTER = re.compile(rf"(.+?) ?(?:[:|\-–—] ?)?(?:is )?{_ON_CALL}", re.IGNORECASE)
+_REMARK = re.compile(r"(.+?) ?\([^()]*\)")
+_NOBODY = re.compile(rf"(?:{_ON_CALL})?[\W_]*", re.IGNORECASE)
 _NO_PERSON = frozenset({"ROOM", "RESOURCE", "GROUP"})
 _NOT_COMING = frozenset({"DECLINED", "DELEGATED"})
 _NO_PERSONS = ("@group.calendar.google.com", "@resource.calendar.google.com")
@@ -732,16 +733,13 @@ def names_in(title: str) -> tuple[str, ...]:
         names = [" - ".join(parts[:count]) for count in range(max(1, len(parts) - 1), 0, -1)]
         return tuple(dict.fromkeys(name.strip() for name in [*names, told[1]]))
     names = [title]
-    for form in (_BEFORE, _AFTER):
-        if told := form.fullmatch(title):
-            names.append(told[1].strip())
+    names += [told[1].strip() for told in (_BEFORE.fullmatch(title), _AFTER.fullmatch(title)) if told]
     for name in list(names):
         if told := _REMARK.fullmatch(name):
             names.append(told[1])
             if inner := _AFTER.fullmatch(told[1]):
                 names.append(inner[1].strip())
-    bare = re.compile(rf"(?:{_ON_CALL})?[\W_]*", re.IGNORECASE)
-    return tuple(dict.fromkeys(name for name in names if not bare.fullmatch(name)))
+    return tuple(dict.fromkeys(name for name in names if not _NOBODY.fullmatch(name)))
 
 
 def in_pagerduty(

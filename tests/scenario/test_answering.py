@@ -49,6 +49,18 @@ async def test_select_answers_where_choices_are_many(stage: World) -> None:
         assert (await stage.reply())["response"] == "v3"
 
 
+async def test_choices_that_look_like_another_or_a_button_are_told_apart(stage: World) -> None:
+    labels = {"a": "Take", "b": "T\u0430ke", "c": "Go", "d": "Go"}
+    choices = [{"value": value, "label": label} for value, label in labels.items()]
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=choices)
+        assert controls(card) == ["Choose an answer", "Take"]
+        assert all(each in said(card) for each in ("1. “Take” (a)", "2. “T<U+0430>ke” (b)", "3. “Go” (c)"))
+        await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", "4. “Go” (d)")
+        assert (await stage.reply())["response"] == "d"
+        assert "Answered: “Go (d)”" in said(await stage.now_says(card, "Answered:"))
+
+
 @pytest.mark.parametrize(
     ("fields", "values", "response"),
     [

@@ -38,6 +38,7 @@ from bot.workspace.seed import (
     BOT_TOKEN,
     FALLBACK,
     FOLAKE,
+    GIO,
     GONE,
     ONCALL,
     PLATFORM,
@@ -309,6 +310,26 @@ async def test_check_names_missing_scopes(configure: Configure, workspace: Works
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"channels:read"}
     # What follows from it is not told: the fallback channel cannot be looked at either.
     assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: channels:read, commands, im:write"]
+
+
+@pytest.mark.parametrize("rule", ["approvals = 2", "four_eyes = true"])
+async def test_check_names_the_scope_that_tells_two_accounts_of_one_person(
+    configure: Configure, workspace: Workspace, rule: str
+) -> None:
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"users:read.email"}
+    found = await wrong(configure(f'[[routes]]\nchannel = "{AGENTS}"\n{rule}'))
+    assert "SLACK_BOT_TOKEN scopes: missing: users:read.email" in found
+
+
+async def test_check_counts_two_accounts_of_one_person_once(
+    configure: Configure, workspace: Workspace
+) -> None:
+    workspace.change_user(GIO, email="Ade@Local.example")
+    found = await wrong(
+        configure(f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{ADE}", "{GIO}"]\napprovals = 2')
+    )
+    assert found == [f"routes[0].approvals: only 1 may answer in {AGENTS}, but 2 people must approve"]
 
 
 async def test_check_notes_an_app_that_may_read_history_once_a_minute(
