@@ -89,7 +89,9 @@ def from_written(asked: Aaep, written: Written) -> Answer:
         answer = from_text(asked, text)
         if answer.response == "accept" and not written.is_bare:
             raise AnswerRejected(f"An accept doesn't count if something is attached to it. {hint(asked)}")
-        return from_decision(asked, "reject", _joined(answer.rationale or "", attached)) if attached else answer
+        return (
+            from_decision(asked, "reject", _joined(answer.rationale or "", attached)) if attached else answer
+        )
     if not attached:
         return from_text(asked, text)
     try:

@@ -8,11 +8,13 @@ they preview. Sources: docs.slack.dev, "Table block" and "Rich text block"; reco
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 Json = Mapping[str, Any]
 _PREVIEW = ("from_url", "original_url", "app_unfurl_url", "is_app_unfurl", "is_msg_unfurl")
+_BAR = re.compile(r"<[^<>]*>|\|")  # a mention or a link has a bar of its own
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -82,10 +84,9 @@ def _tables(holder: Json) -> Iterator[str]:
 
 
 def _cell(cell: Json) -> str:
-    """Returns a cell in one line, in which `|` is `\\|`."""
+    """Returns a cell in one line. As in Markdown, a bar in it gets a backslash."""
     words = _rich(cell) if cell.get("type") == "rich_text" else _escaped(_plain(cell))
-    # The bar of a mention or a link is no bar between cells.
-    return " ".join(words.split()).replace("|", "\\|") if "<" not in words else " ".join(words.split())
+    return _BAR.sub(lambda found: "\\|" if found[0] == "|" else found[0], " ".join(words.split()))
 
 
 def _plain(cell: Json) -> str:
@@ -110,24 +111,22 @@ def _inline(elements: object) -> str:
 
 
 def _element(element: Json) -> str:
-    kind, text = element.get("type"), _escaped(str(element.get("text") or ""))
-    match kind:
+    text = _escaped(str(element.get("text") or ""))
+    match element.get("type"):
         case "user":
-            return f"<@{element.get('user_id')}>"
+            text = f"<@{element.get('user_id')}>"
         case "usergroup":
-            return f"<!subteam^{element.get('usergroup_id')}>"
+            text = f"<!subteam^{element.get('usergroup_id')}>"
         case "channel":
-            return f"<#{element.get('channel_id')}>"
+            text = f"<#{element.get('channel_id')}>"
         case "broadcast":
-            return f"<!{element.get('range')}>"
+            text = f"<!{element.get('range')}>"
         case "link":
-            return f"<{element.get('url')}|{text}>" if text else f"<{element.get('url')}>"
+            text = f"<{element.get('url')}|{text}>" if text else f"<{element.get('url')}>"
         case "emoji":
-            return f":{element.get('name')}:"
-        case "date":
-            return text or _escaped(str(element.get("fallback") or ""))
-        case "color":
-            return _escaped(str(element.get("value") or ""))
+            text = f":{element.get('name')}:"
+        case "date" | "color":
+            text = text or _escaped(str(element.get("fallback") or element.get("value") or ""))
     return text
 
 

@@ -42,7 +42,10 @@ def forwarded(state: State, message: Message) -> Json:
     """The attachment that Slack makes of a message that a person forwards, with its tables and files."""
     author = state.users.get(message.user)
     name = author.real_name if author is not None else message.user
-    content = [{"type": "rich_text", "elements": []}, *(b for a in message.attachments for b in a.get("blocks", []))]
+    content = [
+        {"type": "rich_text", "elements": []},
+        *(b for a in message.attachments for b in a.get("blocks", [])),
+    ]
     shared: Json = {
         "id": 1,
         "ts": message.ts,
@@ -58,7 +61,12 @@ def forwarded(state: State, message: Message) -> Json:
         "mrkdwn_in": ["text"],
         "fallback": f"{name}: {message.text}",
         "message_blocks": [
-            {"team": state.team["id"], "channel": message.channel, "ts": message.ts, "message": {"blocks": content}}
+            {
+                "team": state.team["id"],
+                "channel": message.channel,
+                "ts": message.ts,
+                "message": {"blocks": content},
+            }
         ],
     }
     return shared | ({"files": message.files} if message.files else {})
