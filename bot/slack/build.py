@@ -60,8 +60,10 @@ def build(
     passed: Callable[[], None],
     counted: Callable[[int], Coroutine[Any, Any, None]],
     replicas: Callable[[], int],
+    look_at: Callable[[str], None],
+    app_removed: Callable[[], None],
 ) -> SlackParts:
-    """Calls `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
+    """`look_at`, `app_removed`: see `Handlers`. Calls `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
     checks the receipt of a round; `counted` and `replicas`: see `SlackSocket`.
     """
     settings, clock, people, messages = base.settings, base.clock, base.people, board.messages
@@ -168,6 +170,8 @@ def build(
             home=home,
             tell_others=base.store.tell,
             channel_renamed=partial(channel_renamed, base.store),
+            look_at=look_at,
+            app_removed=app_removed,
         ),
         backfill=backfill,
         later=later,
