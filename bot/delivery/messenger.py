@@ -402,13 +402,13 @@ class Messenger:
         desired = await self.desired.of(row)
         if isinstance(desired, Skip) or not desired.needed:
             return
-        if code == "not_in_channel":
-            await self._delete(row)  # if Slack lets us: nobody clicks in vain then
         thread = await self.messages.thread_of(row.producer or "", row.session_id or "")
         if thread is not None and thread.channel == place:
             await self.messages.leave_thread(thread.producer, thread.session_id)
         elsewhere = self._fallback if self._fallback != place else None
         if elsewhere is not None:
+            if code == "not_in_channel":
+                await self._delete(row)  # if Slack lets us: nobody clicks in vain then
             await self.messages.move(row.key, elsewhere)
             self.lanes.put(elsewhere, row.key, post=True, priority=(CARD, 0.0))
         await self._page(

@@ -37,10 +37,10 @@ _log = structlog.get_logger("clarify.channels")
 _RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds
 _WHY = {
     "is_archived": ("was archived", "Unarchive it"),
-    "not_in_channel": ("no longer has the bot as a member", "Type `/invite @clarify` in it"),
+    "not_in_channel": ("doesn't have the bot as a member", "Type `/invite @clarify` in it"),
 }
 _GONE = (
-    "was deleted, or is private and no longer has the bot as a member",
+    "was deleted, or is private and doesn't have the bot as a member",
     "If it is still there, type `/invite @clarify` in it",
 )
 
@@ -161,7 +161,7 @@ class Channels:
             return error.code
         if found.get("is_archived"):
             return "is_archived"
-        return None if found.get("is_member") else "not_in_channel"
+        return "not_in_channel" if found.get("is_member") is False else None
 
     async def _tell_lost(self, channel: str, code: str) -> None:
         since = await counter(self.store, _counter(channel))
@@ -190,7 +190,7 @@ class Channels:
             return
         key = _key(channel, since)
         if await self.delivery.messages.get(f"word:{key}") is not None:
-            said = f"The bot can post in {inert.channel(channel)} again. New questions are shown there; what was moved here stays here."
+            said = f"The bot can post in {inert.channel(channel)} again. What was moved here stays here, with its threads."
             await self.delivery.notify(word(key, Place(self._place()), said, wanted="again"))
         await self.incidents.close_all(f"{_PAGES}{channel}:")
         await set_counter(self.store, _counter(channel), None)

@@ -36,7 +36,6 @@ _MOST_HANGING = 32
 _TITLE, _BODY = 200, 3000  # characters; services with lower limits truncate themselves
 _OUTAGE = 180.0  # seconds that Slack may be down before the outside pagers are alerted
 _EVERY = 15.0
-_REFUSES = "Slack refuses the bot"
 REMOVED = (
     "the app was removed from the workspace, or its token was revoked. Install the app again, set SLACK_BOT_TOKEN to its "
     "new token, and restart the bot."
@@ -184,7 +183,7 @@ class SlackOutageAlert:
 
     async def look(self) -> None:
         """Check Slack, and send the alert or the all-clear if due."""
-        trouble = await self._trouble()
+        trouble, is_refused = await self._trouble()
         if trouble is None:
             self._since, self._is_removed = None, False
             if self.is_raised:
@@ -193,19 +192,19 @@ class SlackOutageAlert:
         if self._since is None:
             self._since = self.seconds()
             _log.warning("Slack cannot be reached", reason=trouble)
-        removed = self._is_removed and trouble.startswith(_REFUSES)
+        removed = self._is_removed and is_refused
         if removed or self.seconds() - self._since >= self.patience:
             await self._raise(trouble, removed=removed)
 
-    async def _trouble(self) -> str | None:
-        """What is wrong, in words for people."""
+    async def _trouble(self) -> tuple[str | None, bool]:
+        """What is wrong, in words for people, and whether it is that Slack refuses the bot."""
         try:
             await self.probe()
         except SlackUnreachableError:
-            return "Slack does not answer"
+            return "Slack does not answer", False
         except SlackRefusedError as error:
-            return f"{_REFUSES} ({error.code})"
-        return None if self.connected() else "Slack's connection for clicks and replies is down"
+            return f"Slack refuses the bot ({error.code})", True
+        return None if self.connected() else "Slack's connection for clicks and replies is down", False
 
     async def _raise(self, trouble: str, *, removed: bool) -> None:
         if not self.is_raised:

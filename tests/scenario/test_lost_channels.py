@@ -22,7 +22,7 @@ LOSE: dict[str, tuple[Callable[[World, str], object], str, str]] = {
     "archive": (lambda stage, channel: stage.workspace.archive(channel), "was archived", "Unarchive it"),
     "leave": (
         lambda stage, channel: stage.workspace.leave(BOT_USER, channel),
-        "no longer has the bot as a member",
+        "doesn't have the bot as a member",
         "/invite @clarify",
     ),
     "delete": (
