@@ -36,7 +36,7 @@ _SET_BACK = timedelta(minutes=1)  # a smaller setback is waited out
 
 WORDS_LIMIT = 1500
 _POSITION = 300
-_NAME = 24
+_NAME, _ANSWERER = 24, 45
 _SHOWN = 6  # lines of others
 _REASONS: dict[Why, str] = {
     "stale": "No answer, even after a reminder.",
@@ -560,7 +560,7 @@ def _answer(record: Clarification, prefix: str = "") -> list[tuple[str, str]]:
     last = next((entry for entry in reversed(record.thread) if entry.type == "answer"), None)
     if last is None:
         return []
-    return [(f"{prefix}{named(one_line(last.from_, _NAME))} answered", last.body)]
+    return [(f"{prefix}{named(one_line(last.from_, _ANSWERER))} answered", last.body)]
 
 
 def _options(record: Clarification) -> list[str]:

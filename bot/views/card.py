@@ -797,7 +797,7 @@ def _asks(shown: Round, *, says_why: bool = True) -> str:
 
 def _about(shown: Round) -> str:
     """Returns the question's id, and the producer where the agent's name needs it."""
-    return ", ".join(filter(None, (shown.record.id, producer_words(shown).lower())))
+    return f"{shown.record.id}, producer: {shown.producer}" if shown.producer else shown.record.id
 
 
 def _followed(begin: str, said: str) -> str:
@@ -870,6 +870,11 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     return [part for part in said if part]
 
 
+def _listed(lines: str) -> str:
+    """Returns choices or fields, which begin with a mark of their own; with a bar if they may be cut within a line."""
+    return lines if inert.size(lines) <= _PLAIN else inert.with_bar(lines)
+
+
 def _parts(shown: Round) -> list[str]:
     """Returns all of a question or an action, in the agent's own words."""
     if shown.asked.confirmation:
@@ -877,9 +882,9 @@ def _parts(shown: Round) -> list[str]:
     parts = [attributed(words(shown.question))]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
-        parts.append(shown.numbered)
+        parts.append(_listed(shown.numbered))
     if form := shown.asked.form:
-        parts += ["Fields:", form_words(form, brief=True)]
+        parts += ["Fields:", _listed(form_words(form, brief=True))]
     if shown.context:
         parts.append(attributed(f"{CONTEXT}{shown.context}", label=CONTEXT))
     return parts

@@ -495,6 +495,9 @@ def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
 
     assert said("Deployer") == "Producer: p"
     assert said(None) == ""
+    named = record_of(producer={"agent_id": "planner", "agent_name": "Deployer"})
+    named = named.model_copy(update={"aaep": named.asked.model_copy(update={"producer": "CI"})})
+    assert "(CLR-42-001, producer: CI)" in RENDERER.card(named).text
     assert said("P") == ""
     record = answered(asked({"question": "Which?", "agent": "Deployer"}), Answer("x", "x"), DECIDER, NOW)
     for shrinks in (False, True):
