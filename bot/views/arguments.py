@@ -68,7 +68,7 @@ _NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it,
 _LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS, CHANGED = "Arguments:", "Changed:"
-_BARRED, _DASH = re.compile(rf" *{inert.BAR}"), re.compile(r" *(?:- (?=.))?")
+_BARRED, _DASH = re.compile(rf" {{0,99}}{inert.BAR}"), re.compile(r" *(?:- (?=.))?")
 _DEEPEST_ITEM = 8  # level of a nested list
 _CRLF = "with CRLF line ends"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
