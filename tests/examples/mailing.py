@@ -70,14 +70,15 @@ async def answer_in_own_words(stage: World) -> list[str]:
 
 def check_refusals(results: Sequence[Any]) -> None:
     """Checks what a model heard of the calls in UNASKABLE, the first of which was rejected without a reason."""
-    rejected, inexact, long, repeated = map(str, results)
+    rejected, inexact, long, *repeated = map(str, results)
     assert "Rejected by user:" in rejected
     assert "No one was asked" in inexact
     assert "2^53" in inexact
     assert "No one was asked" in long
     assert "at most 262144 are allowed" in long
-    assert "No answer" in repeated
-    assert "uplicate" in repeated
+    for each in repeated:  # of those that can ask questions
+        assert "No answer" in each
+        assert "uplicate" in each
 
 
 async def fields(stage: World, card: Message) -> list[str]:
