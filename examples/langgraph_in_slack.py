@@ -5,7 +5,7 @@ Copy this file and clarify.py into your project, and call `run` in place of `gra
     region = interrupt("Which region?")                                             # a text
     region = interrupt({"question": "Which region?", "choices": ["eu", "us"]})      # what clarify.ask takes
     if interrupt({"action": "Drop the table", "risk": "high"}): ...                 # what clarify.approve takes: a bool
-    if paid := interrupt({"action": "Pay", "arguments": {"amount": 5}, "editable": True}): pay(**paid)  # as approved, or False
+    paid = interrupt({"action": "Pay", "arguments": {"amount": 5}, "editable": True})  # the arguments as approved, or False
 
 Calls that LangChain's HumanInTheLoopMiddleware holds back (in its mode "batched", the default) are accepted, edited or
 rejected. A tool that may only be answered ("respond") is a question; its parameters are those of clarify.ask.
