@@ -85,6 +85,7 @@ _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
 _BAD_QUESTION = frozenset({400, 413, 422})  # the statuses of responses that the question is to blame for
 _REDACTED = "[redacted]"  # what the bot shows in place of what its `redact` hides
+_ONCE: dict[str, object] = {"once": "true"}  # in a query: hand out no answer that was handed out before
 
 
 class ClarifyError(Exception):
@@ -92,7 +93,10 @@ class ClarifyError(Exception):
 
 
 class Refused(ClarifyError):
-    """The bot rejected the question, or its response is about another question or other arguments. `code`: stable, for programs; `field`: the field that is wrong, if it is one field."""
+    """The bot rejected the question, or its response is about another question or other arguments.
+
+    `code`: stable, for programs; `field`: the field that is wrong, if it is one field.
+    """
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -921,8 +925,10 @@ class Asking:
         *,
         known: str | None = None,
         told: Callable[[dict[str, Any]], object] = lambda _: None,
+        once: bool = False,
     ) -> None:
-        """`fields`: of the question and of its connection. `known`: its id if it was already asked. `told`: called with each state that the bot returns.
+        """`fields`: of the question and of its connection. `known`: its id if it was already asked. `told`: called with each
+        state that the bot returns. `once`: an answer that was handed out before, here or elsewhere, is Refused.
 
         Raises:
             ValueError: a field, or the timeout, is no JSON value.
@@ -941,6 +947,7 @@ class Asking:
         self.id = known
         self._may_be_asked = known is not None
         self._on_told = told
+        self._once = _ONCE if once else {}
         self.longest_wait = LONGEST_WAIT
         self.is_async = False
 
@@ -989,7 +996,7 @@ class Asking:
         ends = time.monotonic() + _FAREWELL
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
-            query = {"comment": comment} if comment else {}
+            query = self._once | ({"comment": comment} if comment else {})
             call = Call("DELETE", f"/questions/{self.id}", query=query) if self.id else self._ask()
             reply = await self._reply(call._replace(patience=left))
             if not isinstance(reply, Reply) or reply.is_passing:
@@ -1022,11 +1029,12 @@ class Asking:
 
     def _ask(self) -> Call:
         left = {} if self._timeout is None else {"timeout": min(self._timeout, max(1, math.ceil(self._left)))}
-        return Call("POST", "/questions", self.fields | left)
+        return Call("POST", "/questions", self.fields | left, self._once)
 
     def _look(self) -> Call:
         wait = min(self.longest_wait, max(1, int(self._left) + 2))
-        return Call("GET", f"/questions/{self.id}", query={"wait": wait}, patience=wait + PATIENCE)
+        query = self._once | {"wait": wait}
+        return Call("GET", f"/questions/{self.id}", query=query, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
         if reply.status >= 400:
@@ -2072,6 +2080,8 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
     """
     call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
+    # A call that may be deferred can run again, even from a copy of its session; an answer is for one run.
+    once = options.defer and event["hook_event_name"] == "PreToolUse"
     client.tick = (ending := _Ending(options.timeout)).check
     try:
         locks = _Locks(ending.check)
@@ -2079,19 +2089,15 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         if (state := _answer_to_deferred(client, event, call)) is not None:
             ending.ignore()
             return state
-        known = _joined(client, call, fields["session"], locks)
-        key = known["key"] if known else call.new_key()
-        lasts = _DEFERRED if options.defer else options.timeout
-        more = {"key": key, "timeout": lasts + _MARGIN, "url": options.url}
-        named = known["id"] if known else None
-        asking = Asking(fields | more, known=named, told=lambda _: locks.drop(turn))
-        if known:
-            locks.drop(turn)
-        else:
-            locks.take(key, shared=True)
         ending.start_again()  # people get the full time
-        asking.client.tick = ending.check
-        state = asking.carry()
+        while state is None:
+            named, key = _joined(client, call, fields["session"], locks, turn)
+            lasts = _DEFERRED if options.defer else options.timeout
+            more = {"key": key, "timeout": lasts + _MARGIN, "url": options.url}
+            asking = Asking(fields | more, known=named, told=lambda _: locks.drop(turn), once=once)
+            asking.client.tick = ending.check
+            if (state := _carried(asking)) is None:
+                locks.take(turn)
         ending.ignore()
     except _Interrupted:
         ending.ignore()
@@ -2111,14 +2117,33 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
     return state
 
 
-def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
-    """Returns the open question about this call, which we join; a decision made before that does not count."""
+def _carried(asking: Asking) -> _Json | None:
+    """Returns the question's last state; None if people have to be asked again: the answer went to another run of the call,
+    or was lost on its way here.
+    """
+    try:
+        return asking.carry()
+    except Refused as error:
+        if error.code == "ALREADY_PICKED_UP":
+            return None
+        raise
+
+
+def _joined(
+    client: Client, call: _ToolCall, session: str, locks: _Locks, turn: str
+) -> tuple[str | None, str]:
+    """Returns the id and the key of the open question about this call, which we join; a decision made before that does not
+    count. Without one, returns None and a new key, and keeps the lock `turn` until the question is asked.
+    """
     for each in call.found_in(_questions(client, session, "waiting")):
         locks.take(each["key"], shared=True)
         if (_now(client, each) or {}).get("status") == "waiting":
-            return each
+            locks.drop(turn)
+            return each["id"], each["key"]
         locks.drop(each["key"])
-    return None
+    key = call.new_key()
+    locks.take(key, shared=True)
+    return None, key
 
 
 def _is_deferred(event: _Json, key: str | None = None) -> bool:
@@ -2155,20 +2180,22 @@ def _mark(event: _Json, use: str) -> Path:
 
 
 def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json | None:
-    """Returns the question that this call was deferred with, if it was answered since: to the first hook that looks. No other
+    """Returns the question that this call was deferred with, if it was answered since and no one has the answer yet. No other
     question of the call counts: its answer was for an earlier run.
     """
     mark = _mark(event, call.use)
     try:
         key = mark.read_text()
-        answered = _questions(client, _session(event["session_id"]), "answered")
-        mark.unlink()  # fails for all hooks but one
     except (OSError, ValueError):
         return None
-    for each in answered:
-        if each.get("key") == key and _ToolCall.in_key(key) == call:
-            return _now(client, each)
-    return None
+    found = None
+    if _ToolCall.in_key(key) == call:
+        for each in _questions(client, _session(event["session_id"]), "answered"):
+            if each.get("key") == key:
+                found = _now(client, each, once=True)
+    with suppress(OSError):
+        mark.unlink()
+    return found
 
 
 class _Ending:
@@ -2212,12 +2239,19 @@ class _Ending:
 
 
 def _end_of_parent() -> Callable[[], bool]:
-    """Returns a function that returns whether the process that started this one has ended."""
+    """Returns a function that returns whether the process that started this one has ended, or the agent that reads its output:
+    a shell between them lives on.
+    """
     import sys
 
     parent = os.getppid()
     if sys.platform != "win32":
-        return lambda: os.getppid() != parent
+        import select
+
+        readers, gone = select.poll(), select.POLLERR | select.POLLHUP
+        for output in (1, 2):
+            readers.register(output, 0)
+        return lambda: os.getppid() != parent or any(found & gone for _, found in readers.poll(0))
     import ctypes  # the parent's id stays the same there, even after its end
 
     kernel = ctypes.windll.kernel32
@@ -2260,9 +2294,10 @@ def _questions(client: Client, session: str, status: str) -> list[_Json]:
         asked["after"] = following
 
 
-def _now(client: Client, listed: _Json) -> _Json | None:
-    """Returns a question's present state; None if it is gone."""
-    reply = _patiently(client, Call("GET", f"/questions/{listed['id']}", patience=_AWAY))
+def _now(client: Client, listed: _Json, *, once: bool = False) -> _Json | None:
+    """Returns a question's present state; None if it is gone, or, with `once`, if its answer was handed out before."""
+    query = _ONCE if once else {}
+    reply = _patiently(client, Call("GET", f"/questions/{listed['id']}", query=query, patience=_AWAY))
     state = reply.json if reply.status == 200 else None
     return state if isinstance(state, dict) and state.get("id") == listed["id"] else None
 
@@ -2636,7 +2671,7 @@ class _Forwarded:
             info = self.meta.get(f"{_META}clientInfo") or self._server.info
             name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
             ours = {"session": self._server.session} | ({"agent": name} if name else {})
-            arguments = ours | {field: each for field, each in arguments.items() if each is not None}
+            arguments = ours | {field: each for field, each in arguments.items() if each not in (None, "")}
             known = self.meta[f"{_META}clientCapabilities"].get("extensions")
             if isinstance(known, dict) and f"{_META}tasks" in known:
                 wait = 0
@@ -2723,16 +2758,12 @@ class _Forwarded:
 
 def _asked_by(tool: str, sent: _Json) -> _Json:
     """Returns what a call asks, as far as its answer depends on it. Clients send some values as JSON in text."""
-    given = dict(sent)
-    for name in ("arguments", "editable"):
-        with suppress(TypeError, ValueError, RecursionError):
-            given[name] = json.loads(given.get(name))  # type: ignore[arg-type]
-    kind = "approval" if tool == "ask_approval" else _kind(given)
-    return {
-        "kind": kind,
-        "arguments": given.get("arguments") or {},
-        "editable": given.get("editable") is True,
-    }
+    kind, arguments = "approval" if tool == "ask_approval" else _kind(sent), sent.get("arguments") or {}
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    is_editable = str(sent.get("editable")).strip().lower() == "true"
+    return {"kind": kind, "arguments": arguments, "editable": is_editable}
 
 
 def _result(result: _Json) -> _Json:

@@ -162,6 +162,17 @@ class Forgotten(QuestionRefused):
         super().__init__(f"{clarification_id} was deleted with `clarify forget`.")
 
 
+class AlreadyPickedUp(QuestionRefused):
+    """The answer may be handed out only once, and it was."""
+
+    code, status = "ALREADY_PICKED_UP", 409
+
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"The answer to {clarification_id} was picked up before, and `once` asks for one that was not. Ask a new question."
+        )
+
+
 class OtherAgent(QuestionRefused):
     """The producer may not speak for the agent that the question names."""
 
@@ -433,7 +444,7 @@ class Questions:
             self.call_back(clarification_id)
 
     async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
-        """Returns why no one could answer a question, or not for sure what they mean, if that is known."""
+        """Returns why no one could answer a question, or could mistake a choice for something else, if that is known."""
         if (trouble := labels_trouble(asked, BUTTONS)) is not None:
             return trouble
         if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
@@ -683,6 +694,16 @@ class Questions:
         if record.asked.closed is not None:
             return record
         raise AlreadyAnswered(record)
+
+    async def pick_up_once(self, record: Clarification) -> None:
+        """Records that a caller gets the answer, before it does, so that no other can.
+
+        Raises:
+            AlreadyPickedUp: a caller got it before, or may have.
+        """
+        token = record.asked.reply_token
+        if token is None or not await self.router.settle_reply(record.id, token, "confirmed", resolve=True):
+            raise AlreadyPickedUp(record.id)
 
     async def picked_up(self, record: Clarification) -> None:
         """Records that the asker has the answer; retries while the ledger cannot be written."""

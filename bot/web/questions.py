@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -38,6 +38,13 @@ _Key = Annotated[
         max_length=200,
         pattern=r"^[ -~]+$",
         description="The same as the field `key`",
+    ),
+]
+_Once = Annotated[
+    bool,
+    Query(
+        description="Get the answer only if no one has picked it up yet, else 409 (`ALREADY_PICKED_UP`). It counts as picked up "
+        "before it is sent: if the response is lost, ask a new question"
     ),
 ]
 _SHORT_ARGUMENTS = 16 * 1024  # bytes of JSON; larger ones are left out of lists
@@ -105,11 +112,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorBody, "description": "You have no question with this id"},
     410: {"model": ErrorBody, "description": _GONE},
 }
+_ONCE: dict[int | str, dict[str, Any]] = {409: {"model": ErrorBody, "description": "See `once`"}}
 _ASKED: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "You asked it before, with this key: its state"},
     201: {"model": QuestionState, "description": "The question is stored and will be posted: its state"},
     403: {"model": ErrorBody, "description": "You may not ask as that agent"},
-    409: {"model": ErrorBody, "description": "The key was used for a different question"},
+    409: {
+        "model": ErrorBody,
+        "description": "The key was used for a different question; or see `once`",
+    },
     410: {"model": ErrorBody, "description": _GONE},
     422: {
         "model": ErrorBody,
@@ -174,25 +185,25 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     caller = Depends(callers.speaker)
 
     async def settled(
-        record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200
+        record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200, *, once: bool
     ) -> Response:
-        """Returns the state once the question is decided, at the latest after `wait` seconds. An answer counts as picked
-        up once it is sent.
-        """
+        """Returns the state once the question is decided, at the latest after `wait` seconds."""
         headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if request.method == "POST" else {}
         ends = stopping_of(request).wait, partial(hung_up, request.receive)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
-        state |= asked_and_receipt(record)
-        picked_up = partial(questions.picked_up, record)
-        return await _written(
-            questions, record, who, partial(_FollowedResponse, state, status, headers, picked_up)
-        )
+        return await _handed_out(questions, record, who, state, status, headers=headers, once=once)
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
     async def ask(
-        body: NewQuestion, request: Request, wait: _Wait = 0, key: _Key = None, who: Speaker = caller
+        body: NewQuestion,
+        request: Request,
+        *,
+        wait: _Wait = 0,
+        once: _Once = False,
+        key: _Key = None,
+        who: Speaker = caller,
     ) -> Response:
         """Ask a person in Slack. Returns the question's state once it is stored. With `wait`, returns as soon as someone
         decides, or after that many seconds. Asking again with the same `key` returns the same question.
@@ -204,14 +215,17 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
             )
         new = body if key is None else body.model_copy(update={"key": key})
         record, is_new = await questions.ask(new, who)
-        return await settled(record, who, wait, request, 201 if is_new else 200)
+        return await settled(record, who, wait, request, 201 if is_new else 200, once=once)
 
-    @router.get("/{question_id}", response_class=Response, responses=_ANSWERS)
-    async def look(question_id: _Id, request: Request, wait: _Wait = 0, who: Speaker = caller) -> Response:
+    @router.get("/{question_id}", response_class=Response, responses=_ANSWERS | _ONCE)
+    async def look(
+        question_id: _Id, request: Request, *, wait: _Wait = 0, once: _Once = False, who: Speaker = caller
+    ) -> Response:
         """Return the question's state. With `wait`, return as soon as someone decides, or after that many seconds. An
         answer counts as picked up once it is sent.
         """
-        return await settled(await questions.find(question_id, who.producer), who, wait, request)
+        record = await questions.find(question_id, who.producer)
+        return await settled(record, who, wait, request, once=once)
 
     @router.get("", response_class=Response, responses=_LISTED)
     async def listed(
@@ -238,11 +252,15 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         return await asyncio.to_thread(JSONResponse, page)
 
     @router.delete(
-        "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
+        "/{question_id}",
+        response_class=Response,
+        responses=_ANSWERS | {409: {"model": QuestionState | ErrorBody}},
     )
     async def withdraw(
         question_id: _Id,
+        *,
         comment: Annotated[str | None, Query(max_length=500, description="Why; people see it")] = None,
+        once: _Once = False,
         who: Speaker = caller,
     ) -> Response:
         """Withdraw a question: its card says so and loses its controls. A closed or expired question stays as it is. If
@@ -254,13 +272,34 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         except AlreadyAnswered as error:
             record, is_withdrawn = error.record, False
         (state,) = await waiting.states([record])
-        state |= asked_and_receipt(record)
         if is_withdrawn:
-            return await _written(questions, record, who, partial(JSONResponse, state))
-        picked_up = partial(questions.picked_up, record)
-        return await _written(questions, record, who, partial(_FollowedResponse, state, 409, {}, picked_up))
+            return await _written(
+                questions, record, who, partial(JSONResponse, state | asked_and_receipt(record))
+            )
+        return await _handed_out(questions, record, who, state, 409, once=once)
 
     return router
+
+
+async def _handed_out(
+    questions: Questions,
+    record: Clarification,
+    who: Speaker,
+    state: dict[str, Any],
+    status: int,
+    *,
+    headers: Mapping[str, str] | None = None,
+    once: bool,
+) -> Response:
+    """Returns the response with a question's state. An answer counts as picked up once it is sent; with `once`, before that."""
+    state |= asked_and_receipt(record)
+    if once and state["status"] == "answered":
+        await questions.pick_up_once(record)
+        return await _written(questions, record, who, partial(JSONResponse, state, status, headers))
+    picked_up = partial(questions.picked_up, record)
+    return await _written(
+        questions, record, who, partial(_FollowedResponse, state, status, headers, picked_up)
+    )
 
 
 class _ReadRequest(Request):
@@ -355,7 +394,7 @@ class _FollowedResponse(JSONResponse):
         self,
         content: dict[str, Any],
         status: int,
-        headers: dict[str, str],
+        headers: Mapping[str, str] | None,
         written: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(content, status, headers)

@@ -221,6 +221,53 @@ async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: 
     await stage.now_says(card, "the agent has resumed")
 
 
+async def test_answer_is_handed_out_once_to_one_of_many_who_ask_for_it_so(
+    stage: World, postgres_server: Server
+) -> None:
+    """By whatever route and replica."""
+    stage.keep_in(postgres_server.new())
+    async with stage.bot() as one, stage.bot() as other, AsyncExitStack() as opened:
+        ways = [
+            Asker(await opened.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), timeout=60)))
+            for bot in (one, other)
+        ]
+        fields: dict[str, Any] = {"action": "Deploy 4.2", "key": "deploy-4.2"}
+        asked = await ways[0].ask(**fields)
+        card = await stage.card("Deploy 4.2")
+        place, once = f"/questions/{asked['id']}", {"once": "true"}
+        waits = [asyncio.create_task(each.http.get(place, params=once | {"wait": 50})) for each in ways * 3]
+        await until(lambda: sum(len(bot.told.questions._waiting[asked["id"]]) for bot in stage.bots) == 6)
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
+        more = [
+            call
+            for each in ways
+            for call in (
+                each.http.get(place, params=once),
+                each.http.post("/questions", params=once, json=fields),
+                each.http.delete(place, params=once),
+            )
+        ]
+        answers = [each.json() for each in await asyncio.gather(*waits, *more)]
+        assert [each["answer"] for each in answers if "answer" in each] == [
+            {"decision": "accept", "arguments": {}}
+        ]
+        assert [each["error"] for each in answers if "error" in each] == ["ALREADY_PICKED_UP"] * 11
+        assert (await ways[1].look(asked))["status"] == "answered"
+        await stage.now_says(card, "the agent has resumed")
+
+
+async def test_answer_that_was_picked_up_is_not_handed_out_once_more(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Go on?", kind="yes_no")
+    place = f"/questions/{asked['id']}"
+    card = await stage.card("Go on?")
+    assert asker.body(await asker.http.get(place, params={"once": "true"}), 200)["status"] == "waiting"
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    assert (await asker.look(asked))["answer"] is True
+    await stage.now_says(card, "the agent has resumed")
+    refused = asker.body(await asker.http.get(place, params={"once": "true"}), 409)
+    assert refused["error"] == "ALREADY_PICKED_UP"
+
+
 async def test_two_bots_that_are_asked_the_same_at_once_ask_it_once(
     stage: World, postgres_server: Server
 ) -> None:
