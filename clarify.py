@@ -1653,6 +1653,7 @@ _ACTIONS = {  # by tool: what it does, and the field that names its object
     _PLAN: ("Carry out this plan", None),
 }
 _UNNAMED = "any"  # in place of a `tool_use_id`
+_NOT_ANSWERED = "(The person did not answer this question.)"
 
 
 class _NoDecision(Exception):
@@ -1880,15 +1881,15 @@ def _left_over(said: _Json, shown: set[str], where: str = "") -> Iterator[str]:
 
 
 def _user_answers(given: _Json, state: _Json) -> dict[str, str]:
-    """Returns the answer to each question: the chosen labels, joined by commas, or the person's own words."""
+    """Returns the answer to each question: the chosen labels and the person's own words, joined by commas."""
     questions, answer = given["questions"], state["answer"]
     if len(questions) == 1:
         answer = {"q1": answer, "q1_other": state.get("other")}
     found = {}
     for number, each in enumerate(questions, 1):
-        chosen = answer.get(f"q{number}_other") or answer.get(f"q{number}")
-        if chosen or len(questions) == 1:
-            found[each["question"]] = ", ".join(chosen) if isinstance(chosen, list) else chosen or ""
+        chosen = answer.get(f"q{number}") or []
+        words = [*(chosen if isinstance(chosen, list) else [chosen]), answer.get(f"q{number}_other")]
+        found[each["question"]] = ", ".join(filter(None, words)) or _NOT_ANSWERED
     return found
 
 

@@ -583,27 +583,73 @@ async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> No
     }
 
 
-async def test_several_questions_are_one_form(stage: World, hooks: Hooks) -> None:
-    def asked(question: str, header: str, *labels: str, several: bool = False) -> dict[str, Any]:
-        offered = [{"label": each, "description": f"About {each}"} for each in labels]
-        return {"question": question, "header": header, "options": offered, "multiSelect": several}
+def asked_of_user(question: str, header: str, *labels: str, several: bool = False) -> dict[str, Any]:
+    offered = [{"label": each, "description": f"About {each}"} for each in labels]
+    return {"question": question, "header": header, "options": offered, "multiSelect": several}
 
-    given = {
-        "questions": [
-            asked("Which database?", "Database", "PostgreSQL", "SQLite"),
-            asked("Which parts?", "Parts", "Web", "Shell", "Docs", several=True),
-            asked("Which name?", "Name", "shop", "store"),
-        ]
-    }
-    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=given))
-    card = await stage.card("Which database?")
+
+SEVERAL = {
+    "questions": [
+        asked_of_user("Which features?", "Features", "Search", "SSO", "Export", several=True),
+        asked_of_user("Which layout?", "Layout", "Sidebar", "Tabs"),
+        asked_of_user("Which name?", "Name", "shop", "store"),
+    ]
+}
+OPEN = "(The person did not answer this question.)"
+
+
+@pytest.mark.parametrize(
+    ("entered", "features", "layout", "name"),
+    [
+        (
+            {"Features": ["Search", "Export"], "Layout": "Tabs", "Name: in your own words": "kiosk"},
+            "Search, Export",
+            "Tabs",
+            "kiosk",
+        ),
+        (
+            {
+                "Features": ["Search", "SSO"],
+                "Features: in your own words": "and dark mode",
+                "Layout": "Sidebar",
+                "Layout: in your own words": "but on the right",
+            },
+            "Search, SSO, and dark mode",
+            "Sidebar, but on the right",
+            OPEN,
+        ),
+    ],
+)
+async def test_several_questions_are_one_form(
+    stage: World, hooks: Hooks, entered: dict[str, Any], features: str, layout: str, name: str
+) -> None:
+    """What was picked and what was written both reach the agent, which also learns what was left open."""
+    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=SEVERAL))
+    card = await stage.card("Which features?")
     await press(stage, card, "Answer…")
-    assert "About Docs" in json.dumps((await stage.modal(FOLAKE)).payload)
-    entered = {"Database": "SQLite", "Parts": ["Web", "Docs"], "Name: in your own words": "kiosk"}
+    assert "About Export" in json.dumps((await stage.modal(FOLAKE)).payload)
     assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
     found = (await hooks.decided(process))["decision"]
-    answers = {"Which database?": "SQLite", "Which parts?": "Web, Docs", "Which name?": "kiosk"}
-    assert found == {"behavior": "allow", "updatedInput": given | {"answers": answers}}
+    answers = {"Which features?": features, "Which layout?": layout, "Which name?": name}
+    assert found == {"behavior": "allow", "updatedInput": SEVERAL | {"answers": answers}}
+    for value in entered.values():
+        for words in value if isinstance(value, list) else [value]:
+            assert words in said(await stage.now_says(card, "Answered"))
+
+
+async def test_form_with_nothing_filled_in_is_no_answer(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=SEVERAL))
+    card = await stage.card("Which features?")
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    refused = await stage.workspace.submit_view(FOLAKE, {})
+    assert [*refused.errors.values()] == ["Fill in at least one field to answer."]
+    await stage.workspace.post(FOLAKE, AGENTS, "{}", card.ts)
+    await stage.whisper(FOLAKE, "Fill in at least one field to answer.")
+    assert process.returncode is None
+    assert (await stage.workspace.submit_view(FOLAKE, {"Name": "shop"})).ok
+    found = (await hooks.decided(process))["decision"]["updatedInput"]["answers"]
+    assert found == {"Which features?": OPEN, "Which layout?": OPEN, "Which name?": "shop"}
 
 
 async def test_plan_is_shown_and_accepted(stage: World, hooks: Hooks) -> None:
