@@ -91,7 +91,10 @@ class ClarifyError(Exception):
 
 
 class Refused(ClarifyError):
-    """The bot rejected the question, or its response is about another question or other arguments. `code`: stable, for programs; `field`: the field that is wrong, if it is one field."""
+    """The bot rejected the question, or its response is about another question or other arguments.
+
+    `code`: stable, for programs; `field`: the field that is wrong, if it is one field.
+    """
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -2610,7 +2613,7 @@ class _Forwarded:
             info = self.meta.get(f"{_META}clientInfo") or self._server.info
             name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
             ours = {"session": self._server.session} | ({"agent": name} if name else {})
-            arguments = ours | {field: each for field, each in arguments.items() if each is not None}
+            arguments = ours | {field: each for field, each in arguments.items() if each not in (None, "")}
             known = self.meta[f"{_META}clientCapabilities"].get("extensions")
             if isinstance(known, dict) and f"{_META}tasks" in known:
                 wait = 0
@@ -2697,16 +2700,12 @@ class _Forwarded:
 
 def _asked_by(tool: str, sent: _Json) -> _Json:
     """Returns what a call asks, as far as its answer depends on it. Clients send some values as JSON in text."""
-    given = dict(sent)
-    for name in ("arguments", "editable"):
-        with suppress(TypeError, ValueError, RecursionError):
-            given[name] = json.loads(given.get(name))  # type: ignore[arg-type]
-    kind = "approval" if tool == "ask_approval" else _kind(given)
-    return {
-        "kind": kind,
-        "arguments": given.get("arguments") or {},
-        "editable": given.get("editable") is True,
-    }
+    kind, arguments = "approval" if tool == "ask_approval" else _kind(sent), sent.get("arguments") or {}
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    is_editable = str(sent.get("editable")).strip().lower() == "true"
+    return {"kind": kind, "arguments": arguments, "editable": is_editable}
 
 
 def _result(result: _Json) -> _Json:

@@ -79,7 +79,10 @@ export interface Approval<A extends object = Record<string, unknown>> extends Ou
 /** Base class of this module's errors. */
 export class ClarifyError extends Error { override name = "ClarifyError"; }
 
-/** The bot rejected the question, or its response is about another question or other arguments. `code`: stable, for programs; `field`: the field that is wrong, if it is one. */
+/**
+ * The bot rejected the question, or its response is about another question or other arguments. `code`: stable, for
+ * programs; `field`: the field that is wrong, if it is one.
+ */
 export class Refused extends ClarifyError {
   override name = "Refused";
   readonly status: number;
@@ -635,8 +638,9 @@ function checkState(state: State, fields: Fields): void {
   const sent = fields["arguments"] ?? {};
   const shown = isObject(asked) ? (asked["arguments"] ?? {}) : null; // bots of earlier releases do not say
   const approved = (answer as Fields)["arguments"] ?? {};
-  const isAsShown = fields["editable"] || (shown === null ? matches(approved, sent, mayBe) : matches(approved, shown, (one, other) => one === other));
-  if (!isAsShown || !(shown === null || matches(shown, sent, mayBe))) {
+  const isEqual = (one: unknown, other: unknown): boolean => one === other;
+  const isAsShown = shown === null ? matches(approved, sent, mayBe) : matches(approved, shown, isEqual);
+  if (!(fields["editable"] || isAsShown) || !(shown === null || matches(shown, sent, mayBe))) {
     throw new Refused(200, "OTHER_ARGUMENTS", "Other arguments were approved than these.", "arguments");
   }
 }

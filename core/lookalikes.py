@@ -15,6 +15,8 @@ import regex
 _INVISIBLE = regex.compile(
     r"[\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}\u2800]"
 )
+_MARK, _NO_WORD = regex.compile(r"\p{M}"), regex.compile(r"[^\p{L}\p{N}|]")
+_LONGEST = 100  # characters of a text that may be taken for a button
 _DIRECTION_MARK = "\u200e"  # the table puts some around right-to-left letters
 
 
@@ -51,8 +53,10 @@ def _all_bare(texts: frozenset[str]) -> frozenset[str]:
 
 
 def _bare(text: str) -> str:
-    shown = unicodedata.normalize("NFKD", text).casefold()
-    seen = "".join(map(_latin, _without_ink(shown))).casefold()
+    shown = _MARK.sub("", _INVISIBLE.sub("", unicodedata.normalize("NFKD", text).casefold()))
+    if len(words := _NO_WORD.sub("", shown)) > _LONGEST:
+        return words  # no button has so much text
+    seen = "".join(map(_latin, shown)).casefold()
     return "".join(char for char in seen if char.isalnum()).replace(
         "i", "l"
     )  # a capital i is an l to the eye

@@ -444,7 +444,7 @@ class Questions:
             self.call_back(clarification_id)
 
     async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
-        """Returns why no one could answer a question, or not for sure what they mean, if that is known."""
+        """Returns why no one could answer a question, or could mistake a choice for something else, if that is known."""
         if (trouble := labels_trouble(asked, BUTTONS)) is not None:
             return trouble
         if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:

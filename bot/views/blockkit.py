@@ -28,7 +28,7 @@ TAKE_OVER, RELEASE, VERIFY = "Take over", "Release", "Verify"
 ACCEPT, REJECT = "Accept", "Reject"
 HAND, SNOOZE, NOT_MINE, TAKE_ALL = "Hand to…", "Snooze", "Not mine", "Take all"
 OPEN = "Go to the question"
-# The buttons of cards and pages that answer no question in words, or give consent: no label of an agent may look like one.
+# The buttons of cards and pages that are the bot's own: no label of an agent may look like one.
 BUTTONS = frozenset(
     [
         ACCEPT,

@@ -7,7 +7,6 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -164,7 +163,7 @@ class Round:
     def labels(self) -> tuple[str, ...]:
         """The choices' labels on one line each, as plain text, never empty; quoted and spelled out where confusing."""
         return tuple(
-            _spelled_out(each, self._agents_labels)
+            _spelled_out(each, by_letter=self._doubles[skeleton(each.label)] != (True, False))
             if each.label in self.confusing
             else inert.named(each.label)
             for each in self._choices
@@ -174,18 +173,22 @@ class Round:
     def confusing(self) -> frozenset[str]:
         """The agent's labels that people could take for another choice's, or for a button of the bot on this card."""
         buttons = BUTTONS | {YES, NO} if "yes_no" in self.asked.kinds else BUTTONS
-        alike = Counter(map(skeleton, self._agents_labels))
+        labels = [each.label for each in self._choices]
         return frozenset(
-            label for label in self._agents_labels if alike[skeleton(label)] > 1 or resembles(label, buttons)
+            label for label in labels if self._doubles[skeleton(label)][0] or resembles(label, buttons)
         )
+
+    @cached_property
+    def _doubles(self) -> dict[str, tuple[bool, bool]]:
+        """For each way that labels look: whether several look like this, and whether they are different texts."""
+        alike: dict[str, list[str]] = {}
+        for each in self._choices:
+            alike.setdefault(skeleton(each.label), []).append(inert.cleaned_line(each.label))
+        return {look: (len(texts) > 1, len(set(texts)) > 1) for look, texts in alike.items()}
 
     @property
     def _choices(self) -> Sequence[Option]:
         return self.asked.choices if "multiple_choice" in self.asked.kinds else ()
-
-    @cached_property
-    def _agents_labels(self) -> list[str]:
-        return [each.label for each in self._choices]
 
     @cached_property
     def numbered(self) -> str:
@@ -305,13 +308,12 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
     )
 
 
-def _spelled_out(choice: Option, labels: Sequence[str]) -> str:
-    """Returns a confusing label in quotes, with its value if that differs. Letters that only look like Latin ones are shown
-    by number, unless the labels that look like it are the same text.
+def _spelled_out(choice: Option, *, by_letter: bool) -> str:
+    """Returns a confusing label in quotes, with its value if that differs. `by_letter`: letters that only look like Latin
+    ones are shown by number.
     """
-    twins = [inert.cleaned_line(each) for each in labels if skeleton(each) == skeleton(choice.label)]
     shown = inert.visible_line(choice.label)
-    if len(twins) == 1 or len(set(twins)) > 1:
+    if by_letter:
         shown = "".join(f"<U+{ord(char):04X}>" if is_disguised(char) else char for char in shown)
     value = "" if choice.value == choice.label else f" ({inert.visible_line(choice.value)})"
     return f"“{shown}”{value}"

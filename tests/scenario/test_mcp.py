@@ -351,8 +351,11 @@ async def test_arguments_that_clients_send_as_text_are_what_the_tool_wants(
 
 
 @pytest.mark.parametrize("left_out", [None, ""])
-async def test_arguments_that_are_null_or_empty_are_left_out(url: str, left_out: str | None) -> None:
-    async with called("http", "2026-07-28", url) as caller:
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_arguments_that_are_null_or_empty_are_left_out(
+    url: str, door: str, left_out: str | None
+) -> None:
+    async with called(door, "2026-07-28", url) as caller:
         for tool in clarify.mcp_tools():
             if tool["name"] in clarify.ASKING:
                 properties = dict.fromkeys(tool["inputSchema"]["properties"], left_out)

@@ -472,7 +472,7 @@ WAITS: Json = {"structuredContent": {"id": "CLR-1-001", "kind": "approval", "sta
             SENDS | {"arguments": '{"to": 1, "who": "ann of hunter2"}'},
             told(to=1, who="ann of hunter2"),
         ),
-        (SENDS | {"editable": "true"}, told(to=2, who="ann of hunter2")),
+        (SENDS | {"editable": "True"}, told(to=2, who="ann of hunter2")),
         ({"action": "Send"}, told()),
     ],
 )
