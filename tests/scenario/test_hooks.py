@@ -22,7 +22,7 @@ from aiohttp import web
 from bot.app import Bot
 from bot.tools import TOOLS
 from bot.workspace.controls import ControlError
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
@@ -200,6 +200,41 @@ async def test_everybody_who_approved_is_named(stage: World) -> None:
         names = f"user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}"
         reason = (await hooks.decided(process))["permissionDecisionReason"]
         assert reason == f"Approved in Slack by {names}."
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
+async def test_subagent_that_asks_is_named(stage: World, agent: str) -> None:
+    """It asks on the route of the agent that it works for, unless it has its own."""
+    text = config(stage.producer.url, more='[[producers]]\nname = "local"\nagents = ["c*"]\n')
+    route = f'[[routes]]\nagent = "Explore, for *"\nchannel = "{FALLBACK}"\n'
+    async with stage.bot(f"{text}\n{route}") as bot:
+        hooks = Hooks(bot)
+        explores, plans = [
+            await hooks.start(event(agent_id=f"a{number}", agent_type=kind), agent=agent)
+            for number, kind in enumerate(("Explore", "Plan"))
+        ]
+        plan = await stage.card(f"Plan, for {agent}")
+        assert "Subagent: a1" in said(plan)
+        await press(stage, plan, "Accept")
+        assert (await hooks.decided(plans))["decision"] == {"behavior": "allow"}
+        explore = await stage.card(f"Explore, for {agent}", FALLBACK)
+        ends = await hooks.start(
+            event("PostToolUse", tool_response={}), agent=agent
+        )  # of the agent's own call
+        await ends.communicate()
+        assert controls(stage.workspace.message(FALLBACK, explore.ts))
+        ends = await hooks.start(event("SessionEnd" if agent == "claude-code" else "Stop"), agent=agent)
+        await ends.communicate()
+        await stage.now_says(explore, "the session ended")
+        assert await hooks.decided(explores) is None
+
+
+async def test_main_thread_of_any_type_is_no_subagent(stage: World, hooks: Hooks) -> None:
+    """As in `claude --agent Explore`: an `agent_id` alone says that a subagent asks."""
+    process = await hooks.start(event(agent_type="Explore"))
+    await press(stage, await stage.card("Run a shell command"), "Accept")
+    await hooks.decided(process)
+    assert stage.record()["from"] == "claude-code"
 
 
 def waiting(stage: World) -> int:
@@ -599,13 +634,11 @@ OPEN = "(The person did not answer this question.)"
 
 
 @pytest.mark.parametrize(
-    ("entered", "features", "layout", "name"),
+    ("entered", "answers"),
     [
         (
             {"Features": ["Search", "Export"], "Layout": "Tabs", "Name: in your own words": "kiosk"},
-            "Search, Export",
-            "Tabs",
-            "kiosk",
+            ("Search, Export", "Tabs", "kiosk"),
         ),
         (
             {
@@ -614,14 +647,12 @@ OPEN = "(The person did not answer this question.)"
                 "Layout": "Sidebar",
                 "Layout: in your own words": "but on the right",
             },
-            "Search, SSO, and dark mode",
-            "Sidebar, but on the right",
-            OPEN,
+            ("Search, SSO, and dark mode", "Sidebar, but on the right", OPEN),
         ),
     ],
 )
 async def test_several_questions_are_one_form(
-    stage: World, hooks: Hooks, entered: dict[str, Any], features: str, layout: str, name: str
+    stage: World, hooks: Hooks, entered: dict[str, Any], answers: tuple[str, ...]
 ) -> None:
     """What was picked and what was written both reach the agent, which also learns what was left open."""
     process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=SEVERAL))
@@ -630,8 +661,8 @@ async def test_several_questions_are_one_form(
     assert "About Export" in json.dumps((await stage.modal(FOLAKE)).payload)
     assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
     found = (await hooks.decided(process))["decision"]
-    answers = {"Which features?": features, "Which layout?": layout, "Which name?": name}
-    assert found == {"behavior": "allow", "updatedInput": SEVERAL | {"answers": answers}}
+    expected = dict(zip(("Which features?", "Which layout?", "Which name?"), answers, strict=True))
+    assert found == {"behavior": "allow", "updatedInput": SEVERAL | {"answers": expected}}
     for value in entered.values():
         for words in value if isinstance(value, list) else [value]:
             assert words in said(await stage.now_says(card, "Answered"))
