@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,7 +35,7 @@ from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
 from bot.delivery.messages import Messages, put
-from bot.errors import ClarifyBotError, LeaseLost, StorageUnavailable
+from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.github import GithubSync
 from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -284,6 +284,8 @@ class Bot:
             settled=self._tell_outside,
             callbacks=self.callbacks,
             turned=self._turned,
+            channels=told.channels,
+            app_removed=self._app_removed,
             clock=clock,
         )
         self.slack = build_slack(
@@ -302,6 +304,8 @@ class Bot:
             passed=self.monitoring.trigger,
             counted=self._note_connections,
             replicas=self.replicas.others,
+            look_at=told.channels.look_at,
+            app_removed=self._app_removed,
         )
         self.slack_outage = SlackOutageAlert(
             targets=outside_pagers(settings),
@@ -451,6 +455,7 @@ class Bot:
         yield "refusals", self.base.router.run()
         yield "slack", self._run_slack()
         yield "replicas", self.replicas.run()
+        yield "channels", self._run_channels()
         if self._http is not None:
             yield "http", self._http.run()
 
@@ -524,6 +529,7 @@ class Bot:
             await self._warn_of_another_key(self.signing)
         for name, work in self._work_of_leader():
             self._begin(name, work)
+        self.told.channels.look_at_all()
         await self.told.producers.start()
         self._begin("producers", self.told.producers.failed())
         for trouble in found.troubles:
@@ -741,6 +747,20 @@ class Bot:
         await self.home.restore_answers()
         await self._posting.wait()
         await self.home.run()
+
+    async def _run_channels(self) -> None:
+        await self._introduced.wait()
+        await self.told.channels.run()
+
+    def _app_removed(self) -> None:
+        """Asks Slack at once whether it still takes anything from the bot: for /readyz and, as the leader, to tell people."""
+        self.slack_outage.look_now()
+        if not self._leads:
+            self.slack.app.later.run(self._ask_who_we_are(), "ask whether the app was removed")
+
+    async def _ask_who_we_are(self) -> None:
+        with suppress(SlackError):  # what it says is kept (`Availability.refused`)
+            await self.slack_outage.probe()
 
     async def _listen(self) -> HttpServer | None:
         """Returns the HTTP server, bound; None if its address is taken and nothing needs the server."""

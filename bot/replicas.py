@@ -21,6 +21,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
+from bot.intake.channels import Channels
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.people.directory import Fact, People
@@ -39,7 +40,8 @@ _CONNECTED = 600.0  # seconds that a bot that is gone may keep its connection to
 class Replicas:
     """Acts on messages of other bots. Calls `catch_up` when the leader has to read Slack's history, `forgotten` when
     another process may have forgotten something that we keep in memory, `settled` when another bot may have changed a
-    clarification that was settled before, `turned` when another bot changed who is on call.
+    clarification that was settled before, `turned` when another bot changed who is on call, `app_removed` when Slack told
+    another bot that the app was removed.
     """
 
     store: Store
@@ -56,6 +58,8 @@ class Replicas:
     settled: Callable[[str], Awaitable[None]]
     callbacks: Callbacks
     turned: Callable[[], None]
+    channels: Channels
+    app_removed: Callable[[], None]
     clock: Clock
 
     def __post_init__(self) -> None:
@@ -125,13 +129,22 @@ class Replicas:
         for producer in names.get("replies", ()):
             if (push := self.producers.pushing(producer)) is not None:
                 push.refresh()
-        for words in names.get("people", ()):
-            fact, _, name = words.rpartition(" ")
-            self.people.forget(cast("Fact", fact), name)
+        self._hear_of_slack(names)
         if "forgotten" in names:
             await self.forgotten()
         if self.store.leads:
             await self._lead(names)
+
+    def _hear_of_slack(self, names: dict[str, list[str]]) -> None:
+        """What Slack told another bot of people, channels and the app."""
+        for words in names.get("people", ()):
+            fact, _, name = words.rpartition(" ")
+            self.people.forget(cast("Fact", fact), name)
+        for channel in names.get("channel", ()):
+            self.people.forget("channel", channel)
+            self.channels.look_at(channel)
+        if "app" in names:
+            self.app_removed()
 
     async def _lead(self, names: dict[str, list[str]]) -> None:
         self.incidents.changed({int(each) for each in names.get("incident", ())})
@@ -158,6 +171,7 @@ class Replicas:
         await self.forgotten()
         self.producers.refresh()
         self.people.forget_all()
+        self.channels.look_at_all()
         if self.store.leads:
             self.incidents.changed([each.incident.id for each in self.incidents])
             await self.delivery.send_all()

@@ -670,10 +670,11 @@ _LEAST = 1.0  # seconds between two attempts, even if Slack is back sooner
 class Availability:
     """Knows whether Slack can be reached. Callers report `failed` or `answered`, and `rest` between attempts.
 
-    The first answer after a failure ends every `rest` and `is_back`.
+    The first answer after a failure ends every `rest` and `is_back`. `refused`: Slack's code, if it last refused the bot itself.
     """
 
     clock: Clock
+    refused: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._away = False
@@ -711,6 +712,7 @@ class Availability:
 
 
 _CONNECT_TIMEOUT = 5.0  # less than _TIMEOUT, so that a timeout shows whether anything was sent
+_DISOWNED = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
 _LEADERS = frozenset({"chat.postMessage", "chat.update", "chat.delete", "views.publish"})
 
 
@@ -764,9 +766,12 @@ class SlackClient(AsyncWebClient):
             except aiohttp.ClientConnectorError:  # nothing was sent; often the next connection can be made
                 response = await super().api_call(api_method, **arguments)
         except SlackApiError as error:
-            if _status(error) == 429 or _code(error) in _LIMITED:
+            code = _code(error)
+            if code in _DISOWNED:
+                self._availability.refused = code
+            if _status(error) == 429 or code in _LIMITED:
                 self._telemetry.rate_limited[api_method] += 1
-            if _code(error) is not None and _status(error) < 500:
+            if code is not None and _status(error) < 500:
                 self._availability.answered()
             else:  # the error came from something in front of Slack
                 self._availability.failed()
@@ -775,4 +780,5 @@ class SlackClient(AsyncWebClient):
             self._availability.failed()
             raise
         self._availability.answered()
+        self._availability.refused = None
         return response

@@ -10,6 +10,8 @@ The rules, as the hints and the documentation state them:
 * approvals: accept, accept. or accept: and a reason in words, in any case, and nothing else; reject takes any words after it
 * forms: a JSON object of their fields; a form with a single field also takes that field's value, by the rules above
 * questions of several kinds: choice, then yes/no, then number, then free text
+* what is sent along (a pasted table, a forwarded message) is part of the answer, after its text; it is never a decision about
+  an action, and an accept counts only without it
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import regex
 
@@ -54,6 +56,53 @@ _WORD_END = re.compile(r"[\s,.!?;:]+")
 _ISOLATES = re.compile("[\u2066-\u2069]")  # cards put them around right-to-left words
 _TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 _INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
+
+
+class Written(NamedTuple):
+    """What a person wrote. `attached`: text that was sent along, such as a pasted table; `files`: whether anything was sent
+    along that is no text.
+    """
+
+    text: str
+    attached: str = ""
+    files: bool = False
+
+    @property
+    def is_blank(self) -> bool:
+        return not (self.text.strip() or self.attached)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing was sent along."""
+        return not (self.attached or self.files)
+
+
+def from_written(asked: Aaep, written: Written) -> Answer:
+    """Returns the answer that a person gave, with the text that was sent along.
+
+    An accept must stand alone: what is sent along may be its condition.
+
+    Raises:
+        AnswerRejected: as `from_text`.
+    """
+    text, attached = written.text, written.attached
+    if asked.is_confirmation:
+        answer = from_text(asked, text)
+        if answer.response == "accept" and not written.is_bare:
+            raise AnswerRejected(f"An accept doesn't count if something is attached to it. {hint(asked)}")
+        return (
+            from_decision(asked, "reject", _joined(answer.rationale or "", attached)) if attached else answer
+        )
+    if not attached:
+        return from_text(asked, text)
+    try:
+        return from_text(asked, _joined(text, attached))
+    except AnswerRejected as error:
+        raise AnswerRejected(f"What you attached can't be part of this answer. {error}") from error
+
+
+def _joined(text: str, attached: str) -> str:
+    return f"{text.rstrip()}\n\n{attached}" if text.strip() else attached
 
 
 def from_text(asked: Aaep, text: str) -> Answer:

@@ -244,6 +244,14 @@ class Messages:
         """Returns all messages that may still change."""
         return await self._rows("select * from messages where final = 0 and failed is null")
 
+    async def changing_in(self, channel: str) -> list[MessageRow]:
+        """Returns the messages in a channel that may still change, oldest first."""
+        return await self._rows(
+            """select * from messages
+               where channel = :channel and ts is not null and final = 0 and failed is null order by ts""",
+            channel=channel,
+        )
+
     async def rollups(self) -> list[MessageRow]:
         """Returns the roll-up cards that may still change."""
         return await self._rows(

@@ -381,9 +381,41 @@ class Messenger:
             if code == _NOT_BUILT
             else f"Slack refused to post in {place}: {code}"
         )
-        shown = "It is shown in the fallback channel." if elsewhere else "It could not be shown anywhere."
-        await self._page(row, f"unplaceable:{row.key}:{place}:{code}", f"{what}. {shown}")
+        await self._page(row, f"unplaceable:{row.key}:{place}:{code}", f"{what}. {_shown_in(elsewhere)}")
         return elsewhere is not None
+
+    async def leave(self, channel: str, code: str) -> None:
+        """Shows again, elsewhere, what people still need to see of a channel in which the bot can no longer post. `code`: why
+        not.
+
+        Raises:
+            StorageUnavailable, ClarifyError: something may be left; the next call goes on.
+        """
+        for row in await self.messages.changing_in(channel):
+            async with self._turn(row.key):
+                await self._leave(row, code)
+
+    async def _leave(self, before: MessageRow, code: str) -> None:
+        row, place = await self.messages.get(before.key), before.channel
+        if row is None or row.channel != place or row.kind in {"page", "word", "more", "nudge", "digest"}:
+            return
+        desired = await self.desired.of(row)
+        if isinstance(desired, Skip) or not desired.needed:
+            return
+        thread = await self.messages.thread_of(row.producer or "", row.session_id or "")
+        if thread is not None and thread.channel == place:
+            await self.messages.leave_thread(thread.producer, thread.session_id)
+        elsewhere = self._fallback if self._fallback != place else None
+        if elsewhere is not None:
+            if code == "not_in_channel":
+                await self._delete(row)  # if Slack lets us: nobody clicks in vain then
+            await self.messages.move(row.key, elsewhere)
+            self.lanes.put(elsewhere, row.key, post=True, priority=(CARD, 0.0))
+        await self._page(
+            row,
+            f"unplaceable:{row.key}:{place}:{code}",
+            f"The bot cannot post in {place} any more: {code}. {_shown_in(elsewhere)}",
+        )
 
     async def _page(self, row: MessageRow, key: str, reason: str) -> None:
         title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
@@ -446,15 +478,19 @@ class Messenger:
         return thread is not None and (thread.channel, thread.ts) == (channel, thread_ts)
 
 
+def _shown_in(elsewhere: str | None) -> str:
+    return "It is shown in the fallback channel." if elsewhere else "It could not be shown anywhere."
+
+
 def _reason(outcome: Failure) -> str:
     return outcome.code if isinstance(outcome, Never) else outcome.reason
 
 
 def plain_blocks(words: str) -> list[dict[str, object]]:
-    """Returns sections of plain text, unescaped: it cannot format, link or mention."""
+    """Returns sections of plain text, unescaped: it cannot format, link or mention. A line that goes on keeps its bar."""
     return [
         {"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}}
-        for piece in inert.split(words, _SECTION)
+        for piece in inert.with_bars(inert.split(words, _SECTION - len(inert.BAR)))
         if piece.strip()
     ]
 

@@ -9,6 +9,7 @@ from bot.base import Base
 from bot.delivery.build import DeliveryParts
 from bot.delivery.replies import Replies
 from bot.intake.adoption import Adoption
+from bot.intake.channels import Channels
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices
 from bot.oncall.build import OnCallBoard
@@ -24,6 +25,7 @@ class IntakeParts:
     sessions: Sessions
     notices: Notices
     ledger_outage: LedgerOutage
+    channels: Channels
     adoption: Adoption
     inbox: Inbox
     producers: Producers
@@ -107,6 +109,15 @@ def build(
         sessions=sessions,
         notices=notices,
         ledger_outage=outage,
+        channels=Channels(
+            settings=settings,
+            web=base.web,
+            messenger=shown.messenger,
+            delivery=shown.delivery,
+            incidents=board.incidents,
+            store=store,
+            clock=clock,
+        ),
         adoption=adoption,
         inbox=inbox,
         producers=producers,

@@ -27,7 +27,7 @@ from bot.settings.environment import SERVICES
 from bot.settings.model import Settings
 from bot.storage.store import Acting
 from bot.telemetry import Telemetry
-from core.clock import Clock
+from core.clock import Clock, event_or_time
 
 _log = structlog.get_logger("clarify.pages")
 _heartbeat_log = structlog.get_logger("clarify.heartbeat")
@@ -36,6 +36,10 @@ _MOST_HANGING = 32
 _TITLE, _BODY = 200, 3000  # characters; services with lower limits truncate themselves
 _OUTAGE = 180.0  # seconds that Slack may be down before the outside pagers are alerted
 _EVERY = 15.0
+REMOVED = (
+    "the app was removed from the workspace, or its token was revoked. Install the app again, set SLACK_BOT_TOKEN to its "
+    "new token, and restart the bot."
+)
 SendOutside = Callable[[str, str, str], Awaitable[None]]
 """Sends a title and a text to the address in an environment variable; see `Outside.send`."""
 
@@ -140,8 +144,8 @@ _SENDERS: Mapping[str, Callable[[str, SecretStr, str, str], PagerError | None]] 
 class SlackOutageAlert:
     """Alerts the outside pagers when Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
 
-    Once per outage, after minutes of it, and once more when it is over. A pager that cannot be reached is retried while the
-    outage lasts.
+    Once per outage, after minutes of it, and once more when it is over; at once if Slack says that the app was removed
+    (`look_now`). A pager that cannot be reached is retried while the outage lasts.
 
     targets: the environment variables with the addresses, see `outside_pagers`.
     connected: whether clicks can arrive (Socket Mode).
@@ -160,44 +164,60 @@ class SlackOutageAlert:
     every: float = _EVERY
     _since: float | None = field(default=None, init=False)
     _told: set[str] = field(default_factory=set, init=False)
+    _is_removed: bool = field(default=False, init=False)  # says Slack
+    _awake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     is_raised: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         while True:
-            await self.clock.sleep(self.every)  # at the start nothing can be up yet
+            await event_or_time(self.clock, self._awake, self.every)  # at the start nothing can be up yet
+            self._awake.clear()
             await self.look()
+
+    def look_now(self) -> None:
+        """Have Slack asked at once, since it says that the app was removed or its token revoked. If it refuses the bot, the
+        pagers are alerted without more patience.
+        """
+        self._is_removed = True
+        self._awake.set()
 
     async def look(self) -> None:
         """Check Slack, and send the alert or the all-clear if due."""
-        trouble = await self._trouble()
+        trouble, is_refused = await self._trouble()
         if trouble is None:
-            self._since = None
+            self._since, self._is_removed = None, False
             if self.is_raised:
                 await self._recovered()
             return
         if self._since is None:
             self._since = self.seconds()
             _log.warning("Slack cannot be reached", reason=trouble)
-        if self.seconds() - self._since >= self.patience:
-            await self._raise(trouble)
+        removed = self._is_removed and is_refused
+        if removed or self.seconds() - self._since >= self.patience:
+            await self._raise(trouble, removed=removed)
 
-    async def _trouble(self) -> str | None:
-        """What is wrong, in words for people."""
+    async def _trouble(self) -> tuple[str | None, bool]:
+        """What is wrong, in words for people, and whether it is that Slack refuses the bot."""
         try:
             await self.probe()
         except SlackUnreachableError:
-            return "Slack does not answer"
+            return "Slack does not answer", False
         except SlackRefusedError as error:
-            return f"Slack refuses the bot ({error.code})"
-        return None if self.connected() else "Slack's connection for clicks and replies is down"
+            return f"Slack refuses the bot ({error.code})", True
+        return None if self.connected() else "Slack's connection for clicks and replies is down", False
 
-    async def _raise(self, trouble: str) -> None:
+    async def _raise(self, trouble: str, *, removed: bool) -> None:
         if not self.is_raised:
             self.is_raised = True
             _log.error("Slack outage alert", reason=trouble, targets=list(self.targets))
         body = (
-            f"{trouble}, for {int(self.patience // 60)} minutes or more. Agents' questions and pages to on-call "
-            "don't reach Slack, or can't be answered there. Nothing is lost: everything is delivered once Slack is back."
+            f"{trouble}: {REMOVED}"
+            if removed
+            else f"{trouble}, for {int(self.patience // 60)} minutes or more."
+        )
+        body += (
+            " Agents' questions and pages to on-call don't reach Slack, or can't be answered there. "
+            "Nothing is lost: everything is delivered once Slack is back."
         )
         for target in self.targets:
             if target not in self._told and await self._send(target, "clarify-bot cannot reach Slack", body):

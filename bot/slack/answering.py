@@ -40,6 +40,7 @@ from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell,
 from bot.views.render import Renderer
 from bot.views.verify import Proof, verify_view
 from core import answers
+from core.answers import Written
 from core.approvals import check_four_eyes, check_seen, why_refused
 from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, parse_id
 from core.clock import Clock
@@ -175,31 +176,33 @@ class Answering:
     async def answer_text(
         self,
         clarification_id: str,
-        text: str,
+        written: Written,
         person: Person,
         place: Place,
         *,
         at: datetime,
         round: int | None = None,  # noqa: A002 - as above
     ) -> Tell | Recorded:
-        """Like `answer`, with text that the person wrote at `at`."""
+        """Like `answer`, with what the person wrote at `at`."""
 
         def read(record: Clarification) -> Answer:
-            return answers.from_text(record.asked, text)
+            return answers.from_written(record.asked, written)
 
         at = min(at, self.clock.now())
-        return await self.answer(clarification_id, read, person, place, at=at, round=round)
+        reaction = await self.answer(clarification_id, read, person, place, at=at, round=round)
+        return replace(reaction, left_out=written.files) if isinstance(reaction, Recorded) else reaction
 
     async def ask_which(
-        self, waiting: Sequence[Clarification], text: str, person: Person, name: str, at: datetime
+        self, waiting: Sequence[Clarification], written: Written, person: Person, name: str, at: datetime
     ) -> tuple[Tell, str]:
-        """Store a text under a digest of `name`, and ask which question it answers; returns the message and the digest.
+        """Store what a person wrote under a digest of `name`, and ask which question it answers; returns the message and
+        the digest.
 
         Raises:
             StorageUnavailable: the text is not stored.
         """
         text_id = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
-        kept: dict[str, object] = {"text": text, "user": person.user, "at": at.isoformat()}
+        kept: dict[str, object] = {**written._asdict(), "user": person.user, "at": at.isoformat()}
         await self.memory.keep_text(text_id, kept)
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
         return Tell(asked.text, blocks=asked.blocks), text_id
@@ -305,9 +308,8 @@ class Answering:
         if kept.get("user") != person.user:
             return Tell(NOT_YOUR_REPLY)
         at = datetime.fromisoformat(str(kept["at"]))
-        return await self.answer_text(
-            press.clarification, str(kept["text"]), person, place, at=at, round=press.round
-        )
+        written = Written(str(kept["text"]), str(kept.get("attached", "")), bool(kept.get("files")))
+        return await self.answer_text(press.clarification, written, person, place, at=at, round=press.round)
 
     async def _open(self, press: Press, person: Person, place: Place) -> Reaction:
         """Returns the modal to answer a question, or to read a whole action and accept it."""

@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -32,6 +33,7 @@ from bot.errors import (
     SlackUnreachableError,
     StorageUnavailable,
 )
+from bot.oncall.outside import REMOVED
 from bot.people.answerers import require_answerers
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
@@ -39,7 +41,7 @@ from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import deleted_message, message_event, name_team
 from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
-from bot.slackapi import Availability, SlackBusyError
+from bot.slackapi import Availability, SlackBusyError, ask
 from bot.views import phrases
 from core.clock import Clock, ConcurrencyLimit
 
@@ -91,6 +93,15 @@ class SlackApp:
     def is_spare(self) -> bool:
         """Whether other replicas have all connections that Slack gives the app."""
         return isinstance(self.transport, SlackSocket) and self.transport.spare
+
+    async def trouble(self) -> str | None:
+        """Returns why people cannot use the bot in Slack now, or None. If Slack refused the bot, asks again: nothing else may."""
+        if self.availability.refused is not None:
+            with suppress(SlackError):
+                await ask("auth.test", self.web.auth_test)
+        if (code := self.availability.refused) is not None:
+            return f"Slack refuses the bot ({code}): {REMOVED}"
+        return None if self.connected else "not connected to Slack"
 
     @property
     def deaf_since(self) -> datetime | None:

@@ -61,8 +61,11 @@ def build(
     passed: Callable[[], None],
     counted: Callable[[int], Coroutine[Any, Any, None]],
     replicas: Callable[[], int],
+    look_at: Callable[[str], None],
+    app_removed: Callable[[], None],
 ) -> SlackParts:
-    """Calls `events_missed` when Slack may have had events that we did not get, `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
+    """`look_at`, `app_removed`: see `Handlers`. Calls `events_missed` when Slack may have had events that we did not get, `refresh`
+    when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
     checks the receipt of a round; `counted` and `replicas`: see `SlackSocket`.
     """
     settings, clock, people, messages = base.settings, base.clock, base.people, board.messages
@@ -169,6 +172,8 @@ def build(
             home=home,
             tell_others=base.store.tell,
             channel_renamed=partial(channel_renamed, base.store),
+            look_at=look_at,
+            app_removed=app_removed,
         ),
         backfill=backfill,
         later=later,

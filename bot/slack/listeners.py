@@ -64,7 +64,8 @@ _log = logging.getLogger("clarify.slack")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Handlers:
     """The services that the listeners call. `tell_others` sends news to the other bots on the same database;
-    `channel_renamed` moves a channel's decisions to its new id.
+    `channel_renamed` moves a channel's decisions to its new id; `look_at` has a channel looked at that the bot may have lost
+    or have again, `app_removed` the app itself.
     """
 
     answering: Answering
@@ -77,6 +78,8 @@ class Handlers:
     home: HomeTabs
     tell_others: Callable[[Topic, str], Awaitable[None]]
     channel_renamed: Callable[[str, str], Awaitable[None]]
+    look_at: Callable[[str], None]
+    app_removed: Callable[[], None]
 
 
 def register(app: AsyncApp, to: Handlers) -> None:
@@ -107,6 +110,7 @@ def register(app: AsyncApp, to: Handlers) -> None:
     _command(app, to)
     _shortcut(app, to)
     _people(app, to)
+    _places(app, to)
     _rest(app)
 
 
@@ -285,6 +289,8 @@ def _people(app: AsyncApp, to: Handlers) -> None:
         user = str(event.get("user"))
         to.people.forget("channels of", user)
         await to.tell_others("people", f"channels of {user}")
+        if user == to.people.bot_user:
+            await _lost_or_back(to, event)
         await out_of_date(ack, "channel", str(event.get("channel")))
 
     async def person(ack: AsyncAck, event: dict[str, Any]) -> None:
@@ -302,6 +308,33 @@ def _people(app: AsyncApp, to: Handlers) -> None:
     app.event("user_change")(person)
     app.event("subteam_members_changed")(group)
     app.event("subteam_updated")(group_itself)
+
+
+def _places(app: AsyncApp, to: Handlers) -> None:
+    """Adds the events that say where the bot can no longer post, or can again: channels, or the whole workspace."""
+
+    async def channel(ack: AsyncAck, event: dict[str, Any]) -> None:
+        await _lost_or_back(to, event)
+        await ack()
+
+    async def removed(ack: AsyncAck) -> None:
+        _log.warning("Slack says that the app was removed from the workspace, or a token revoked")
+        to.app_removed()
+        await to.tell_others("app", "")
+        await ack()
+
+    for what in ("channel", "group"):  # a private channel is a group
+        for kind in ("archive", "unarchive", "left", "deleted"):
+            app.event(f"{what}_{kind}")(channel)
+    app.event("app_uninstalled")(removed)
+    app.event("tokens_revoked")(removed)
+
+
+async def _lost_or_back(to: Handlers, event: dict[str, Any]) -> None:
+    channel = str(event.get("channel"))
+    to.people.forget("channel", channel)
+    to.look_at(channel)
+    await to.tell_others("channel", channel)
 
 
 def _rest(app: AsyncApp) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from bot.people.access import Person
 from bot.slack import mrkdwn
+from bot.slack.attached import attached_to
 from bot.slackapi import Place
 from bot.views.codec import unseal
 
@@ -61,7 +62,8 @@ class Click:
 class Invocation:
     """A slash command, or a message shortcut. `text`: the typed or the message's text, in Slack's markup.
 
-    Of a shortcut: `ts` of the message, `by_person` whether a person wrote it; `place` is its thread.
+    Of a shortcut: `ts` of the message, `by_person` whether a person wrote it, `attached` and `files` as in `MessageEvent`;
+    `place` is its thread.
     """
 
     text: str
@@ -70,6 +72,8 @@ class Invocation:
     response_url: str
     ts: str = ""
     by_person: bool = True
+    attached: str = ""
+    files: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +138,7 @@ def shortcut_of(body: Json, deadline: float) -> Invocation:
     message = _object(body.get("message"))
     ts = str(message.get("ts") or body.get("message_ts") or "")
     channel = str(_object(body.get("channel")).get("id") or "")
+    attached = attached_to(message)
     return Invocation(
         text=str(message.get("text") or ""),
         person=_person(body, deadline),
@@ -141,6 +146,8 @@ def shortcut_of(body: Json, deadline: float) -> Invocation:
         response_url=str(body.get("response_url") or ""),
         ts=ts,
         by_person=bool(message.get("user")) and not message.get("bot_id"),
+        attached=attached.text,
+        files=attached.files,
     )
 
 
@@ -243,7 +250,8 @@ class MessageEvent:
 
     `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it. `thread_ts` is empty outside of
     threads. `missed`: found in the history, so it may be older than the open question. `parent`: the author of the thread's
-    root, if Slack names them. `files`: whether files are attached. `edited`: the `ts` of an edit.
+    root, if Slack names them. `attached`: what was sent along as text, in Slack's markup (`bot.slack.attached`); `files`:
+    whether anything else was, such as a file. `edited`: the `ts` of an edit.
     """
 
     kind: Kind
@@ -257,6 +265,7 @@ class MessageEvent:
     parent: str = ""
     files: bool = False
     edited: str = ""
+    attached: str = ""
 
     @property
     def key(self) -> str:
@@ -344,9 +353,9 @@ def deleted_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _changed(channel: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> MessageEvent | None:
-    """Decodes an edit, if it changed the text."""
-    # Unfurled links and new replies change a message, too, but not its text.
-    if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
+    """Decodes an edit, if it changed what the person wrote."""
+    # Unfurled links and new replies change a message, too.
+    if _reads_the_same(before, now) and now.get("subtype") != "tombstone":
         return None
     if now.get("subtype") not in _SPOKEN:
         return _without_text(
@@ -357,12 +366,19 @@ def _changed(channel: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     return _in_thread(_from_person(channel, {"thread_ts": before.get("thread_ts"), **now}, "edited"))
 
 
+def _reads_the_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    if before.get("text") != now.get("text"):
+        return False
+    return before.get("edited") == now.get("edited") or attached_to(before).text == attached_to(now).text
+
+
 def _from_person(channel: str, message: Mapping[str, Any], kind: Kind) -> MessageEvent | None:
     """Decodes a person's message; None if a bot or Slackbot wrote it."""
     user, ts, thread = message.get("user"), message.get("ts"), message.get("thread_ts")
     if not (isinstance(user, str) and isinstance(ts, str)) or message.get("bot_id") or user == "USLACKBOT":
         return None
     team = message.get("user_team") or message.get("source_team") or message.get("team")
+    attached = attached_to(message)
     return MessageEvent(
         kind,
         channel,
@@ -372,7 +388,8 @@ def _from_person(channel: str, message: Mapping[str, Any], kind: Kind) -> Messag
         team=str(team or ""),
         text=str(message.get("text") or ""),
         parent=str(message.get("parent_user_id") or ""),
-        files=bool(message.get("files")),
+        files=attached.files,
+        attached=attached.text,
         edited=str(_object(message.get("edited")).get("ts") or "") if kind == "edited" else "",
     )
 

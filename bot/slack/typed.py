@@ -1,6 +1,6 @@
 """Handles messages that people type: replies in threads, mentions of the bot, direct messages, “Use as answer”.
 
-In a thread with one open question a reply is the answer, unless it is talk: it has the mark of talk (`is_talk`), or mentions
+In a thread with one open question a reply is the answer, with the tables and forwarded messages in it, unless it is talk: it has the mark of talk (`is_talk`), or mentions
 someone. A reply that mentions someone still rejects an action; if it begins like an accept, its author gets a hint. With
 several open questions the bot asks the author which one they mean, and keeps the text meanwhile. The bot answers
 `@clarify stale` in its channel, to the author alone, and a direct message in its conversation. A reply in a page's thread
@@ -31,7 +31,7 @@ from bot.views import phrases
 from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
 from bot.views.wording import Round, round_of
 from core import answers
-from core.answers import is_talk, without_mark
+from core.answers import Written, is_talk, without_mark
 from core.clarification import Aaep, Clarification
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError
@@ -63,11 +63,16 @@ class TypedResponse:
 
 @dataclass(frozen=True, slots=True)
 class TypedReply:
-    """A message with its plain text and its author."""
+    """A message with its author and what they wrote, as plain text."""
 
     message: MessageEvent
     person: Person
-    text: str
+    written: Written
+
+    @property
+    def text(self) -> str:
+        """What they wrote, without what they sent along."""
+        return self.written.text
 
     @property
     def is_from_before(self) -> bool:
@@ -94,9 +99,8 @@ class TypedMessages:
         Raises:
             StorageUnavailable: nothing was recorded.
         """
-        reply = TypedReply(
-            message, Person(message.team or self.people.team, message.user), self.plain(message.text)
-        )
+        person = Person(message.team or self.people.team, message.user)
+        reply = TypedReply(message, person, self._written(message))
         if message.kind in {"edited", "deleted"}:
             return await self._changed(reply)
         if self.is_own(message):
@@ -115,34 +119,48 @@ class TypedMessages:
         Raises:
             StorageUnavailable, ClarifyError: that cannot be told now.
         """
-        text = self.plain(message.text)
-        if self._is_to_others(message, text) or not text.strip() or is_talk(text):
+        written = self._written(message)
+        if self._is_to_others(message, written.text) or written.is_blank or is_talk(written.text):
             return False
         asked = await self.threads.asked_in(*message.thread)
         return any(record.is_open for record in self._can_mean(message, asked))
 
     async def take_as_answer(self, request: Invocation) -> Told:
-        """Record a message's text, without its mark as talk, as the answer of the person who chose “Use as answer”, not of
-        its author. Expected errors come back as a reaction.
+        """Record a message, without its mark as talk, as the answer of the person who chose “Use as answer”, not of its
+        author. Expected errors come back as a reaction.
         """
-        text, place = without_mark(self.plain(request.text)), request.place
-        if not request.by_person or not text.strip():
-            return Tell(BLANK if request.by_person else NOT_A_PERSON)
+        written, place = self._written(request), request.place
+        written = written._replace(text=without_mark(written.text))
+        if not request.by_person:
+            return Tell(NOT_A_PERSON)
+        if written.is_blank:
+            return Tell(phrases.FILE_ONLY if written.files else BLANK)
         try:
             asked = await self.threads.asked_in_session(place.channel, place.thread_ts or request.ts)
             waiting = [record for record in asked or () if record.is_open]
             if len(waiting) > 1:
-                return await self._which(waiting, text, request.person, place, request.ts)
+                return await self._which(waiting, written, request.person, place, request.ts)
             if not waiting:
                 return Tell(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
             await self.unread.hear(waiting[0].id, request.person.deadline)
-            return await self._answered(waiting[0], text, request.person, place, self.clock.now())
+            return await self._answered(waiting[0], written, request.person, place, self.clock.now())
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "of that id")
 
     def plain(self, text: str) -> str:
         """Returns a person's text without Slack's markup."""
         return mrkdwn.plain(text, self.people.known_name, drop=self.people.bot_user)
+
+    def _written(self, sent: MessageEvent | Invocation) -> Written:
+        """Returns what a person wrote and sent along."""
+        attached = mrkdwn.plain(sent.attached, self.people.known_name)
+        return Written(self.plain(sent.text), attached, sent.files)
+
+    async def _run(self, text: str, reply: TypedReply) -> Told:
+        """Run a command that stands in a message. One that changes something takes no attachments."""
+        if self.commands.is_change(text) and not reply.written.is_bare:
+            return Tell(phrases.NO_ATTACHMENT_TO_COMMANDS)
+        return await self.commands.run(text, reply.person, reply.message.place)
 
     # Mentions
 
@@ -155,7 +173,8 @@ class TypedMessages:
             return None
         text = mrkdwn.without(message.text, bot_user)
         first, is_command = mrkdwn.begins_with(message.text, bot_user), self.commands.understands(text)
-        if message.kind != "aside" and not (first and is_command):
+        is_attached_only = not text and not reply.written.is_bare
+        if message.kind != "aside" and (not (first and is_command) or is_attached_only):
             return None
         if not first and not is_command:
             text = mrkdwn.after(message.text, bot_user)
@@ -163,7 +182,7 @@ class TypedMessages:
                 return TypedResponse()  # talk about the bot, not to it
             if self.commands.is_change(text):
                 return TypedResponse(phrases.begin_with(bot_user, mrkdwn.plain(text, self.people.known_name)))
-        return _privately(await self.commands.run(text, reply.person, message.place))
+        return _privately(await self._run(text, reply))
 
     def _mentions_someone(self, message: MessageEvent) -> bool:
         return mrkdwn.mentions_someone(message.text, self.people.bot_user)
@@ -182,8 +201,9 @@ class TypedMessages:
     async def _direct(self, reply: TypedReply) -> TypedResponse:
         message = reply.message
         about = await self.threads.about_page(*message.thread) if message.thread_ts else ()
-        if not reply.text.strip():
-            waits = message.files and any(each.is_open for each in await self.threads.found(about))
+        if reply.written.is_blank:
+            asked = about or await self.threads.paged_to(message)
+            waits = message.files and any(each.is_open for each in await self.threads.found(asked))
             return _aloud(Tell(phrases.FILE_ONLY), message) if waits else TypedResponse()
         if is_talk(reply.text) or (about and self._is_to_others(message, reply.text)):
             return TypedResponse()
@@ -194,13 +214,16 @@ class TypedMessages:
                 if not about:
                     return TypedResponse()
             reaction = await self._answer_page(about, reply)
-            if reaction is None and not self.commands.understands(text):
+            is_command = text and self.commands.understands(text)
+            if reaction is None and not is_command:
                 reaction = await self._answer_page(await self.threads.paged_to(message), reply)
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, "of that id"))
         if reaction is None and message.edited:
             return TypedResponse()  # an edit is never a command
-        return _aloud(reaction or await self.commands.run(text, reply.person, message.place), message)
+        if reaction is None and not text:
+            reaction = Tell(phrases.ANSWERS_NOTHING)
+        return _aloud(reaction or await self._run(text, reply), message)
 
     async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Told | None:
         """Record a reply as the answer to one of `named`; returns None if it can mean none of them."""
@@ -222,8 +245,8 @@ class TypedMessages:
         if not waiting:
             return Tell(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
-            return await self._which(waiting, reply.text, person, message.place, message.ts)
-        return await self._answered(waiting[0], reply.text, person, message.place, message.at)
+            return await self._which(waiting, reply.written, person, message.place, message.ts)
+        return await self._answered(waiting[0], reply.written, person, message.place, message.at)
 
     async def _meant(self, message: MessageEvent, named: Sequence[str]) -> list[str]:
         """Returns the clarifications of `named` that a message can mean. Stores the first result, so that a message that is
@@ -237,14 +260,14 @@ class TypedMessages:
         return meant
 
     async def _which(
-        self, waiting: list[Clarification], text: str, person: Person, place: Place, ts: str
+        self, waiting: list[Clarification], written: Written, person: Person, place: Place, ts: str
     ) -> Told:
         """Ask the person which question the message at `ts` answers."""
         name = f"{place.channel}:{ts}:{person.user}"
-        return (await self.answering.ask_which(waiting, text, person, name, self.clock.now()))[0]
+        return (await self.answering.ask_which(waiting, written, person, name, self.clock.now()))[0]
 
     async def _answered(
-        self, record: Clarification, text: str, person: Person, place: Place, at: datetime
+        self, record: Clarification, written: Written, person: Person, place: Place, at: datetime
     ) -> Told:
         """Record the person's answer to this question; returns what to tell them.
 
@@ -253,11 +276,13 @@ class TypedMessages:
         """
         try:
             reaction = await self.answering.answer_text(
-                record.id, text, person, place, at=at, round=record.round
+                record.id, written, person, place, at=at, round=record.round
             )
         except AnswerRejected as error:
             return Tell(phrases.unreadable_reply(record.asked, str(error)))
-        return Tell(phrases.accepted(reaction.record)) if isinstance(reaction, Recorded) else reaction
+        if isinstance(reaction, Recorded):
+            return Tell(reaction.text or phrases.accepted(reaction.record))
+        return reaction
 
     # Threads
 
@@ -290,17 +315,18 @@ class TypedMessages:
             await self.threads.is_session(*message.thread) or await self.threads.about_page(*message.thread)
         ):
             text = mrkdwn.without(message.text, bot_user)
-            return _privately(await self.commands.run(text, reply.person, message.place))  # a hint
+            return _privately(await self._run(text, reply))  # a hint
         return await self._in_thread(reply)
 
     async def _in_thread(self, reply: TypedReply) -> TypedResponse:
         """Handle a reply in any thread: of a session, a page, a roll-up card, or not of ours."""
-        message, text = reply.message, reply.text
-        if is_talk(text) or self._is_to_others(message, text) or not (text.strip() or message.files):
+        message, written = reply.message, reply.written
+        text, is_empty = written.text, written.is_blank and not written.files
+        if is_talk(text) or self._is_to_others(message, text) or is_empty:
             return TypedResponse()
         try:
             asked = await self.threads.asked_in(*message.thread)
-            if not text.strip():
+            if written.is_blank:
                 return await self._file_only(asked, reply)
             if not asked and await self.threads.is_rollup(*message.thread):
                 due = await self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
@@ -347,7 +373,7 @@ class TypedMessages:
         at = min(message.at, self.clock.now())
         name = f"{message.channel}:{message.ts}"
         which, text_id = await self.answering.ask_which(
-            [*waiting, *decided], reply.text, reply.person, name, at
+            [*waiting, *decided], reply.written, reply.person, name, at
         )
         return TypedResponse(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
 
@@ -355,7 +381,7 @@ class TypedMessages:
         message = reply.message
         try:
             reaction = await self.answering.answer_text(
-                record.id, reply.text, reply.person, message.place, at=message.at, round=record.round
+                record.id, reply.written, reply.person, message.place, at=message.at, round=record.round
             )
         except AnswerRejected as error:
             return await self._hint(record, reply, str(error))
@@ -401,7 +427,7 @@ class TypedMessages:
             return TypedResponse()
         if (refused := await self._refusal(record, reply)) is not None:
             return _privately(refused)
-        if (label := _read_as(shown.asked, reply.text)) is None:
+        if (label := _read_as(shown.asked, reply.written)) is None:
             return TypedResponse()  # talk
         decided = (
             phrases.closed(record) if shown.is_current else phrases.already_answered(record, shown.number)
@@ -434,7 +460,7 @@ class TypedMessages:
         """Returns the label of the answer that a reply gives; None: it gives none, or its author may not answer."""
         if await self._refusal(record, reply) is not None:
             return None
-        return _read_as(record.asked, reply.text)
+        return _read_as(record.asked, reply.written)
 
     async def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
         """Tell a person how to answer; each hint at most once a minute, unless they may believe that they decided."""
@@ -472,10 +498,10 @@ def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
     return any(each == user and abs(moment - said_at) < timedelta(milliseconds=1) for each, moment in given)
 
 
-def _read_as(asked: Aaep, text: str) -> str | None:
-    """Returns the label of the answer that a text gives; None: it gives none."""
+def _read_as(asked: Aaep, written: Written) -> str | None:
+    """Returns the label of the answer that a message gives; None: it gives none."""
     try:
-        return answers.from_text(asked, text).label
+        return answers.from_written(asked, written).label
     except AnswerRejected:
         return None
 

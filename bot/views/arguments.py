@@ -68,7 +68,7 @@ _NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it,
 _LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS, CHANGED = "Arguments:", "Changed:"
-_BARRED, _DASH = re.compile(rf" *{inert.BAR}"), re.compile(r" *(?:- (?=.))?")
+_DASH = "- "  # before each value of a list
 _DEEPEST_ITEM = 8  # level of a nested list
 _CRLF = "with CRLF line ends"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
@@ -179,22 +179,22 @@ def _listed(text: str) -> Iterator[RichElement]:
         if kind == "gap":
             yield Lines(tuple(Run(each) for each in said))
         elif kind == "text":
-            yield Lines((Run("\n".join(_without(_BARRED, each) for each in said) or " "),), "quote")
+            text = "\n".join(_without(inert.BAR, each) if inert.bar_of(each) else each for each in said)
+            yield Lines((Run(text or " "),), "quote")
         else:
             for level, items in groupby(said, _level):
-                runs = ((Run(_without(_DASH, each) or " "),) for each in items)
+                runs = ((Run(_without(_DASH, each) or _DASH),) for each in items)
                 yield Items(tuple(runs), level=level, has_bar=True)
 
 
 def _line_kind(line: str) -> str:
     if GAP.fullmatch(line):
         return "gap"
-    return "text" if _BARRED.match(line) or inert.size(line) > SECTION else "item"
+    return "text" if inert.bar_of(line) or inert.size(line) > SECTION else "item"
 
 
-def _without(mark: re.Pattern[str], line: str) -> str:
-    found = mark.match(line)
-    return line[found.end() :] if found else line
+def _without(mark: str, line: str) -> str:
+    return line.lstrip(" ").removeprefix(mark)
 
 
 def _level(line: str) -> int:

@@ -59,7 +59,6 @@ _EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
 _NO_DIRECTION = dict.fromkeys(map(ord, _DIRECTING))
 BAR = "│ "  # before each line of several that others wrote, where only text fits
-_BAR = re.compile(rf" *{BAR}")
 _LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
@@ -297,7 +296,7 @@ def _begun(text: str, at: int) -> str:
 
 def bar_of(text: str) -> str:
     """Returns the bar for the rest of a text's last line, which goes on elsewhere; empty if it has none, or has ended."""
-    return BAR if _BAR.match(text, text.rfind("\n") + 1) else ""
+    return BAR if text[text.rfind("\n") + 1 :].lstrip(" ").startswith(BAR) else ""
 
 
 def with_bars(pieces: Iterable[str]) -> list[str]:

@@ -52,6 +52,12 @@ REPLIES_UNREAD = (
     "Nothing was changed. Please try again in a few seconds."
 )
 FILE_ONLY = "A file alone is not an answer. Please write the answer in words."
+LEFT_OUT = "The file or attachment did not go with it: agents get text only."
+NO_ATTACHMENT_TO_COMMANDS = (
+    "Nothing was changed: a command takes no attachments. To send a table or a forwarded message to an agent, "
+    "reply with it in the question's thread."
+)
+ANSWERS_NOTHING = "I don't know which question this answers, so nothing was recorded. Please reply in the question's thread."
 NOT_KEPT = (
     "Your reply could not be saved, so it does not count yet. I'll read it again as soon as the storage works; "
     "you don't need to repeat it."

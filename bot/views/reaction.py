@@ -69,12 +69,18 @@ class FieldErrors:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Their answer is in `record`. The card shows it, but hardly an approval that needs more, so `text` says that."""
+    """Their answer is in `record`. The card shows it, but hardly an approval that needs more, so `text` says that.
+
+    `left_out`: without something that they attached, which `text` says, too.
+    """
 
     record: Clarification
+    left_out: bool = False
 
     @property
     def text(self) -> str:
+        if self.left_out:
+            return f"{phrases.accepted(self.record)} {phrases.LEFT_OUT}"
         return phrases.accepted(self.record) if self.record.is_open else ""
 
 

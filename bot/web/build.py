@@ -67,7 +67,7 @@ def build(
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
     needed = [
-        Check("slack", lambda: None if app.connected else "not connected to Slack"),
+        Check("slack", app.trouble),
         Check("storage", storage_trouble),
     ]
     others = [
@@ -75,6 +75,7 @@ def build(
         Check("slack app", lambda: app.other_bots),
         Check("slack connection", lambda: _SPARE if app.is_spare else None),
         Check("slack history", lambda: app.backfill.trouble),
+        Check("channels", intake.channels.trouble),
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("events to be recorded", intake.ledger_outage.overdue),

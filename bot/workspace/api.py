@@ -87,7 +87,7 @@ class WebApi:
             raise ApiError("not_authed")
         scopes = self._state.tokens.get(token)
         if scopes is None:
-            raise ApiError("invalid_auth")
+            raise ApiError("account_inactive" if token in self._state.uninstalled else "invalid_auth")
         if token.startswith("xapp-") != method.app_token:
             raise ApiError("not_allowed_token_type")
         return scopes

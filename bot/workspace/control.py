@@ -4,8 +4,8 @@
 | --- | --- | --- |
 | POST /control/click | user, channel, ts, action_id or label | outcome |
 | POST /control/select | user, channel, ts, label, option | outcome |
-| POST /control/post | user, channel, text, thread_ts?, broadcast? | {ts} |
-| POST /control/edit | user, channel, ts, text | {} |
+| POST /control/post | user, channel, text, thread_ts?, broadcast?, table? [[cell]], forward? [channel, ts], files? [name] | {ts} |
+| POST /control/edit | user, channel, ts, text, table? | {} |
 | POST /control/delete_message | user, channel, ts | {} |
 | POST /control/submit_view | user, values {label or id: value} | outcome |
 | POST /control/click_in_view | user, action_id or label | outcome |
@@ -20,6 +20,8 @@
 | POST /control/set_presence | user, presence: active or away | {} |
 | POST /control/join, /leave | user, channel | {} |
 | POST /control/archive | channel, undo? | {} |
+| POST /control/delete_channel | channel | {} |
+| POST /control/uninstall | undo? | {} |
 | POST /control/change_user | user, and the fields to change: `hidden` is the error that users.info gives | {} |
 | POST /control/change_group | group, users | {} |
 | POST /control/disable_group | group, undo? | {} |
@@ -66,7 +68,7 @@ _ACTIONS = {
     "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "select_in_view",
     "close_view", "command", "open_home", "join", "leave", "archive", "change_user", "change_group", "emit",
     "choose_user", "shortcut", "press_home", "press_ephemeral", "set_presence", "disable_group",
-    "join_enterprise",
+    "join_enterprise", "delete_channel", "uninstall",
 }  # fmt: skip
 
 

@@ -504,7 +504,21 @@ async def _say(ws: Workspace, where: Where, form: Form) -> None:
         await ws.command(where.user, where.channel, command, rest.strip(), thread_ts=where.thread)
     elif text:
         broadcast = bool(form["broadcast"])
-        await ws.post(where.user, where.channel, text, where.thread, broadcast=broadcast)
+        words, table = _with_table(form["text"])
+        await ws.post(where.user, where.channel, words, where.thread, broadcast=broadcast, table=table)
+
+
+def _with_table(text: str) -> tuple[str, list[list[str]]]:
+    """The words and the rows of a text: what is pasted from a spreadsheet, with tabs between its cells, is a table."""
+    lines = text.splitlines()
+    table = [line.split("\t") for line in lines if "\t" in line]
+    if len(table) < 2:
+        return text.strip(), []
+    return "\n".join(line for line in lines if "\t" not in line).strip(), table
+
+
+async def _forward(ws: Workspace, where: Where, form: Form) -> None:
+    await ws.post(where.user, where.channel, "", where.thread, forward=(where.channel, form["ts"]))
 
 
 async def _press(ws: Workspace, where: Where, form: Form) -> None:
@@ -552,6 +566,7 @@ _ACTIONS: dict[str, Callable[[Workspace, Where, Form], Coroutine[Any, Any, objec
     "press-in-view": _press_in_view,
     "submit": _submit,
     "edit": _edit,
+    "forward": _forward,
     "hide": _hide,
     "presence": _presence,
     "direct": _direct,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .state import Channel, Ephemeral, Json, Message, State, User, UserGroup, View
@@ -19,11 +20,61 @@ def message_json(state: State, message: Message, *, metadata: bool = False) -> J
     body |= _author_fields(state, message)
     if message.blocks:
         body["blocks"] = message.blocks
+    if message.attachments:
+        body["attachments"] = message.attachments
+    if message.files:
+        body["files"] = message.files
     if message.edited:
         body["edited"] = message.edited
     if metadata and message.metadata:
         body["metadata"] = message.metadata
     return body | _thread_fields(state, message)
+
+
+def pasted_table(rows: Sequence[Sequence[str]]) -> Json:
+    """The attachment that Slack makes of a table that a person pasted; its text stands nowhere else."""
+    cells = [[{"type": "raw_text", "text": cell} for cell in row] for row in rows]
+    table = {"type": "table", "block_id": "table", "rows": cells}
+    return {"id": 1, "blocks": [table], "fallback": "[no preview available]"}
+
+
+def forwarded(state: State, message: Message) -> Json:
+    """The attachment that Slack makes of a message that a person forwards, with its tables and files."""
+    author = state.users.get(message.user)
+    name = author.real_name if author is not None else message.user
+    content = [
+        {"type": "rich_text", "elements": []},
+        *(b for a in message.attachments for b in a.get("blocks", [])),
+    ]
+    shared: Json = {
+        "id": 1,
+        "ts": message.ts,
+        "is_share": True,
+        "is_msg_unfurl": True,
+        "channel_id": message.channel,
+        "channel_team": state.team["id"],
+        "author_id": message.user,
+        "author_name": name,
+        "author_subname": name,
+        "from_url": state.permalink(message),
+        "text": message.text,
+        "mrkdwn_in": ["text"],
+        "fallback": f"{name}: {message.text}",
+        "message_blocks": [
+            {
+                "team": state.team["id"],
+                "channel": message.channel,
+                "ts": message.ts,
+                "message": {"blocks": content},
+            }
+        ],
+    }
+    return shared | ({"files": message.files} if message.files else {})
+
+
+def uploaded(state: State, name: str) -> Json:
+    """A file as messages carry it; the workspace keeps no content."""
+    return {"id": state.next_id("F"), "name": name, "title": name, "mode": "hosted", "size": 0}
 
 
 def _author_fields(state: State, message: Message) -> Json:

@@ -14,7 +14,7 @@ drives it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -31,7 +31,7 @@ from .faults import Faults
 from .interactions import SELECTS, Interactions, Outcome
 from .mrkdwn import compose
 from .page import Page
-from .payloads import group_json, user_json
+from .payloads import forwarded, group_json, pasted_table, uploaded, user_json
 from .seed import seeded
 from .state import Channel, Ephemeral, Json, Message, User, View
 
@@ -177,11 +177,21 @@ class Workspace:
         )
 
     async def post(
-        self, user: str, channel: str, text: str, thread_ts: str | None = None, *, broadcast: bool = False
+        self,
+        user: str,
+        channel: str,
+        text: str,
+        thread_ts: str | None = None,
+        *,
+        broadcast: bool = False,
+        table: Sequence[Sequence[str]] = (),
+        forward: tuple[str, str] | None = None,
+        files: Sequence[str] = (),
     ) -> Message:
         """Say something in a channel or thread; names (`@ade`) and links become marks as in Slack.
 
-        `broadcast` sends a reply to the channel as well.
+        `broadcast` sends a reply to the channel as well. What else a person can send along, none of which is in the text:
+        a pasted `table` by its rows, the message to `forward` by its channel and ts, `files` by their names.
         """
         place = self.channel(channel)
         if user not in place.members or place.is_archived or self.state.users[user].deleted:
@@ -192,10 +202,21 @@ class Workspace:
             raise ControlError(msg)
         message = Message(channel, "", user, compose(self.state, text), thread_ts=thread_ts)
         message.client_msg_id, message.broadcast = self.state.next_id("client-"), broadcast
+        message.attachments = [pasted_table(table)] if table else []
+        if forward is not None:
+            message.attachments.append(forwarded(self.state, self.message(*forward)))
+        if files:
+            message.files, message.subtype = [uploaded(self.state, name) for name in files], "file_share"
         return self.board.post(place, message)
 
-    async def edit(self, user: str, channel: str, ts: str, text: str) -> None:
-        self.board.change(self._own(user, channel, ts), user, {"text": compose(self.state, text)})
+    async def edit(
+        self, user: str, channel: str, ts: str, text: str, *, table: Sequence[Sequence[str]] | None = None
+    ) -> None:
+        """Give a message another text, and another `table` (an empty one: none); without it, attachments stay."""
+        changes: dict[str, Any] = {"text": compose(self.state, text)}
+        if table is not None:
+            changes["attachments"] = [pasted_table(table)] if table else []
+        self.board.change(self._own(user, channel, ts), user, changes)
 
     async def delete_message(self, user: str, channel: str, ts: str) -> None:
         self.board.delete(self._own(user, channel, ts))
@@ -284,6 +305,28 @@ class Workspace:
         place.is_archived = not undo
         self.events.about_channel(place, "channel_unarchive" if undo else "channel_archive", by)
         self.context.changes.notify(f"channel:{channel}", "sidebar")
+
+    def delete_channel(self, channel: str, by: str = "U0FOLAKE") -> None:
+        """Delete a channel for good; the app is told where it was a member."""
+        place = self.channel(channel)
+        self.events.about_channel(place, "channel_deleted", by)
+        del self.state.channels[channel]
+        self.context.changes.notify("sidebar")
+
+    def uninstall(self, *, undo: bool = False) -> None:
+        """Remove the app from the workspace: its tokens are refused from now on, and the app is told while it is connected.
+
+        `undo` lets the same tokens in again; Slack would make new ones.
+        """
+        state = self.state
+        if undo:
+            state.tokens, state.uninstalled = state.tokens | state.uninstalled, {}
+            return
+        bots = {token: scopes for token, scopes in state.tokens.items() if not token.startswith("xapp-")}
+        state.uninstalled = state.uninstalled | bots
+        state.tokens = {token: scopes for token, scopes in state.tokens.items() if token not in bots}
+        self.emit({"type": "tokens_revoked", "tokens": {"oauth": [], "bot": [state.app.bot_user]}})
+        self.emit({"type": "app_uninstalled"})
 
     def change_user(self, user: str, **changes: Any) -> None:
         """Give a person's fields other values, `deleted=True` for instance; the app gets `user_change`."""

@@ -62,6 +62,8 @@ class Message:
     broadcast: bool = False
     mrkdwn: bool = True
     client_msg_id: str | None = None
+    attachments: list[Json] = field(default_factory=list)  # pasted tables, forwarded messages
+    files: list[Json] = field(default_factory=list)
 
 
 @dataclass
@@ -164,6 +166,7 @@ class State:
     """All of it. `tokens` maps a token to the scopes it was given.
 
     With an `enterprise` the team is one of its organization's; `org_wide`: the app is installed for all of them.
+    `uninstalled`: the tokens of an app that was removed, with their scopes.
     """
 
     app: App
@@ -173,6 +176,7 @@ class State:
     channels: dict[str, Channel] = field(default_factory=dict)
     groups: dict[str, UserGroup] = field(default_factory=dict)
     tokens: dict[str, frozenset[str]] = field(default_factory=dict)
+    uninstalled: dict[str, frozenset[str]] = field(default_factory=dict)
     ephemerals: list[Ephemeral] = field(default_factory=list)
     modals: dict[str, list[View]] = field(default_factory=dict)
     homes: dict[str, View] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.world import World, controls, question, said
+from tests.unit.bot.judges import shown
 
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]
@@ -244,10 +245,7 @@ async def every_page(stage: World, user: str) -> str:
         await stage.until(turned)
         pages.append(stage.workspace.view(user).payload)
     await stage.workspace.close_view(user)
-    sections = [
-        block["text"]["text"] for page in pages for block in page["blocks"] if block["type"] == "section"
-    ]
-    return " ".join(" ".join(sections).split())
+    return " ".join(" ".join(shown(page["blocks"]) for page in pages).split())
 
 
 @pytest.mark.parametrize(

@@ -539,7 +539,7 @@ async def test_workspace_without_tables_and_containers_gets_text_and_decides_on_
             "context",
             "actions",
         }
-        assert "list: customers\\ncount: 12" in json.dumps(card.blocks)
+        assert "list: customers\ncount: 12" in shown_in(card.blocks)
         assert "View full" in controls(card)
         await press(stage, FOLAKE, card, "Accept")
         assert "send 30" in json.dumps((await stage.modal(FOLAKE)).payload)

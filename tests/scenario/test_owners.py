@@ -150,7 +150,7 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
         word = await stage.page(f"<@{FOLAKE}> took {FIRST} over from you", ADE)
         assert word.text.splitlines() == [
             f"Taken over · {FIRST}. <@{FOLAKE}> took {FIRST} over from you.",
-            "Shall I go on?",
+            "“Shall I go on?”",
             "You won't be reminded of it any more. You can still answer it, or take it back, on its card.",
         ]
         (link,) = (each for block in word.blocks for each in block.get("elements", ()) if each.get("url"))

@@ -577,10 +577,10 @@ def test_words_of_a_plain_question() -> None:
     )
     assert escalation_words(found, "stale") == (
         "No answer, even after a reminder.\n"
-        "Topic: Which database\n"
+        "Topic: “Which database”\n"
         "engineer asks architect: “Postgres or SQLite?”\n"
-        "Options: Postgres · SQLite\n"
-        "Default if no one answers: Postgres"
+        "Options: “Postgres” · “SQLite”\n"
+        "Default if no one answers: “Postgres”"
     )
 
 
@@ -598,7 +598,7 @@ def test_words_of_the_same_asked_again_give_the_answer_that_did_not_help() -> No
     words = escalation_words(again, "stuck", [first], "It asks the same again.")
     assert words.splitlines() == [
         "It asks the same again.",
-        "Topic: Which age?",
+        "Topic: “Which age?”",
         "planner asks human: “Which age?”",
         f"CLR-9-001, {ADE.decided_by} answered: “65 please”",
     ]

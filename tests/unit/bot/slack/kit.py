@@ -137,6 +137,8 @@ class Bot:
             passed=lambda: None,
             counted=whole._note_connections,
             replicas=lambda: 0,
+            look_at=whole.told.channels.look_at,
+            app_removed=whole._app_removed,
         )
         self.app, self.later = slack.app, slack.app.later
         self.backfill = slack.app.backfill

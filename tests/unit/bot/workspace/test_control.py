@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace, serve
@@ -129,3 +130,19 @@ async def test_serve_runs_until_cancelled() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectionError):
             await session.get(workspace.url)
+
+
+async def test_app_can_be_removed_and_a_channel_deleted(
+    ws: Workspace, app: App, http: aiohttp.ClientSession
+) -> None:
+    assert (await sent(http, "delete_channel", channel=AGENTS))[0] == 200
+    with pytest.raises(SlackApiError, match="channel_not_found"):
+        await app.client.conversations_info(channel=AGENTS)
+    assert (await sent(http, "uninstall"))[0] == 200
+    with pytest.raises(SlackApiError, match="account_inactive"):
+        await app.client.auth_test()
+    await app.heard("channel_deleted")
+    await app.heard("tokens_revoked")
+    await app.heard("app_uninstalled")
+    await sent(http, "uninstall", undo=True)
+    assert (await app.client.auth_test())["ok"]

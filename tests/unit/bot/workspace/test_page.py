@@ -477,3 +477,33 @@ def test_chart_has_round_marks_up_to_its_highest_bar(most: float, marks: list[st
     point = [{"label": "a", "value": most}]
     chart = {"type": "bar", "series": [{"name": "s", "data": point}], "axis_config": {"categories": ["a"]}}
     assert [line.label for line in chart_of({"chart": chart}).lines] == marks
+
+
+async def test_what_is_pasted_from_a_spreadsheet_is_a_table_and_a_message_can_be_forwarded(
+    ws: Workspace, app: App, http: aiohttp.ClientSession
+) -> None:
+    """As in Slack, neither is in the text."""
+    root = await ws.post(FOLAKE, AGENTS, "root")
+    other = await ws.post(FOLAKE, AGENTS, "*keep* this")
+    await do(http, "say", text="these:\nregion\tcost\neu-west\t12", thread=root.ts)
+    assert "Forward to the open thread" in await seen(http, thread=root.ts)
+    await do(http, "forward", ts=other.ts, thread=root.ts)
+    table, forwarded = (each.attachments[0] for each in ws.thread(AGENTS, root.ts)[1:])
+    assert [cell["text"] for row in table["blocks"][0]["rows"] for cell in row] == [
+        "region",
+        "cost",
+        "eu-west",
+        "12",
+    ]
+    assert (forwarded["author_id"], forwarded["text"]) == (FOLAKE, "*keep* this")
+    sent = [body["event"] for body in (await app.heard("message", 4))[-2:]]
+    assert [(each["text"], len(each["attachments"])) for each in sent] == [("these:", 1), ("", 1)]
+    page = await seen(http, thread=root.ts)
+    assert "eu-west</td>" in page
+    assert "Forwarded from Folake" in page
+    assert "<strong>keep</strong> this" in page
+
+
+async def test_one_line_with_a_tab_is_no_table(ws: Workspace, http: aiohttp.ClientSession) -> None:
+    await do(http, "say", text="a\tb")
+    assert not ws.messages(AGENTS)[-1].attachments
