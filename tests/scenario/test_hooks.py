@@ -387,7 +387,7 @@ async def test_silence_never_allows(
     assert b"no decision within 5 s" in err
     found = json.loads(out)["hookSpecificOutput"] if out else {}
     assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
-    assert not controls(await stage.now_says(card, "Withdrawn: no one answered in time"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -398,7 +398,7 @@ async def test_decision_at_the_terminal_takes_the_card_away(
     card = await stage.card("Run a shell command")
     process.send_signal(number)
     assert await hooks.decided(process) is None
-    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
 async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) -> None:
@@ -410,7 +410,7 @@ async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) 
     card = await stage.card("Run a shell command")
     agent.kill()
     await agent.wait()
-    await stage.now_says(card, "Withdrawn: decided at the terminal")
+    await stage.now_says(card, "Withdrawn: “decided at the terminal”")
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ async def test_what_comes_after_takes_the_card_away(
     assert controls(stage.workspace.message(AGENTS, card.ts))
     after = await hooks.start(event(ends, tool_response={"stdout": ""}))
     await after.communicate()
-    await stage.now_says(card, f"Withdrawn: {words}")
+    await stage.now_says(card, f"Withdrawn: “{words}”")
     assert await hooks.decided(process) is None
 
 
@@ -525,7 +525,7 @@ async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage:
     assert controls(stage.workspace.message(AGENTS, card.ts))
     second.send_signal(signal.SIGTERM)
     assert await hooks.decided(second) is None
-    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "codex"])
@@ -969,4 +969,4 @@ async def test_shell_between_the_agent_and_its_hook_does_not_keep_the_card(
     card = await stage.card("Run a shell command")
     agent.kill()
     await agent.wait()
-    await stage.now_says(card, "Withdrawn: decided at the terminal")
+    await stage.now_says(card, "Withdrawn: “decided at the terminal”")
