@@ -1715,6 +1715,8 @@ _ACTIONS = {  # by tool: what it does, and the field that names its object
     _PLAN: ("Carry out this plan", None),
 }
 _UNNAMED = "any"  # in place of a `tool_use_id`
+_FOR = ", for "  # between a subagent's name and its agent's, as the bot's routes read it
+_NOT_ANSWERED = "(The person did not answer this question.)"
 
 
 class _NoDecision(Exception):
@@ -1858,7 +1860,8 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool in {named.format(options.server_name, each) for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools need no permission.", None
     said = _hook_question(tool, given, event, options.agent)
-    fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
+    more = {"agent": _asker(event, options.agent), "session": _session(session), "escalate": options.escalate}
+    fields = said | more
     state = _decided(client, event, fields, options)
     check_state(state, said)
     if state["status"] != "answered":
@@ -1876,6 +1879,14 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
 
 
+def _asker(event: _Json, agent: str) -> str:
+    """Returns who asks: the agent, or a subagent ("Explore, for claude-code"), which alone has an `agent_id`."""
+    if not event.get("agent_id"):
+        return agent
+    kind = event.get("agent_type")
+    return f"{kind[:200] if kind and isinstance(kind, str) else 'subagent'}{_FOR}{agent}"
+
+
 def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
     """Returns the question's fields: an approval, or the agent's questions to its user, with all of the tool's input. The
     bot refuses an input that is too long to show.
@@ -1886,7 +1897,11 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
         raise _NoDecision("no decision: the request is without the plan, so people could not see it")
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
-    about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
+    about = {
+        "Folder": event.get("cwd"),
+        "Mode": event.get("permission_mode"),
+        "Subagent": event.get("agent_id"),
+    }
     context = [f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value]
     return {
         "action": f"{words} {named}" if isinstance(named, str) else words,
@@ -1942,15 +1957,15 @@ def _left_over(said: _Json, shown: set[str], where: str = "") -> Iterator[str]:
 
 
 def _user_answers(given: _Json, state: _Json) -> dict[str, str]:
-    """Returns the answer to each question: the chosen labels, joined by commas, or the person's own words."""
+    """Returns the answer to each question: the chosen labels and the person's own words, joined by commas."""
     questions, answer = given["questions"], state["answer"]
     if len(questions) == 1:
         answer = {"q1": answer, "q1_other": state.get("other")}
     found = {}
     for number, each in enumerate(questions, 1):
-        chosen = answer.get(f"q{number}_other") or answer.get(f"q{number}")
-        if chosen or len(questions) == 1:
-            found[each["question"]] = ", ".join(chosen) if isinstance(chosen, list) else chosen or ""
+        chosen = answer.get(f"q{number}") or []
+        words = [*(chosen if isinstance(chosen, list) else [chosen]), answer.get(f"q{number}_other")]
+        found[each["question"]] = ", ".join(filter(None, words)) or _NOT_ANSWERED
     return found
 
 
@@ -2267,8 +2282,12 @@ def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
         key = state.get("key") or ""
         call = _ToolCall.in_key(key)
         is_deferred = call is not None and _mark(event, call.use).exists()
-        is_mine = mine.may_be(call) if mine else key.startswith("hook-") and not is_deferred
-        if is_mine and state["agent"] == options.agent:
+        if mine:
+            is_mine = mine.may_be(call) and state["agent"] == _asker(event, options.agent)
+        else:
+            is_ours = state["agent"].rpartition(_FOR)[2] == options.agent and key.startswith("hook-")
+            is_mine = is_ours and not is_deferred
+        if is_mine:
             words = _AT_THE_TERMINAL if mine else "the session ended"
             client.call(Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
 
