@@ -82,6 +82,8 @@ _TICK = (
 )
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
+_REDACTED = "[redacted]"  # what the bot shows in place of what its `redact` hides
+_ONCE: dict[str, object] = {"once": "true"}  # in a query: hand out no answer that was handed out before
 
 
 class ClarifyError(Exception):
@@ -89,7 +91,10 @@ class ClarifyError(Exception):
 
 
 class Refused(ClarifyError):
-    """The bot rejected the question. `code`: stable, for programs; `field`: the field that is wrong, if it is one field."""
+    """The bot rejected the question, or its response is about another question or other arguments.
+
+    `code`: stable, for programs; `field`: the field that is wrong, if it is one field.
+    """
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -191,7 +196,8 @@ class Approval(_Decision):
         asked = self.state.get("asked")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
         # Bots of earlier releases do not say what they showed.
-        found = self._given.get("arguments") or {}
+        found = self._given.get("arguments")
+        found = found if isinstance(found, dict) else {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
 
     @property
@@ -509,10 +515,7 @@ def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
     `asked`. Parts that people changed stay as they are, even if they contain `[redacted]`.
     """
     if isinstance(answered, Mapping) and isinstance(asked, Mapping) and isinstance(sent, Mapping):
-        # A name may be redacted, too. The others are as they were, and all are in their order.
-        names = {name: name for name in asked if name in sent}
-        hidden = ([each for each in asked if each not in sent], [each for each in sent if each not in asked])
-        names |= zip(*hidden, strict=False)
+        names = _own_names(asked, sent)
         return {
             names.get(name, name): unredacted(value, asked[name], sent[names[name]])
             if name in names
@@ -569,6 +572,77 @@ def strict_json(content: bytes) -> Any:
 def is_same(one: Any, other: Any) -> bool:
     """Returns whether two values are the same JSON: 1, 1.0 and true all differ."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def check_state(state: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Checks that a state is of the question with these fields, and that what was approved is what was sent.
+
+    Raises:
+        Refused: it is of another question, or other arguments were approved; unless people edited the ones sent.
+    """
+    if state.get("kind", kind := _kind(fields)) != kind:
+        raise Refused(200, "OTHER_QUESTION", "The bot's response is about another question than this one.")
+    answer, asked, sent = state.get("answer"), state.get("asked"), fields.get("arguments") or {}
+    if not Approval(state) or not isinstance(answer, dict):
+        return
+    approved = answer.get("arguments") or {}
+    shown = asked.get("arguments", {}) if isinstance(asked, dict) else None
+    if shown is None:  # bots of earlier releases do not say
+        is_ours = fields.get("editable") or _matches(approved, sent, _may_be)
+    else:
+        is_ours = fields.get("editable") or _matches(approved, shown, _is_equal)
+        is_ours = is_ours and _matches(shown, sent, _may_be)
+    if not is_ours:
+        raise Refused(200, "OTHER_ARGUMENTS", "Other arguments were approved than these.", "arguments")
+
+
+def _matches(shown: Any, sent: Any, same: Callable[[Any, Any], bool]) -> bool:
+    """Returns whether two values of JSON are the same. `same`: compares names, and values that hold no others."""
+    if isinstance(shown, Mapping) and isinstance(sent, Mapping):
+        names = _own_names(shown, sent)
+        return len(names) == len(shown) == len(sent) and all(
+            same(name, own) and _matches(shown[name], sent[own], same) for name, own in names.items()
+        )
+    if isinstance(shown, list) and isinstance(sent, list):
+        return len(shown) == len(sent) and all(
+            _matches(*each, same) for each in zip(shown, sent, strict=True)
+        )
+    return (
+        not isinstance(shown, (Mapping, list)) and not isinstance(sent, (Mapping, list)) and same(shown, sent)
+    )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Returns whether two values are equal: 1 and 1.0 are, 1 and true are not."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _may_be(shown: Any, sent: Any) -> bool:
+    """Returns whether `shown` is `sent`, in which the bot's `redact` may have hidden parts."""
+    if not isinstance(shown, str) or _REDACTED not in shown or isinstance(sent, bool) or sent is None:
+        return _is_equal(shown, sent)
+    text = sent if isinstance(sent, str) else json.dumps(sent)
+    first, *middle, last = shown.split(_REDACTED)
+    end = len(first)
+    for part in middle:
+        if (at := text.find(part, end)) < 0:
+            return False
+        end = at + len(part)
+    return text.startswith(first) and text.endswith(last) and end + len(last) <= len(text)
+
+
+def _own_names(asked: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the name in `sent` of each one in `asked`. Redacted names are in their order; the others are as they were."""
+    names = {name: name for name in asked if name in sent}
+    hidden = ([each for each in asked if each not in sent], [each for each in sent if each not in asked])
+    return names | dict(zip(*hidden, strict=False))
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    """Returns a question's kind, as the bot derives it."""
+    derived = {"choices": "choice", "schema": "form", "action": "approval"}
+    found = (kind for name, kind in derived.items() if fields.get(name) is not None)
+    return fields.get("kind") or next(found, "text")
 
 
 def exact(value: Any, path: str) -> Any:
@@ -794,8 +868,10 @@ class Asking:
         *,
         known: str | None = None,
         told: Callable[[dict[str, Any]], object] = lambda _: None,
+        once: bool = False,
     ) -> None:
-        """`fields`: of the question and of its connection. `known`: its id if it was already asked. `told`: called with each state that the bot returns.
+        """`fields`: of the question and of its connection. `known`: its id if it was already asked. `told`: called with each
+        state that the bot returns. `once`: an answer that was handed out before, here or elsewhere, is Refused.
 
         Raises:
             ValueError: a field, or the timeout, is no JSON value.
@@ -812,6 +888,7 @@ class Asking:
         self.id = known
         self._may_be_asked = known is not None
         self._on_told = told
+        self._once = _ONCE if once else {}
         self.longest_wait = LONGEST_WAIT
         self.is_async = False
 
@@ -860,14 +937,15 @@ class Asking:
         ends = time.monotonic() + _FAREWELL
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
-            query = {"comment": comment} if comment else {}
+            query = self._once | ({"comment": comment} if comment else {})
             call = Call("DELETE", f"/questions/{self.id}", query=query) if self.id else self._ask()
             reply = await self._reply(call._replace(patience=left))
             if not isinstance(reply, Reply) or reply.is_passing:
                 await self._pause(_PAUSES[0])
             elif self.id or not (named := (reply.json or {}).get("id")):
-                state: dict[str, Any] = reply.json or {}
-                return state
+                with suppress(Refused):  # there is no state, or it is of another question: no one decided
+                    return self._state_in(reply)
+                return {}
             else:
                 self.id = named
         return {}
@@ -892,21 +970,32 @@ class Asking:
 
     def _ask(self) -> Call:
         left = {} if self._timeout is None else {"timeout": min(self._timeout, max(1, math.ceil(self._left)))}
-        return Call("POST", "/questions", self.fields | left)
+        return Call("POST", "/questions", self.fields | left, self._once)
 
     def _look(self) -> Call:
         wait = min(self.longest_wait, max(1, int(self._left) + 2))
-        return Call("GET", f"/questions/{self.id}", query={"wait": wait}, patience=wait + PATIENCE)
+        query = self._once | {"wait": wait}
+        return Call("GET", f"/questions/{self.id}", query=query, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
         if reply.status >= 400:
             raise reply.refusal()
+        state = self._state_in(reply)
+        self.id = state["id"]
+        self._on_told(state)
+        return state
+
+    def _state_in(self, reply: Reply) -> dict[str, Any]:
+        """Returns the question's state in a response.
+
+        Raises:
+            Refused: it is none, or one of another question.
+        """
         state = reply.json
         named = state.get("id") if isinstance(state, dict) else None
         if not isinstance(named, str) or named != (self.id or named) or "status" not in state:
             raise _no_bot(reply, self.client)
-        self.id = named
-        self._on_told(state)
+        check_state(state, self.fields)
         return dict(state)
 
 
@@ -1430,12 +1519,9 @@ def _outcome(command: str, state: _Json, options: Any) -> tuple[int, str, str]:
         case "answered" if command == "ask":
             return 0, _in_words(state), ""
         case "answered":
-            sent = dict(options.arguments or ())
-            approval = Approval(state, sent)
+            approval = Approval(state)
             by = " and ".join(approval.approved_by or [str(state["decided_by"])])
             if approval.decision == "accept":
-                if not is_same(approval.arguments, sent):  # no one could edit them
-                    raise ValueError("Other arguments were approved than these.")
                 return 0, comment if options.reason else "", f"Approved by {by}."
             if approval.decision != "reject":
                 raise ValueError("The answer is neither accept nor reject.")
@@ -1715,6 +1801,7 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     said = _hook_question(tool, given, event, options.agent)
     fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
     state = _decided(client, event, fields, options)
+    check_state(state, said)
     if state["status"] != "answered":
         words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
         raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
@@ -1725,9 +1812,7 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool == _PLAN:
         return "allow", None, given
     arguments = Approval(state, given).arguments
-    is_edited = not is_same(arguments, given)
-    if is_edited and not said["editable"]:
-        raise _NoDecision("no decision: other arguments were approved than these")
+    is_edited = said["editable"] and not is_same(arguments, given)
     by = " and ".join(state.get("approved_by") or [state["decided_by"]])
     return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
 
@@ -1936,6 +2021,8 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
     """
     call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
+    # A call that may be deferred can run again, even from a copy of its session; an answer is for one run.
+    once = options.defer and event["hook_event_name"] == "PreToolUse"
     client.tick = (ending := _Ending(options.timeout)).check
     try:
         locks = _Locks(ending.check)
@@ -1943,19 +2030,15 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
         if (state := _answer_to_deferred(client, event, call)) is not None:
             ending.ignore()
             return state
-        known = _joined(client, call, fields["session"], locks)
-        key = known["key"] if known else call.new_key()
-        lasts = _DEFERRED if options.defer else options.timeout
-        more = {"key": key, "timeout": lasts + _MARGIN, "url": options.url}
-        named = known["id"] if known else None
-        asking = Asking(fields | more, known=named, told=lambda _: locks.drop(turn))
-        if known:
-            locks.drop(turn)
-        else:
-            locks.take(key, shared=True)
         ending.start_again()  # people get the full time
-        asking.client.tick = ending.check
-        state = asking.carry()
+        while state is None:
+            named, key = _joined(client, call, fields["session"], locks, turn)
+            lasts = _DEFERRED if options.defer else options.timeout
+            more = {"key": key, "timeout": lasts + _MARGIN, "url": options.url}
+            asking = Asking(fields | more, known=named, told=lambda _: locks.drop(turn), once=once)
+            asking.client.tick = ending.check
+            if (state := _carried(asking)) is None:
+                locks.take(turn)
         ending.ignore()
     except _Interrupted:
         ending.ignore()
@@ -1975,14 +2058,33 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
     return state
 
 
-def _joined(client: Client, call: _ToolCall, session: str, locks: _Locks) -> _Json | None:
-    """Returns the open question about this call, which we join; a decision made before that does not count."""
+def _carried(asking: Asking) -> _Json | None:
+    """Returns the question's last state; None if people have to be asked again: the answer went to another run of the call,
+    or was lost on its way here.
+    """
+    try:
+        return asking.carry()
+    except Refused as error:
+        if error.code == "ALREADY_PICKED_UP":
+            return None
+        raise
+
+
+def _joined(
+    client: Client, call: _ToolCall, session: str, locks: _Locks, turn: str
+) -> tuple[str | None, str]:
+    """Returns the id and the key of the open question about this call, which we join; a decision made before that does not
+    count. Without one, returns None and a new key, and keeps the lock `turn` until the question is asked.
+    """
     for each in call.found_in(_questions(client, session, "waiting")):
         locks.take(each["key"], shared=True)
         if (_now(client, each) or {}).get("status") == "waiting":
-            return each
+            locks.drop(turn)
+            return each["id"], each["key"]
         locks.drop(each["key"])
-    return None
+    key = call.new_key()
+    locks.take(key, shared=True)
+    return None, key
 
 
 def _is_deferred(event: _Json, key: str | None = None) -> bool:
@@ -2019,20 +2121,22 @@ def _mark(event: _Json, use: str) -> Path:
 
 
 def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json | None:
-    """Returns the question that this call was deferred with, if it was answered since: to the first hook that looks. No other
+    """Returns the question that this call was deferred with, if it was answered since and no one has the answer yet. No other
     question of the call counts: its answer was for an earlier run.
     """
     mark = _mark(event, call.use)
     try:
         key = mark.read_text()
-        answered = _questions(client, _session(event["session_id"]), "answered")
-        mark.unlink()  # fails for all hooks but one
     except (OSError, ValueError):
         return None
-    for each in answered:
-        if each.get("key") == key and _ToolCall.in_key(key) == call:
-            return _now(client, each)
-    return None
+    found = None
+    if _ToolCall.in_key(key) == call:
+        for each in _questions(client, _session(event["session_id"]), "answered"):
+            if each.get("key") == key:
+                found = _now(client, each, once=True)
+    with suppress(OSError):
+        mark.unlink()
+    return found
 
 
 class _Ending:
@@ -2076,12 +2180,19 @@ class _Ending:
 
 
 def _end_of_parent() -> Callable[[], bool]:
-    """Returns a function that returns whether the process that started this one has ended."""
+    """Returns a function that returns whether the process that started this one has ended, or the agent that reads its output:
+    a shell between them lives on.
+    """
     import sys
 
     parent = os.getppid()
     if sys.platform != "win32":
-        return lambda: os.getppid() != parent
+        import select
+
+        readers, gone = select.poll(), select.POLLERR | select.POLLHUP
+        for output in (1, 2):
+            readers.register(output, 0)
+        return lambda: os.getppid() != parent or any(found & gone for _, found in readers.poll(0))
     import ctypes  # the parent's id stays the same there, even after its end
 
     kernel = ctypes.windll.kernel32
@@ -2124,10 +2235,12 @@ def _questions(client: Client, session: str, status: str) -> list[_Json]:
         asked["after"] = following
 
 
-def _now(client: Client, listed: _Json) -> _Json | None:
-    """Returns a question's present state; None if it is gone."""
-    reply = _patiently(client, Call("GET", f"/questions/{listed['id']}", patience=_AWAY))
-    return reply.json if reply.status == 200 else None
+def _now(client: Client, listed: _Json, *, once: bool = False) -> _Json | None:
+    """Returns a question's present state; None if it is gone, or, with `once`, if its answer was handed out before."""
+    query = _ONCE if once else {}
+    reply = _patiently(client, Call("GET", f"/questions/{listed['id']}", query=query, patience=_AWAY))
+    state = reply.json if reply.status == 200 else None
+    return state if isinstance(state, dict) and state.get("id") == listed["id"] else None
 
 
 def _patiently(client: Client, call: Call) -> Reply:
@@ -2321,6 +2434,7 @@ class _Server:
         self.info: Any = None  # the client's, from `initialize`
         self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
         self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
+        self.asked: dict[str, _Json] = {}  # what its questions asked, by their ids
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
@@ -2498,7 +2612,7 @@ class _Forwarded:
             info = self.meta.get(f"{_META}clientInfo") or self._server.info
             name = str(info.get("name") or "").strip()[:256] if isinstance(info, dict) else ""
             ours = {"session": self._server.session} | ({"agent": name} if name else {})
-            arguments = ours | {field: each for field, each in arguments.items() if each is not None}
+            arguments = ours | {field: each for field, each in arguments.items() if each not in (None, "")}
             known = self.meta[f"{_META}clientCapabilities"].get("extensions")
             if isinstance(known, dict) and f"{_META}tasks" in known:
                 wait = 0
@@ -2540,6 +2654,7 @@ class _Forwarded:
             ):  # the bot stops, or cannot tell now
                 return None
             case {"result": result}:
+                self._check(result)
                 return {"result": result}
             case {"error": error}:
                 return {"error": error}
@@ -2549,11 +2664,47 @@ class _Forwarded:
                 self._waiting = list(acknowledged.get("taskIds", ()))
                 if is_repeated:
                     return None
-            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status}}:
+            case {"method": "notifications/tasks", "params": {"taskId": task, "status": status} as told}:
+                self._check(told)
                 self._waiting = [each for each in self._waiting or () if status == "working" or each != task]
         if not self._is_cancelled:
             self._server.send(event)
         return None
+
+    def _check(self, result: _Json) -> None:
+        """Checks that what the bot says is about the question that the call is about.
+
+        Raises:
+            Refused: it is about another one, or other arguments were approved than were sent.
+        """
+        state, task = result.get("result", result).get("structuredContent"), result.get("taskId")
+        state = state if isinstance(state, dict) else {}
+        said = {str(each).partition(".")[0] for each in (state.get("id"), task) if each is not None}
+        sent = self.params.get("arguments")
+        sent = sent if isinstance(sent, dict) else {}
+        asks = self.method == "tools/call" and self.params.get("name") in ASKING
+        about = None if asks else self.params.get("taskId") or sent.get("id")
+        if said and isinstance(about, str):
+            said.add(about.partition(".")[0])
+        if len(said) > 1:
+            raise Refused(
+                200, "OTHER_QUESTION", "The bot's response is about another question than this one."
+            )
+        for named in said:
+            if asks:
+                self._server.asked[named] = _asked_by(str(self.params["name"]), sent)
+            if state and (fields := self._server.asked.get(named)) is not None:
+                check_state(state, fields)
+
+
+def _asked_by(tool: str, sent: _Json) -> _Json:
+    """Returns what a call asks, as far as its answer depends on it. Clients send some values as JSON in text."""
+    kind, arguments = "approval" if tool == "ask_approval" else _kind(sent), sent.get("arguments") or {}
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    is_editable = str(sent.get("editable")).strip().lower() == "true"
+    return {"kind": kind, "arguments": arguments, "editable": is_editable}
 
 
 def _result(result: _Json) -> _Json:

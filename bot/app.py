@@ -279,7 +279,7 @@ class Bot:
             home=self.home,
             people=base.people,
             producers=told.producers,
-            catch_up=self.catch_up.schedule,
+            catch_up=self._events_missed,
             forgotten=self._forget,
             settled=self._tell_outside,
             callbacks=self.callbacks,
@@ -298,6 +298,7 @@ class Bot:
             home=self.home,
             unread=self.unread,
             catch_up=self.catch_up,
+            events_missed=self._events_missed,
             refresh=self._refresh,
             prove=partial(prove, signing, ledger, store),
             passed=self.monitoring.trigger,
@@ -588,6 +589,7 @@ class Bot:
         yield "duplicates", self.shown.duplicates.run()
         yield "nudges", self.shown.nudges.run()
         yield "quorum", self.oncall.quorum.run()
+        yield "holders who are gone", self.oncall.leavers.run()
         yield "paging", self.oncall.pager.run()
         if any(each.feed is not None for each in self.base.settings.on_call):
             yield "who is on call", self.oncall.feeds.run()
@@ -816,6 +818,11 @@ class Bot:
             await self.store.note_connections(others, self.base.clock.now())
         except StorageUnavailable as error:
             _log.warning("cannot store the number of Slack connections", reason=str(error))
+
+    def _events_missed(self) -> None:
+        """Has everything looked at again that Slack's events would have told."""
+        self.base.people.doubt()
+        self.catch_up.schedule()
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
         """Passes a record that was written to every part that follows records. `ours`: this process wrote it."""

@@ -23,7 +23,8 @@ from mcp_types import (
     Tool,
 )
 
-from clarify import DEFAULT_WAIT, INSTRUCTIONS, LONGEST_WAIT, mcp_tools
+from clarify import DEFAULT_WAIT, INSTRUCTIONS, LONGEST_WAIT, RepeatedName, mcp_tools, named_once
+from core.questions import BadField
 
 RECEIPT_LIMIT = 8192  # bytes of a receipt in a tool's result
 _VERSION = version("clarify-bot")  # reading it takes longer than serving a request
@@ -37,7 +38,17 @@ Carry = Callable[
 """Runs a tool, given its name, its arguments, and the request that called it."""
 
 TOOLS = [Tool.model_validate(each) for each in mcp_tools()]
-_NAMES = frozenset(tool.name for tool in TOOLS)
+_TYPES: dict[str, dict[str, str | None]] = {
+    tool.name: {name: each.get("type") for name, each in tool.input_schema["properties"].items()}
+    for tool in TOOLS
+}
+_PYTHONS: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "integer": (int, float),
+    "number": (int, float),
+    "object": (dict,),
+    "array": (list,),
+}
 
 
 def make_server(carry: Carry) -> Server[Any]:
@@ -53,7 +64,7 @@ def make_server(carry: Carry) -> Server[Any]:
     async def called(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> Any:  # a tool's result, or a task
-        if params.name not in _NAMES:
+        if params.name not in _TYPES:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         progress = asyncio.ensure_future(_progress(context))
         try:
@@ -108,6 +119,51 @@ def state_result(state: Mapping[str, Any], receipt: str | None = None) -> CallTo
 def error_result(problem: Mapping[str, Any]) -> CallToolResult:
     """Returns a tool's error: HTTP's `message`, which names the invalid field, so that the model can correct it."""
     return CallToolResult(content=[TextContent(type="text", text=str(problem["message"]))], is_error=True)
+
+
+def read_arguments(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a call's arguments as the tool's schema has them. Clients send null or an empty string for what they leave out,
+    and JSON in a string for what is no string.
+
+    Raises:
+        BadField: a string is not the JSON that an argument needs.
+    """
+    types = _TYPES[tool]
+    sent = {name: each for name, each in given.items() if each not in (None, "")}
+    read = {name: _read(name, each, types.get(name)) for name, each in sent.items()}
+    if isinstance(default := read.get("default"), str):
+        read["default"] = _read_default(default, read)
+    return read
+
+
+def _read_default(default: str, asked: Mapping[str, Any]) -> Any:
+    """Returns a default in the type of the question's answer. One that can be text stays as it is."""
+    kind = asked.get("kind") or ("form" if "schema" in asked else None)
+    wanted = {"yes_no": "boolean", "number": "number", "form": "object"}.get(kind or "")
+    if wanted is None and asked.get("multiple") is True and default not in (asked.get("choices") or ()):
+        wanted = "array"
+    return _read("default", default, wanted)
+
+
+def _read(name: str, value: Any, wanted: str | None) -> Any:
+    if not isinstance(value, str) or (pythons := _PYTHONS.get(wanted or "")) is None:
+        return value
+    text = value.strip()
+    try:
+        found = json.loads(text.lower() if wanted == "boolean" else text, object_pairs_hook=named_once)
+    except RepeatedName:
+        raise BadField(
+            name, f"`{name}` has an object with the same name twice. Send each name once."
+        ) from None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, pythons) and isinstance(found, bool) == (wanted == "boolean"):
+        return found
+    if wanted in {"object", "array"}:
+        raise BadField(
+            name, f"`{name}` must be an {wanted}. You sent a string; send the {wanted} itself, not its text."
+        )
+    return value  # it is refused with what it must be
 
 
 def wait_in(arguments: dict[str, Any], default: int = DEFAULT_WAIT) -> int:

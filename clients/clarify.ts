@@ -31,6 +31,7 @@ const LONGEST_PAUSE = 3; // seconds between two retries
 const LATE = 330; // no question expires before its thread was read, which may take the bot 5 minutes
 const FAREWELL = 4; // seconds to withdraw a question
 const MOST = 16 * 1024 * 1024; // bytes of one response
+const REDACTED = "[redacted]"; // what the bot shows in place of what its `redact` hides
 
 // --- How questions end.
 
@@ -78,7 +79,10 @@ export interface Approval<A extends object = Record<string, unknown>> extends Ou
 /** Base class of this module's errors. */
 export class ClarifyError extends Error { override name = "ClarifyError"; }
 
-/** The bot rejected the question. `code`: stable, for programs; `field`: the field that is wrong, if it is one. */
+/**
+ * The bot rejected the question, or its response is about another question or other arguments. `code`: stable, for
+ * programs; `field`: the field that is wrong, if it is one.
+ */
 export class Refused extends ClarifyError {
   override name = "Refused";
   readonly status: number;
@@ -449,11 +453,13 @@ class Asking {
   #told(reply: Reply): State {
     if (reply.status >= 400) throw refusal(reply);
     const state = reply.json;
-    if (!isObject(state) || typeof state["id"] !== "string" || !("status" in state)) {
+    const id = isObject(state) ? state["id"] : null;
+    if (!isObject(state) || typeof id !== "string" || id !== (this.#id ?? id) || !("status" in state)) {
       const message = `The server at ${this.#bot.url} is not clarify-bot. Check CLARIFY_URL.`;
       throw new Refused(reply.status, "NO_BOT", message);
     }
-    this.#id = state["id"];
+    checkState(state, this.#fields);
+    this.#id = id;
     return state;
   }
 
@@ -618,6 +624,33 @@ function decisionIn(state: State): unknown {
   return state["status"] === "answered" && isObject(state["answer"]) ? state["answer"]["decision"] : null;
 }
 
+/**
+ * Checks that a state is of the question with these fields, and that what was approved is what was sent.
+ *
+ * @throws {Refused} It is of another question, or other arguments were approved; unless people edited the ones sent.
+ */
+function checkState(state: State, fields: Fields): void {
+  if ("kind" in state && state["kind"] !== kindOf(fields)) {
+    throw new Refused(200, "OTHER_QUESTION", "The bot's response is about another question than this one.");
+  }
+  if (decisionIn(state) !== "accept") return;
+  const { asked, answer } = state;
+  const sent = fields["arguments"] ?? {};
+  const shown = isObject(asked) ? (asked["arguments"] ?? {}) : null; // bots of earlier releases do not say
+  const approved = (answer as Fields)["arguments"] ?? {};
+  const isEqual = (one: unknown, other: unknown): boolean => one === other;
+  const isAsShown = shown === null ? matches(approved, sent, mayBe) : matches(approved, shown, isEqual);
+  if (!(fields["editable"] || isAsShown) || !(shown === null || matches(shown, sent, mayBe))) {
+    throw new Refused(200, "OTHER_ARGUMENTS", "Other arguments were approved than these.", "arguments");
+  }
+}
+
+/** Returns a question's kind, as the bot derives it. */
+function kindOf(fields: Fields): unknown {
+  const derived = { choices: "choice", schema: "form", action: "approval" };
+  return fields["kind"] ?? Object.entries(derived).find(([name]) => name in fields)?.[1] ?? "text";
+}
+
 function unanswered(state: State): NotAnswered {
   const { id, status, comment } = outcome(state);
   if (status === "expired" && id === null) {
@@ -649,6 +682,42 @@ function formOf(json: unknown): unknown {
   return Object.fromEntries(kept.map(([name, value]) => [name, formOf(value)]));
 }
 
+type Same = (shown: unknown, sent: unknown) => boolean;
+
+/** Returns whether two JSON values are the same. `same`: compares names, and values that hold no others. */
+function matches(shown: unknown, sent: unknown, same: Same): boolean {
+  if (Array.isArray(shown) && Array.isArray(sent)) {
+    return shown.length === sent.length && shown.every((each, place) => matches(each, sent[place], same));
+  }
+  if (!isObject(shown) || !isObject(sent)) return same(shown, sent);
+  const names = [...ownNames(shown, sent)];
+  const isSame = ([name, own]: [string, string | undefined]): boolean =>
+    own !== undefined && same(name, own) && matches(shown[name], sent[own], same);
+  return names.length === Object.keys(sent).length && names.every(isSame);
+}
+
+/** Returns whether `shown` is `sent`, in which the bot's `redact` may have hidden parts. */
+function mayBe(shown: unknown, sent: unknown): boolean {
+  const isText = typeof sent === "string" || typeof sent === "number";
+  if (typeof shown !== "string" || !isText || !shown.includes(REDACTED)) return shown === sent;
+  const [first = "", ...middle] = shown.split(REDACTED);
+  const last = middle.pop() ?? "";
+  const text = String(sent);
+  let end = first.length;
+  for (const part of middle) {
+    const at = text.indexOf(part, end);
+    if (at < 0) return false;
+    end = at + part.length;
+  }
+  return text.startsWith(first) && text.endsWith(last) && end + last.length <= text.length;
+}
+
+/** Returns the name in `sent` of each one that was shown. A name may be redacted; all are in their order. */
+function ownNames(asked: Fields, sent: Fields): Map<string, string | undefined> {
+  const hidden = Object.keys(sent).filter((name) => !Object.hasOwn(asked, name));
+  return new Map(Object.keys(asked).map((name) => [name, Object.hasOwn(sent, name) ? name : hidden.shift()]));
+}
+
 /** Returns a copy of a JSON value. Throws TypeError if JSON would change it: people would approve something else. */
 function exact(value: unknown, path: string): unknown {
   if (value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value)) return value;
@@ -667,10 +736,7 @@ function exact(value: unknown, path: string): unknown {
  */
 function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
   if (isObject(answered) && isObject(asked) && isObject(sent)) {
-    // A name may be redacted, too. The others are as they were, and all are in their order.
-    const hidden = Object.keys(sent).filter((name) => !Object.hasOwn(asked, name));
-    const own = (name: string): string | undefined => (Object.hasOwn(sent, name) ? name : hidden.shift());
-    const names = new Map(Object.keys(asked).map((name) => [name, own(name)]));
+    const names = ownNames(asked, sent);
     const restored = Object.entries(answered).map(([name, value]) => {
       const ours = names.get(name);
       return ours === undefined ? [name, value] : [ours, unredacted(value, asked[name], sent[ours])];

@@ -34,7 +34,7 @@ _NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown
 _PLAIN_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
 _GROUPED_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
-_NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
+_NUMBERISH = re.compile(r"[+-]?[.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _CONSENT = re.compile(r"accept(?:\.|:\s+(?P<why>\S.*))?", re.IGNORECASE | re.DOTALL)
 _REJECTION = re.compile(r"[*_]*reject[*_]*(?!['’-]?\w)(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _BEFORE_REASON = re.compile(r"^[.,;:：!]*\s*(?:[–—-]+\s+)?")
@@ -113,6 +113,8 @@ def from_text(asked: Aaep, text: str) -> Answer:
     words = text.strip()
     if not words:
         raise AnswerRejected(hint(asked))
+    if asked.direct is None or asked.direct.form is None:  # the fields of a form have limits of their own
+        _check_length(text)
     if "confirmation" in asked.kinds:
         return _decision(asked, words)
     if (form := asked.form) is not None:
@@ -134,8 +136,7 @@ def from_free_text(text: str) -> Answer:
     if not text.strip():
         raise AnswerRejected("The answer is empty.")
     text = whole_characters(text)
-    if len(text) > TEXT_LIMIT:
-        raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
+    _check_length(text)
     return Answer(text, text)
 
 
@@ -161,7 +162,8 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
     if len(picked) > 1:
         raise AnswerRejected("Pick only one choice.")
     option = asked.choices[picked[0]]
-    return Answer(option.value, option.label)
+    is_shared = [each.label for each in asked.choices].count(option.label) > 1
+    return Answer(option.value, f"{option.label} ({option.value})" if is_shared else option.label)
 
 
 def from_choice_text(asked: Aaep, text: str) -> Answer:
@@ -224,6 +226,8 @@ def from_field_text(field: FormField, text: str) -> Any:
         AnswerRejected: the text is no valid value of the field.
     """
     value: Any = None
+    if len(text) > TEXT_LIMIT:
+        raise AnswerRejected(f"Expected at most {TEXT_LIMIT} characters.")
     words = text.strip()
     match field.type:
         case "text":
@@ -242,6 +246,11 @@ def from_field_text(field: FormField, text: str) -> Any:
     if value is None or not words:
         raise AnswerRejected(f"Expected {field.expected}.")
     return field.checked(value)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > TEXT_LIMIT:
+        raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
 
 
 def default_label(asked: Aaep) -> str:

@@ -3,7 +3,8 @@
 * An accept counts for the arguments that the person saw. An edit makes a new version: earlier accepts lapse, and the
   editor's accept is the first for the new version. A typed accept names no version, so it counts only if the card shows
   everything and the arguments were never edited.
-* Each person counts once. Two people are different if both their Slack ids and the names that agents get differ.
+* Each person counts once, under all of their accounts, and only if they may still answer when the last one accepts: Slack
+  is asked at each accept about everyone who accepted before (`Standing`). An accept that no longer counts has lapsed.
 * One reject decides, also if its person accepted before.
 * Where the route wants a reason, an accept without one does not count. A reject never needs one.
 * Under four eyes, the person that the agent works for may only reject, and only people in Slack may accept.
@@ -25,6 +26,7 @@ from core.clarification import (
     Aaep,
     Answer,
     Approval,
+    ApprovedMeanwhile,
     ArgumentsChanged,
     Ask,
     Clarification,
@@ -32,6 +34,7 @@ from core.clarification import (
     Edit,
     FourEyes,
     Refusal,
+    Standing,
     answered,
     renewed,
 )
@@ -159,7 +162,8 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
 
     Raises:
         CountsOnce: the same person accepted before.
-        NotToldApart: several people must accept, or not this person, and we do not know who this is.
+        NotToldApart: several people must accept, or not this person, and we do not know who this is, or who accepted before.
+        ApprovedMeanwhile: nobody asked who accepted before.
         ConsentRefused: several people must accept, or four eyes are demanded, and this is not Slack.
         NoRequester, OwnRequest: see `check_four_eyes`.
         ReasonWanted: the route wants a reason.
@@ -171,15 +175,10 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
     at = max(at, record.asked_last)
     if answer.changed:
         record = _edited(record, answer.changed, decider, at)
+    if record.asked.needed > 1:
+        record = _without_lapsed(record, decider, at)
     asked = record.asked
     before = asked.approvals or ()
-    if asked.needed > 1:
-        if decider.surface != "slack":
-            raise ConsentRefused(record.id)
-        if not decider.is_known:
-            raise NotToldApart(record.id)
-    if any(is_same(each, decider) for each in before):
-        raise CountsOnce(record.id, asked.missing)
     if len(before) + 1 >= asked.needed:
         return answered(record, answer, decider, at)
     mine = Approval(
@@ -194,11 +193,38 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
     return renewed(record, aaep=asked.model_copy(update={"approvals": (*before, mine)}))
 
 
-def is_same(approval: Approval, decider: Decider) -> bool:
-    """Whether an approval is by this person: the same Slack id, or the same name in what agents get."""
+def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Clarification:
+    """Moves the accepts that no longer count to those that have lapsed. Raises unless this person is another one than all
+    who remain.
+    """
+    if decider.surface != "slack":
+        raise ConsentRefused(record.id)
+    if (known := decider.approvers) is None:
+        raise NotToldApart(record.id)
+    asked = record.asked
+    before = asked.approvals or ()
+    lapsed = tuple(each for each in before if known.get(each.user) == "lapsed")
+    remain = tuple(each for each in before if each not in lapsed)
+    if any(_is_same(each, decider, known) for each in remain):
+        raise CountsOnce(record.id, max(1, asked.needed - len(remain)))
+    if not known.keys() >= {each.user for each in remain}:
+        raise ApprovedMeanwhile(record)
+    if any(known[each.user] == "unknown" for each in remain):
+        raise NotToldApart(record.id, "who approved before you")
+    if not lapsed:
+        return record
+    gone = (*(asked.lapsed or ()), *(each.model_copy(update={"lapsed_at": at}) for each in lapsed))
+    return record.model_copy(
+        update={"aaep": asked.model_copy(update={"approvals": remain or None, "lapsed": gone})}
+    )
+
+
+def _is_same(approval: Approval, decider: Decider, known: Mapping[str | None, Standing]) -> bool:
+    """Whether an accept is by this person: by the same Slack user or global id, by the name that agents get, or as Slack said."""
     if approval.global_id is not None and approval.global_id == decider.global_id:
         return True
-    return approval.user == decider.user or approval.decided_by == decider.decided_by
+    same = approval.user == decider.user or approval.decided_by == decider.decided_by
+    return same or known.get(approval.user) == "same"
 
 
 def approved_by(asked: Aaep) -> list[str]:

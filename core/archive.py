@@ -151,7 +151,7 @@ class Folder:
     def __init__(self, path: Path, numbers: Numbers, *, archived: bool = False) -> None:
         self.path = path
         self._numbers = numbers
-        self._name = _ARCHIVED if archived else _LIVE
+        self._names = _ARCHIVED.fullmatch if archived else _LIVE.fullmatch
         self._logged: set[str] = set()
 
     def ledgers(self) -> Iterator[tuple[int, Path]]:
@@ -178,7 +178,7 @@ class Folder:
 
     def issue_of(self, name: str) -> int | None:
         """The issue of a ledger by its file name, even if it is gone; None if it is not a ledger."""
-        match = self._name.fullmatch(name)
+        match = self._names(name)
         if match is None:
             return None
         found = self._judged(match, is_file=not is_odd(self.path / name))
@@ -204,7 +204,7 @@ class Folder:
         with os.scandir(self.path) as found:
             entries = list(found)  # the caller may stop half way
         for entry in entries:
-            if match := self._name.fullmatch(entry.name):
+            if match := self._names(entry.name):
                 yield match, entry
 
     def _judged(self, match: re.Match[str], *, is_file: bool) -> int | Ignored:

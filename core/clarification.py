@@ -27,7 +27,7 @@ from pydantic.alias_generators import to_camel
 
 from core.aaep import DECISIONS, NOT_GIVEN, Choice, Confirmation, Decision, Kind, Response
 from core.clock import iso
-from core.errors import BadInput, ClarifyError, IllegalTransition
+from core.errors import BadInput, ClarifyError, IllegalTransition, NotToldApart
 from core.forms import Form, read_form
 
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
@@ -51,6 +51,9 @@ CHANGED: CloseReason = "changed by another program"
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "too few people", "by hand"]
 Via = Literal["shell", "python", "http"]
 FourEyes = Literal["pinned", "claimed"]
+# What someone who accepted an action is to a person who accepts it now: another person who may still answer, the same one, one
+# who may no longer answer, or nothing that Slack tells now.
+Standing = Literal["other", "same", "lapsed", "unknown"]
 DirectKind = Literal["yes_no", "choice", "number", "text", "approval", "form"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
@@ -135,7 +138,8 @@ class Holder(Record):
 
 class Approval(Record):
     """One person's accept before the deciding one. `digest`: of the version of the action's arguments that they saw;
-    `global_id`: theirs in all workspaces of an Enterprise Grid; `rationale`: why they accepted, if they said.
+    `global_id`: theirs in all workspaces of an Enterprise Grid; `rationale`: why they accepted, if they said; `lapsed_at`:
+    when it was found that they may no longer answer.
     """
 
     team: str | None = None
@@ -145,10 +149,11 @@ class Approval(Record):
     digest: str
     global_id: str | None = None
     rationale: str | None = None
+    lapsed_at: Moment | None = None
 
     @model_serializer(mode="wrap")
     def _without_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        rare = {"global_id", "globalId", "rationale"}
+        rare = {"global_id", "globalId", "rationale", "lapsed_at", "lapsedAt"}
         return {name: each for name, each in write(self).items() if each is not None or name not in rare}
 
 
@@ -229,7 +234,8 @@ class Aaep(Record):
     the answer and `question_seal`: see `core.records`.
 
     `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
-    last of them; `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
+    last of them; `lapsed`: those who accepted and could no longer answer when another person did, so that they do not count;
+    `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
     `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
     it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not; not sealed, since they change
@@ -289,6 +295,7 @@ class Aaep(Record):
     claimed_risk: str | None = None
     approvals_needed: Count | None = None
     approvals: tuple[Approval, ...] | None = None
+    lapsed: tuple[Approval, ...] | None = None
     too_few: Count | None = None
     edits: tuple[Edit, ...] | None = None
     reason_wanted: bool | None = None
@@ -600,8 +607,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Decider:
     """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether somebody
-    outside Slack may accept a confirmation, as configured. `is_known`: Slack told just now who they are, so that they
-    can be told apart from others; `global_id`: theirs in all workspaces of an Enterprise Grid, if they have one.
+    outside Slack may accept a confirmation, as configured. `approvers`: what Slack said just now of those who accepted
+    before, by user id; None: it was not asked who they are. `global_id`: theirs in all workspaces of an Enterprise Grid, if they have one.
     `is_requester`: whether the agent works for them, looked up where four eyes are demanded; None: not known.
     """
 
@@ -610,7 +617,7 @@ class Decider:
     team: str | None = None
     user: str | None = None
     consent: bool = False
-    is_known: bool = False
+    approvers: Mapping[str | None, Standing] | None = None
     global_id: str | None = None
     is_requester: bool | None = None
 
@@ -656,6 +663,14 @@ class ArgumentsChanged(Superseded):
 
 class Closed(NotOpen):
     code = "CLOSED"
+
+
+class ApprovedMeanwhile(NotToldApart):
+    """Someone accepted after it was looked up who did. `record` is its state under the lock."""
+
+    def __init__(self, record: Clarification) -> None:
+        super().__init__(record.id, is_about="who approved before you")
+        self.record = record
 
 
 class NotAnswered(IllegalTransition):
@@ -801,6 +816,19 @@ def released(record: Clarification, user: str) -> Clarification:
     check_open(record)
     holder = record.asked.taken_by
     if holder is None or holder.user != user or record.status == "escalated":
+        return record
+    return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
+
+
+def left(record: Clarification, user: str) -> Clarification:
+    """Records that `user` is gone, who claimed it or was handed it. Returns the record unchanged if they do not hold it.
+
+    Raises:
+        AlreadyAnswered, Closed: it can no longer be answered.
+    """
+    check_open(record)
+    holder = record.asked.taken_by or record.asked.handed_to
+    if holder is None or holder.user != user:
         return record
     return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
 

@@ -15,6 +15,7 @@
     ├── NotCounted          an accept that does not count
     │   ├── CountsOnce          the same person accepted before; another person must
     │   ├── NotToldApart        several must accept, or not this person, and we do not know who this is
+    │   │   └── ApprovedMeanwhile*  someone accepted after it was looked up who did
     │   ├── OwnRequest          the agent works for this person; another person must accept
     │   ├── NoRequester         someone else must accept, and it is not known for whom the agent works
     │   └── NotSeen             a typed accept; the card may not have shown the whole action
@@ -136,9 +137,9 @@ class CountsOnce(NotCounted):
 
 
 class NotToldApart(NotCounted):
-    def __init__(self, clarification_id: str) -> None:
+    def __init__(self, clarification_id: str, is_about: str = "who you are") -> None:
         super().__init__(
-            f"{clarification_id} needs approval by different people, and Slack did not say who you are, so nothing was "
+            f"{clarification_id} needs approval by different people, and Slack did not say {is_about}, so nothing was "
             "recorded. Please try again in a moment."
         )
 

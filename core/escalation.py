@@ -23,8 +23,10 @@ from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 from core import answers
+from core.approvals import RISKS
 from core.clarification import Clarification, Why, one_line
 from core.hours import Hours
+from core.names import named, quoted
 
 LAST_RESORT = -1
 IncidentState = Literal["paging", "taken", "snoozed", "closed"]
@@ -34,7 +36,7 @@ _SET_BACK = timedelta(minutes=1)  # a smaller setback is waited out
 
 WORDS_LIMIT = 1500
 _POSITION = 300
-_WHO, _ANSWERED = 60, " answered"
+_NAME = 24
 _SHOWN = 6  # lines of others
 _REASONS: dict[Why, str] = {
     "stale": "No answer, even after a reminder.",
@@ -271,11 +273,19 @@ class NotMine:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """The user who held it is gone: as if they had declined."""
+
+    at: datetime
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentClosed:
     at: datetime
 
 
-Happening: TypeAlias = Began | Paged | Failed | Taken | Handed | Snoozed | NotMine | IncidentClosed
+Happening: TypeAlias = Began | Paged | Failed | Taken | Handed | Snoozed | NotMine | Left | IncidentClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +368,7 @@ class _Course:
                 self._hand(user, at)
             case Snoozed(until=until, by=by):
                 self._state, self._acknowledged, self._resume = "snoozed", (by, at), until
-            case NotMine(by=by):
+            case NotMine(by=by) | Left(user=by):
                 self._pass_on(by, at)
             case IncidentClosed():
                 self._over, self._state, self._resume = True, "closed", None
@@ -508,13 +518,13 @@ def escalation_words(
     """
     head = [one_line(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
     if record.topic.strip():
-        head.append(f"Topic: {one_line(record.topic, 150)}")
+        head.append(f"Topic: {quoted(one_line(record.topic, 150))}")
     sides, untold = _sides(record, [other for other in others if other.id != record.id])
     tail = [f"And {untold} more."] if untold else []
     tail += [*_options(record), *_otherwise(record)]
     around = sum(len(line) + 1 for line in (*head, *tail)) + sum(len(who) + len(": “”\n") for who, _ in sides)
     each = min(_POSITION, (WORDS_LIMIT - around) // len(sides))
-    return "\n".join([*head, *(f"{who}: “{one_line(said, each)}”" for who, said in sides), *tail])
+    return "\n".join([*head, *(f"{who}: {quoted(one_line(said, each))}" for who, said in sides), *tail])
 
 
 def _sides(record: Clarification, others: Sequence[Clarification]) -> tuple[list[tuple[str, str]], int]:
@@ -542,25 +552,27 @@ def _asked(record: Clarification) -> tuple[str, str, str]:
 
 
 def _question(record: Clarification, prefix: str = "") -> tuple[str, str]:
-    return one_line(f"{prefix}{record.from_} asks {record.to}", _WHO), record.question
+    who, whom = named(one_line(record.from_, _NAME)), named(one_line(record.to, _NAME))
+    return f"{prefix}{who} asks {whom}", record.question
 
 
 def _answer(record: Clarification, prefix: str = "") -> list[tuple[str, str]]:
     last = next((entry for entry in reversed(record.thread) if entry.type == "answer"), None)
     if last is None:
         return []
-    return [(f"{one_line(prefix + last.from_, _WHO - len(_ANSWERED))}{_ANSWERED}", last.body)]
+    return [(f"{prefix}{named(one_line(last.from_, _NAME))} answered", last.body)]
 
 
 def _options(record: Clarification) -> list[str]:
     if wanted := record.asked.confirmation:
         way_back = ", irreversible" if wanted.is_irreversible else ""
         risk = one_line(wanted.risk_level or "not said", 60)
+        risk = risk if risk in ("not said", *RISKS) else f"unknown, {quoted(risk)}"
         return [f"Options: {' · '.join(wanted.allowed)} (risk: {risk}{way_back})"]
-    labels = [one_line(option.label, 60) for option in record.asked.choices]
+    labels = [quoted(one_line(option.label, 60)) for option in record.asked.choices]
     return [f"Options: {one_line(' · '.join(labels), 200)}"] if labels else []
 
 
 def _otherwise(record: Clarification) -> list[str]:
     default = answers.default_label(record.asked)
-    return [f"Default if no one answers: {one_line(default, 100)}"] if default else []
+    return [f"Default if no one answers: {quoted(one_line(default, 100))}"] if default else []

@@ -244,7 +244,7 @@ class FormField:
 
     def _chosen(self, value: Any) -> tuple[Any, bool]:
         """Returns the picked choices in the order of the schema, and whether they fit."""
-        if not isinstance(value, list):
+        if not isinstance(value, list) or len(value) > len(self.options):
             return None, False
         found = [self._option(each) for each in value]
         picked = [each.value for each in self.options if each in found]

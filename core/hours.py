@@ -46,7 +46,7 @@ class Hours:
         windows: list[Window] = []
         days, more = tuple(range(_WEEK)), tuple[int, ...]()
         for part in re.sub("[‐‑‒–—−]", "-", text).split(","):
-            words = re.sub(r"\s*-\s*", "-", part.strip()).split()
+            words = re.sub(r"(?:(?<!\s)\s+)?-\s*", "-", part.strip()).split()
             span = _SPAN.fullmatch(words[-1]) if words else None
             named = [day for word in (words[:-1] if span else words) for day in _days(word)]
             if named or not span:

@@ -30,7 +30,7 @@ from core.locks import Locks
 from core.records import Raw, decode, encode
 
 PATIENCE = 10.0  # seconds to lock a ledger for commands that move or rewrite whole files
-_NAMED = re.compile(r"issue-[0-9]+.*\.json")
+_NAMED = re.compile(r"issue-[0-9].*\.json")
 _QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 State = tuple[int, int]
 """Modification time and inode: they change with every write of a file, in place or not."""

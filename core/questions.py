@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -29,6 +30,7 @@ from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Req
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
+from core.lookalikes import first_double, resembles, skeleton
 from core.workflow import CONTROLS
 
 TYPE = "clarify.question"
@@ -88,6 +90,7 @@ def _whole_number(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+_Flag = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
 _Seen = r"\S"
 # One line with a visible character, and without control characters.
@@ -196,8 +199,8 @@ class NewQuestion(BaseModel):
         examples=[["PostgreSQL", "SQLite"]],
         description="The choices: strings, or objects with `value`, `label` and `description`",
     )
-    multiple: bool = Field(default=False, description="People can pick several choices")
-    other: bool = Field(default=False, description="People can also write their own answer")
+    multiple: _Flag = Field(default=False, description="People can pick several choices")
+    other: _Flag = Field(default=False, description="People can also write their own answer")
     context: str | None = Field(
         default=None, max_length=CONTEXT_LIMIT, description="Background the person needs to answer"
     )
@@ -238,13 +241,13 @@ class NewQuestion(BaseModel):
     risk: Literal["low", "medium", "high"] | None = Field(
         default=None, description="How much damage a mistake would do; default: medium"
     )
-    irreversible: bool = Field(
+    irreversible: _Flag = Field(
         default=False, description="The action cannot be undone; then `risk` must be medium or high"
     )
     arguments: dict[str, Any] | None = Field(
         default=None, description="The exact arguments of the action, up to 256 KB; people see all of them"
     )
-    editable: bool = Field(default=False, description="People can edit the arguments before they approve")
+    editable: _Flag = Field(default=False, description="People can edit the arguments before they approve")
     approvals: _Whole | None = Field(
         default=None,
         ge=1,
@@ -256,13 +259,15 @@ class NewQuestion(BaseModel):
     )
     timeout: Annotated[
         float,
-        BeforeValidator(_seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)]),
+        BeforeValidator(
+            _seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)] | None
+        ),
         Field(ge=1, le=LONGEST_TIMEOUT, strict=False),
     ] = Field(default=DEFAULT_TIMEOUT, description="Seconds until the question expires")
     default: Any = Field(
         default=None, description="The answer you assume if no one answers; must be a valid answer"
     )
-    escalate: bool = Field(default=True, description="Page the person on call if no one answers")
+    escalate: _Flag = Field(default=True, description="Page the person on call if no one answers")
     requested_by: str | None = Field(
         default=None,
         pattern=_PERSON,
@@ -308,8 +313,16 @@ class NewQuestion(BaseModel):
         Raises:
             BadField: about the first invalid field.
         """
+        if isinstance(value, cls):
+            return value
         try:
-            new = read(value)
+            # A field that is null is left out: many clients send all of them.
+            given = (
+                {name: each for name, each in value.items() if each is not None}
+                if isinstance(value, dict)
+                else value
+            )
+            new = read(given)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise _bad_field(first["loc"], first["type"]) from None
@@ -526,6 +539,39 @@ def four_eyes_trouble(question: NewQuestion, ask: Ask) -> BadField | None:
     if requester is None or question.to is None or question.to.casefold() != requester.by.casefold():
         return None
     return BadField("to", "`to` is the person you work for, who can't approve this. Ask someone else.")
+
+
+def labels_trouble(question: NewQuestion, buttons: Collection[str]) -> BadField | None:
+    """Returns why people could not tell the labels of a question's choices apart from each other, or from the `buttons` that
+    its card may have besides.
+    """
+    labels = [each.label or each.value for each in question.choices or ()]
+    for place, label in enumerate(labels):
+        if resembles(label, buttons):
+            return BadField(
+                f"choices.{place}",
+                f"`choices[{place}]` looks like one of the bot's own buttons. Give it another label, in more words. To have an "
+                "action accepted or rejected, ask for an approval instead.",
+            )
+    if (trouble := _look_alike(labels)) is not None:
+        return BadField("choices", f"`choices` has labels that people cannot tell apart. {trouble}")
+    for field in read_form(question.form).fields if question.form is not None else ():
+        if (trouble := _look_alike([each.label for each in field.options])) is not None:
+            where = f"schema.properties.{field.name}"
+            return BadField(where, f"`{where}` has choices that people cannot tell apart. {trouble}")
+    return None
+
+
+def _look_alike(labels: Sequence[str]) -> str | None:
+    if (
+        blank := next((n for n, label in enumerate(labels, 1) if label and not skeleton(label)), None)
+    ) is not None:
+        return f"Number {blank} is invisible: give it a label."
+    if (double := first_double(labels)) is None:
+        return None
+    return "Numbers {} and {} look the same: give each its own label.".format(
+        *(place + 1 for place in double)
+    )
 
 
 def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) -> Event:

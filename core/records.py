@@ -99,6 +99,7 @@ _QUESTION_FIELDS = frozenset(
         "claimed_risk",
         "approvals_needed",
         "approvals",
+        "lapsed",
         "edits",
         "reason_wanted",
         "requested_by",
@@ -970,7 +971,7 @@ def _earlier_seal(key: bytes, record: Clarification) -> str:
 
 def _sealed_fields(asked: Aaep, names: frozenset[str], raw: Raw | None) -> Raw:
     """Returns the fields in `names` that are set, by their Python names."""
-    if raw is None or asked.approvals or asked.edits:  # `raw` has aliases inside approvals and edits
+    if raw is None or asked.approvals or asked.lapsed or asked.edits:  # `raw` has aliases inside these
         return asked.model_dump(mode="json", include=set(names), exclude_none=True)
     written = raw["aaep"]
     found = {name: each for name in names if (each := written[_ALIASES[name]]) is not None}

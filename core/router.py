@@ -37,6 +37,7 @@ from core.clarification import (
     handed,
     has_expired,
     held_back,
+    left,
     nudged,
     opened,
     parse_id,
@@ -340,6 +341,19 @@ class Router:
         """Records that `user` released it. Changes nothing if they do not hold it."""
         return await self._change_record(clarification_id, lambda record: released(record, user))
 
+    async def left(self, clarification_id: str, user: str) -> bool:
+        """Records that `user`, who held it, is gone. Returns False and changes nothing if they do not hold it."""
+        held = False
+
+        def change(record: Clarification) -> Clarification:
+            nonlocal held
+            after = left(record, user)
+            held = after is not record
+            return after
+
+        await self._change_record(clarification_id, change)
+        return held
+
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification:
         """Records whom it was handed to; they have not claimed it yet."""
         return await self._change_record(clarification_id, lambda record: handed(record, holder))
@@ -529,22 +543,24 @@ class Router:
         note: str | None = None,
         *,
         resolve: bool = False,
-    ) -> None:
+    ) -> bool:
         """Records the state of the reply. `resolve`: the agent has accepted it, so the clarification is resolved.
 
-        Changes nothing if the reply is confirmed, or if `token` is not that of the current reply.
+        Changes nothing, and returns False, if the reply is confirmed, or if `token` is not that of the current reply.
         """
 
-        def decide(book: Book, record: Clarification) -> None:
+        def decide(book: Book, record: Clarification) -> bool:
             asked = record.asked
-            if (
+            is_news = (
                 asked.reply is not None
                 and asked.reply_token == token
                 and asked.reply not in {"confirmed", state}
-            ):
+            )
+            if is_news:
                 book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
+            return is_news
 
-        await self._decide(clarification_id, decide)
+        return await self._decide(clarification_id, decide)
 
     async def note_reply(self, clarification_id: str, token: str, note: str) -> None:
         """Records why a reply that is still being sent has not arrived."""

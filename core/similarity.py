@@ -108,9 +108,10 @@ class Saying:
 def read(text: str) -> Saying:
     """The parts of `text` that count."""
     plain = " ".join(text.casefold().split())
+    text = unicodedata.normalize("NFKC", text[: _LONGEST + 1])  # it may become 18 times as long
     if len(text) > _LONGEST:
         return Saying(plain, (), frozenset(), frozenset(), frozenset())
-    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).replace("’", "'"))
+    text = _THOUSANDS.sub("", text.replace("’", "'"))
     text = _OPENING.sub("", _OR_NOT.sub(" ", text), count=1)
     order: list[str] = []
     names: set[str] = set()

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +38,11 @@ _AFTERWARDS = {
     "codex": ("PostToolUse", "Stop"),
     "copilot": ("SessionEnd",),  # its hook after a tool does not show the input that people saw
 }
+_NOT_RUN = "clarify hook could not run, so this call is denied. Fix the error above, if any. clarify needs Python 3.11 or newer."
 _QUICK = 10  # seconds for hooks that only withdraw questions
 _TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_HEADER = re.compile(r"^[ \t]*\[+[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*\[[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 _OURS = re.compile(rf"""[ \t]*\[\s*mcp_servers\s*\.\s*(?:{_NAME}|"{_NAME}"|'{_NAME}')\s*\][^\n]*""")
 
 
@@ -259,34 +261,47 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
     hooks: dict[str, Any] = settings["hooks"]
     _take_out_ours(hooks, f"hook {arguments.agent}")
     timeout = int(arguments.timeout or timeout) + 30
-    command = _hook(arguments, arguments.on_silence)
-    if arguments.agent == "copilot":
-        # Copilot CLI skips a hook that cannot be started, unless it ends with 2.
-        entries = {"permissionRequest": _flat(f"{command} || exit 2", timeout)}
+    agent, silence = arguments.agent, arguments.on_silence
+    words = _words(arguments, silence)
+    if agent == "copilot":
+        # Its own rules come afterwards, and could allow the call.
+        entries = {"permissionRequest": _hook(agent, words, silence or "deny", timeout)}
         settings.setdefault("version", 1)
     else:
-        entries = {"PermissionRequest": _group(command, timeout, matcher="*")}
+        asking = _hook(agent, words, silence or "pass", timeout)
+        entries = {"PermissionRequest": {"matcher": "*", "hooks": [asking]}}
     if arguments.tools:
         # Always explicit: without a decision on an unreadable event, PreToolUse would run the tool.
-        asking = _hook(arguments, arguments.on_silence or "deny")
-        asking = f"{asking} --defer" if arguments.defer else asking
-        if arguments.on_silence != "pass":
-            asking += " || exit 2"  # which denies: where the hook cannot be started, the tool would run
-        entries["PreToolUse"] = _group(asking, timeout, matcher=arguments.tools)
-    for name in _AFTERWARDS[arguments.agent]:
-        entries[name] = (_flat if arguments.agent == "copilot" else _group)(command, _QUICK)
+        silence = silence or "deny"
+        more = ["--defer"] if arguments.defer else []
+        asking = _hook(agent, _words(arguments, silence) + more, silence, timeout)
+        entries["PreToolUse"] = {"matcher": arguments.tools, "hooks": [asking]}
+    for name in _AFTERWARDS[agent]:
+        quiet = _hook(agent, words, "pass", _QUICK)
+        entries[name] = quiet if agent == "copilot" else {"hooks": [quiet]}
     for name, entry in entries.items():
         hooks.setdefault(name, []).append(entry)
     return _json(settings)
 
 
-def _group(command: str, timeout: int, **matcher: str) -> dict[str, Any]:
-    return {**matcher, "hooks": [{"type": "command", "command": command, "timeout": timeout}]}
+def _hook(agent: str, words: Sequence[str], silence: str, seconds: int) -> dict[str, Any]:
+    """Returns a hook in the agent's format. One that cannot start, for whatever reason, is silent: it denies or passes.
 
-
-def _flat(command: str, timeout: int) -> dict[str, Any]:
-    """Returns a hook in Copilot CLI's format."""
-    return {"type": "command", "bash": command, "timeoutSec": timeout}
+    Agents take exit code 2 for a denial (Codex: if standard error says why) and, where a hook only watches, for a complaint.
+    Any other code, and output that is no decision, leaves the call to the agent's own rules.
+    """
+    command, windows = shlex.join(words), {}
+    if silence == "pass":
+        command += " || exit 0"  # means the same in any shell, cmd included
+    else:
+        decision = "behavior" if agent == "copilot" else "hookSpecificOutput"  # each decision begins so
+        command += f" | grep '^{{.{decision}' || sh -c 'echo {_NOT_RUN} >&2; exit 2'"
+        if agent == "codex":
+            line = subprocess.list2cmdline(words)
+            windows = {"commandWindows": f"{line} || (echo {_NOT_RUN} 1>&2 & exit 2)"}
+    if agent == "copilot":
+        return {"type": "command", "bash": command, "timeoutSec": seconds}
+    return {"type": "command", "command": command, **windows, "timeout": seconds}
 
 
 def _take_out_ours(hooks: dict[str, Any], marker: str) -> None:
@@ -310,8 +325,8 @@ def _is_ours(hook: Any, marker: str) -> bool:
     return isinstance(command, str) and marker in command and ("clarify" in command or "bot.cli" in command)
 
 
-def _hook(arguments: Any, on_silence: str | None) -> str:
-    """Returns the command that the agent runs as its hook."""
+def _words(arguments: Any, on_silence: str | None) -> list[str]:
+    """Returns the words of the command that the agent runs as its hook."""
     words = [*_program(is_shared=arguments.project), "hook", arguments.agent]
     if arguments.timeout is not None:
         words += ["--timeout", f"{arguments.timeout:g}"]
@@ -323,4 +338,4 @@ def _hook(arguments: Any, on_silence: str | None) -> str:
         words += ["--server-name", arguments.server_name]
     if arguments.escalate:
         words.append("--escalate")
-    return shlex.join(words)
+    return words

@@ -16,7 +16,7 @@ from bot.views.wording import (
     Round,
     closed_words,
     decided_plainly,
-    extra_words,
+    extra_aloud,
     missing_words,
     requester_words,
     risk_words,
@@ -227,6 +227,8 @@ def _decided_on(asked: Aaep) -> Iterator[Part]:
         yield f"Edited by {inert.named(edit.decided_by)} · {exact(edit.at)}"
     if changes := changed_in_all(asked):
         yield _indented(changes)
+    for each in asked.lapsed or ():
+        yield f"No longer counts: approved by {inert.named(each.decided_by)} · {exact(each.at)}"
     for each in asked.approvals or ():
         said = f": {inert.line(each.rationale)}" if each.rationale else ""
         yield f"Approved by {inert.named(each.decided_by)} · {exact(each.at)}{said}"
@@ -243,7 +245,7 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
             yield Cell(more, style="yellow")
     if with_what := argument_words(wanted.arguments):
         yield _indented(with_what)
-    if extra := extra_words(wanted):
+    for extra in extra_aloud(wanted):
         yield _indented(extra)
     yield f"{silence_words(wanted)}."
     reason = ", and give a reason" if asked.reason_wanted else ""

@@ -78,7 +78,7 @@ def manifest(http: str | None) -> str:
 
 def link(text: str) -> str:
     """Returns the address of Slack's form for a new app, with the manifest filled in, without comments."""
-    lines = (re.sub(r"(^|\s+)#( .*)?$", "", line) for line in text.splitlines())
+    lines = (re.sub(r"(?:^|(?<!\s)\s+)#(?s: .*)?\Z", "", line) for line in text.splitlines())
     return _CREATE + quote("\n".join(line for line in lines if line) + "\n", safe="")
 
 

@@ -188,8 +188,9 @@ def _approvals(record: Clarification, number: int, asked: Aaep) -> Iterator[tupl
             yield each.at, _approval(record, number, each) | {"lapsed": iso(edit.at)}
         line = _line(record, number, "edit", edit.decided_by, edit.at)
         yield edit.at, line | {"surface": "slack"} | _edit(edit, before)
-    for each in asked.approvals or ():
-        yield each.at, _approval(record, number, each)
+    for each in (*(asked.lapsed or ()), *(asked.approvals or ())):
+        lapsed = {"lapsed": iso(each.lapsed_at)} if each.lapsed_at else {}
+        yield each.at, _approval(record, number, each) | lapsed
 
 
 def _approval(record: Clarification, number: int, approval: Approval) -> Line:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -32,7 +33,7 @@ from bot.views.reaction import Reaction, Tell, Told, explained
 from bot.views.render import Renderer
 from bot.views.shifts import SwapRequest, swap_words
 from core import answers
-from core.clarification import Clarification, Holder, NotOpen, parse_id
+from core.clarification import Clarification, Decider, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition, NotFound
 from core.escalation import Override
@@ -193,7 +194,9 @@ class ChangeCommands:
                 self.hub.router.note_refusal(record, by, refusal.reason, tried)
             return await self._refused(record, person, refusal)
         await self.hear(record.id, person.deadline)
-        by = await self.access.control.decider_of(person, record)
+        return await self.access.control.deciding(person, record, partial(self._decide, command, record))
+
+    async def _decide(self, command: Change, record: Clarification, by: Decider) -> Draft:
         text, name = self.to_plain(command.words), _clean(record.id, 40)
         reason = inert.clip(inert.cleaned_line(text), _REASON)
         try:

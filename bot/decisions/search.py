@@ -26,6 +26,7 @@ from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
 from bot.views.codec import LONGEST_SEARCH
 from core.clock import Clock, span_of
 from core.errors import BadInput
+from core.fairness import FairLimit
 from core.lists import DecidedBy, Page, PastDecision
 
 PAGE = 8
@@ -304,7 +305,7 @@ class DecisionSearch:
     url: str | None
     people: People
     clock: Clock
-    _searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _searches: FairLimit = field(default_factory=lambda: FairLimit(_AT_ONCE))
 
     async def page(self, search: Search, person: Person, number: int = 1) -> Page[PastDecision]:
         """Returns a page of what is found, or the first one if there is no such page any more. `total` is not counted.
@@ -346,7 +347,7 @@ class DecisionSearch:
             skip=(number - 1) * PAGE,
         )
         try:
-            async with asyncio.timeout(_PATIENCE), self._searches:
+            async with asyncio.timeout(_PATIENCE), self._searches.slot(sees.user):
                 return await asyncio.to_thread(look)
         except TimeoutError:
             raise StorageUnavailable("The decisions could not be read in time.") from None

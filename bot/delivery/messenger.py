@@ -487,10 +487,10 @@ def _reason(outcome: Failure) -> str:
 
 
 def plain_blocks(words: str) -> list[dict[str, object]]:
-    """Returns sections of plain text, unescaped: it cannot format, link or mention."""
+    """Returns sections of plain text, unescaped: it cannot format, link or mention. A line that goes on keeps its bar."""
     return [
         {"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}}
-        for piece in inert.split(words, _SECTION)
+        for piece in inert.with_bars(inert.split(words, _SECTION - len(inert.BAR)))
         if piece.strip()
     ]
 

@@ -16,6 +16,7 @@ from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgai
 from bot.producers.producers import Producers
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx, batches
+from bot.views import inert
 from core.clarification import Aaep, Clarification, ReplyState, parse_id
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgerUnreadable, NotFound
@@ -213,7 +214,8 @@ class Replies:
 
     async def _page_refused(self, clarification: str) -> None:
         record = await self.ledger.find(clarification, parse_id(clarification)[0])
-        reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
+        note = record.asked.reply_note
+        reason = f"The agent refused the answer: {inert.quoted(note) if note else 'no reason given'}"
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
         await self.raise_incident(NewIncident.about(record, key, reason, title))
 

@@ -115,7 +115,7 @@ class Notices:
     async def not_processed(self, item: Incoming) -> None:
         """Pages on-call because an event could not be processed, through a fault of ours. The event is kept."""
         event = item.event
-        reason = f"Error in clarify-bot: could not process event {event.event_id} ({event.type}). See the log"
+        reason = f"Error in clarify-bot: could not process event {_fact(event.event_id)} ({_fact(event.type)}). See the log"
         title = f"{agent_of(event)} sent an event that was not shown"
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
@@ -271,7 +271,7 @@ class Notices:
         if hint := event.text("remediation_hint"):
             body = f"{body}\nWhat to do: {inert.plain(hint)}".strip()
         await self._page(
-            f"errored:{_key(item)}", f"Error category {category}", title, body, agent_id=event.agent_id
+            f"errored:{_key(item)}", f"Error category {_fact(category)}", title, body, agent_id=event.agent_id
         )
 
     async def _page_unanswerable(self, item: Incoming) -> None:
@@ -319,6 +319,10 @@ class Notices:
         }
         fresh = self._in_thread(item, key, "tools", body, json.dumps(events)[-200:])
         await self.delivery.notify(fresh)
+
+
+def _fact(text: str) -> str:
+    return inert.as_value(text, _FIELDS)
 
 
 def _key(item: Incoming) -> str:

@@ -134,6 +134,19 @@ class Announcer:
         except StorageUnavailable as error:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
+    async def tell_of_leaver(self, record: Clarification, holder: Holder, *, calls: bool) -> None:
+        """Post that whoever had a question is gone. `calls`: mention those who may answer it."""
+        others = [each for each in self.audiences.route(record).mentioned if each != holder.user]
+        called = " ".join(inert.mentions(others)) if calls else ""
+        who = inert.person(holder.user)
+        words = f"{inert.escape(record.id)} is unclaimed again: {who}, who had it, can no longer answer."
+        try:
+            if (place := await self._thread(record)) is not None:
+                key = f"left:{record.id}:{int(holder.at.timestamp() * 1000)}"
+                await self.delivery.say(place, key, f"{called} {words}".lstrip())
+        except StorageUnavailable as error:
+            _log.warning("cannot post about a question in its thread", what="left", reason=str(error))
+
     async def thread_of(self, incident: Incident) -> Place | None:
         """The session's thread: a question names its session, a handoff's card is in the thread."""
         if incident.clarification is None:
@@ -142,9 +155,10 @@ class Announcer:
                 return None
             return Place(card.channel, card.thread_ts or card.ts)
         known = self.index.get(incident.clarification)
-        if known is None:
-            return None
-        thread = await self.messages.thread_of(*self.audiences.thread(known))
+        return None if known is None else await self._thread(known)
+
+    async def _thread(self, record: Clarification) -> Place | None:
+        thread = await self.messages.thread_of(*self.audiences.thread(record))
         return Place(thread.channel, thread.ts) if thread is not None else None
 
 
@@ -376,7 +390,7 @@ def reaction(
 
 def many(incidents: Sequence[Incident]) -> str:
     """Names up to three incidents in plain text; of more, the count and the first three."""
-    names = [each.clarification or f"“{inert.clip(inert.line(each.title), 80)}”" for each in incidents]
+    names = [each.clarification or inert.quoted(each.title, 80) for each in incidents]
     if len(names) > 3:
         return f"{len(names)} items, including {', '.join(names[:3])}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "nothing"

@@ -13,6 +13,7 @@ from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
 from bot.oncall.feeds import Feeds
 from bot.oncall.incidents import Incidents
+from bot.oncall.leavers import Leavers
 from bot.oncall.outside import Outside, outside_pagers
 from bot.oncall.pager import Pager
 from bot.oncall.pages import Pages
@@ -46,6 +47,7 @@ class OnCallParts:
     outside: Outside
     escalations: Escalations
     quorum: Quorum
+    leavers: Leavers
     pager: Pager
     page_actions: PageActions
     feeds: Feeds
@@ -77,7 +79,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
         pages=pages,
         roster=roster,
         policies=policies,
-        access=AccessControl(people=base.people, settings=settings, paged=paged),
+        access=AccessControl(people=base.people, settings=settings, paged=paged, on_call=roster.on_call),
         page_view=PageView(
             incidents=incidents,
             pages=pages,
@@ -99,11 +101,22 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
     )
     escalations = Escalations(incidents, ledger, base.index, clock)
     announcer = Announcer(base.audiences, base.index, board.messages, delivery)
+    admission = Admission(settings, base.audiences, incidents, board.roster, base.index, board.access)
     fallback = settings.slack.fallback_channel or settings.route_for("").channel
     return OnCallParts(
         outside=outside,
         escalations=escalations,
         quorum=Quorum(settings=settings, people=base.people, router=router, clock=clock),
+        leavers=Leavers(
+            index=base.index,
+            incidents=incidents,
+            policies=policies,
+            admission=admission,
+            announcer=announcer,
+            router=router,
+            people=base.people,
+            clock=clock,
+        ),
         pager=Pager(
             incidents=incidents,
             pages=board.pages,
@@ -121,7 +134,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             router=router,
             ledger=ledger,
             renderer=base.renderer,
-            admission=Admission(settings, base.audiences, incidents, board.roster, base.index, board.access),
+            admission=admission,
             announcer=announcer,
             clock=clock,
             locale_of=base.people.known_locale,

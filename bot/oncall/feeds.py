@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from bot.checks import LISTED, CheckResult, right, wrong
+from bot.checks import LISTED, CheckResult, right, warning, wrong
 from bot.delivery.delivery import word
 from bot.delivery.messages import Fresh, put
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
@@ -30,6 +30,7 @@ from bot.http import NETWORK, HttpClient, HttpStream, clean, words
 from bot.oncall import calendars
 from bot.oncall.calendars import (
     TOO_MUCH,
+    LeftOut,
     Move,
     NoFeed,
     Shift,
@@ -71,6 +72,7 @@ _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PAGE, _MOST_PAGES = 100, 20
+_NAMED = 5  # in one message
 _BARRED: Mapping[OutsiderReason, str] = {
     "deactivated": "their account in Slack is deactivated",
     "bot": "a bot {who}",
@@ -92,15 +94,21 @@ class Copy:
     worked_out_at: datetime
     read_at: datetime
     trouble: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+    def hides_anyone(self, now: datetime) -> list[LeftOut]:
+        """What cannot be read and may put someone on call now; empty if someone is on call anyway."""
+        return [] if users_at(self.shifts, now) else [each for each in self.left_out if each.may_be(now)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The current response of a source; `shifts` None: unchanged."""
+    """The current response of a source; `shifts` None: unchanged. `left_out`: what of it cannot be read."""
 
     shifts: tuple[Shift, ...] | None
     etag: str | None
     digest: str
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def origin(policy: OnCallSettings, settings: Settings) -> str:
@@ -155,6 +163,7 @@ class Copies:
                 datetime.fromtimestamp(row["worked_out_at"], UTC),
                 datetime.fromtimestamp(row["read_at"], UTC),
                 row["trouble"],
+                tuple(map(LeftOut.from_json, json.loads(row["left_out"]))),
             )
         self._known[policy] = copy
         return copy
@@ -297,10 +306,13 @@ async def read(
     digest = hashlib.sha256(body).hexdigest()
     if kept is not None and kept.digest == digest:
         return Reading(None, etag, digest)
-    return Reading(await _shifts_of(body, policy.timezone, since, until), etag, digest)
+    shifts, left_out = await _shifts_of(body, policy.timezone, since, until)
+    return Reading(shifts, etag, digest, left_out)
 
 
-async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -> tuple[Shift, ...]:
+async def _shifts_of(
+    feed: bytes, zone: str, since: datetime, until: datetime
+) -> tuple[tuple[Shift, ...], tuple[LeftOut, ...]]:
     """Runs `calendars.main` on a feed, in a process that can be killed.
 
     Raises:
@@ -330,9 +342,7 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
     told = json.loads(said)
     if "refused" in told:
         raise NoFeed(clean(told["refused"]))
-    if told["undated"]:
-        _log.warning("calendar events without a readable time", count=told["undated"])
-    return tuple(map(Shift.from_json, told["shifts"]))
+    return tuple(map(Shift.from_json, told["shifts"])), tuple(map(LeftOut.from_json, told["left_out"]))
 
 
 async def _get(client: HttpClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:
@@ -410,10 +420,12 @@ async def _read_pagerduty(
             break
         limit = pages[-1].get("limit")  # may be less than we asked for
         offset += limit if isinstance(limit, int) and limit > 0 else _PAGE
-    shifts = tuple(in_pagerduty(pages, *span))
-    said = json.dumps([each.as_json() for each in shifts])
+    shifts, left_out = in_pagerduty(pages, *span)
+    said = json.dumps([[each.as_json() for each in shifts], [each.as_json() for each in left_out]])
     digest = hashlib.sha256(said.encode()).hexdigest()
-    return Reading(None if kept is not None and kept.digest == digest else shifts, None, digest)
+    if kept is not None and kept.digest == digest:
+        return Reading(None, None, digest)
+    return Reading(tuple(shifts), None, digest, tuple(left_out))
 
 
 @dataclass(eq=False)
@@ -467,8 +479,6 @@ class Feeds:
         except NoFeed as error:
             await self._away(policy, kept, str(error))
             return False
-        if self._failed.pop(policy.name, 0):
-            _log.info("on-call source works again", policy=policy.name)
         new = kept is None or reading.shifts is not None
         shifts = reading.shifts if reading.shifts is not None else kept.shifts if kept is not None else ()
         known = {each.person: each for each in kept.shifts} if kept is not None else {}
@@ -481,12 +491,18 @@ class Feeds:
             now if new or kept is None else kept.worked_out_at,
             now,
             kept.trouble if kept is not None else None,
+            reading.left_out if new or kept is None else kept.left_out,
         )
+        hidden = copy.hides_anyone(now) if told else []
+        if hidden and kept is not None and now - kept.read_at <= TOO_OLD and users_at(kept.shifts, now):
+            await self._away(policy, kept, f"it does not say who is on call now ({hidden[0]})")
+            return False
+        if self._failed.pop(policy.name, 0):
+            _log.info("on-call source works again", policy=policy.name)
         trouble, said = _trouble_of(policy, copy, now) if told else (copy.trouble, "")
         if trouble is not None and trouble != copy.trouble:
             _log.warning("the on-call source lists no one", policy=policy.name, reason=trouble)
-        if trouble != copy.trouble:
-            said = said or _works_again(policy, copy, now)
+        if said := _news(policy, kept, copy, (trouble, said), now):
             await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
         moved = moves(kept.shifts, copy.shifts, now) if policy.announce and kept is not None else []
         words = [_moved_words(policy, move, now) for move in moved]
@@ -523,16 +539,18 @@ class Feeds:
 
 def _put(tx: Tx, policy: str, copy: Copy) -> None:
     tx.run(
-        """insert into feeds (policy, origin, etag, digest, shifts, worked_out_at, read_at, trouble)
-           values (:policy, :origin, :etag, :digest, :shifts, :worked_out_at, :read_at, :trouble)
+        """insert into feeds (policy, origin, etag, digest, shifts, left_out, worked_out_at, read_at, trouble)
+           values (:policy, :origin, :etag, :digest, :shifts, :left_out, :worked_out_at, :read_at, :trouble)
            on conflict (policy) do update set origin = excluded.origin, etag = excluded.etag,
-             digest = excluded.digest, shifts = excluded.shifts, worked_out_at = excluded.worked_out_at,
+             digest = excluded.digest, shifts = excluded.shifts, left_out = excluded.left_out,
+             worked_out_at = excluded.worked_out_at,
              read_at = excluded.read_at, trouble = excluded.trouble""",
         policy=policy,
         origin=copy.origin,
         etag=copy.etag,
         digest=copy.digest,
         shifts=json.dumps([each.as_json() for each in copy.shifts]),
+        left_out=json.dumps([each.as_json() for each in copy.left_out]),
         worked_out_at=copy.worked_out_at.timestamp(),
         read_at=copy.read_at.timestamp(),
         trouble=copy.trouble,
@@ -577,16 +595,41 @@ def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
 
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
     """What is wrong with a source's shifts: a stable code, and words for people; None if nothing is."""
-    if not any(each.ends > now for each in copy.shifts):
-        return "empty", f"{_subject(policy)} lists no one for the next month; {_stand_in(policy)}."
     unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
-    if unknown and not at(copy.shifts, now):
-        who = "; ".join(f"{_inert(each.label)}: {_inert(each.why)}" for each in unknown[:5])
+    named = [*map(str, copy.hides_anyone(now)), *(f"{each.label}: {each.why}" for each in unknown)]
+    if named and not at(copy.shifts, now):
+        who = "; ".join(map(_inert, named[:_NAMED]))
         said = (
             f"{_subject(policy)} lists someone who cannot be paged ({who}). Meanwhile, {_stand_in(policy)}."
         )
         return f"unknown: {who}", said
+    if not any(each.ends > now for each in copy.shifts):
+        return "empty", f"{_subject(policy)} lists no one for the next month; {_stand_in(policy)}."
     return None, ""
+
+
+def _news(
+    policy: OnCallSettings, kept: Copy | None, copy: Copy, trouble: tuple[str | None, str], now: datetime
+) -> str:
+    """What people have not been told yet: that the source is in trouble, or is not any more, and what of it cannot be read."""
+    code, said = trouble
+    said = "" if code == copy.trouble else said or _works_again(policy, copy, now)
+    told = kept.left_out if kept is not None else ()
+    news = [each for each in copy.left_out if each not in told and _inert(str(each)) not in said]
+    if not news:
+        return said
+    _log.warning("on-call events cannot be read", policy=policy.name, count=len(news))
+    return " ".join(filter(None, (said, _left_out_words(policy, news))))
+
+
+def _left_out_words(policy: OnCallSettings, news: Sequence[LeftOut]) -> str:
+    named = "; ".join(_inert(str(each)) for each in news[:_NAMED])
+    more = f"; and {len(news) - _NAMED} more" if len(news) > _NAMED else ""
+    return f"{_subject(policy)} has {_events(len(news))} that can't be read in full: {named}{more}. `clarify check` lists them."
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'s' if count != 1 else ''}"
 
 
 def _inert(theirs: str) -> str:
@@ -597,13 +640,13 @@ def _inert(theirs: str) -> str:
 def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
     """Why a source names no one who is on call now, in words for people."""
     feed = the_feed(policy)
-    if copy is None:
-        return f"{feed} has not been read yet"
-    if copy.read_at == _NEVER:
-        return f"{feed} cannot be read"
+    if copy is None or copy.read_at == _NEVER:
+        return f"{feed} has not been read yet" if copy is None else f"{feed} cannot be read"
     if now - copy.read_at > TOO_OLD:
         # A span, since this is also sent to pagers, where no one's time zone is known.
         return f"{feed} has not been readable for {spoken(now - copy.read_at)}"
+    if copy.hides_anyone(now):
+        return f"{feed} has an event for now that can't be read"
     current = [each for each in copy.shifts if each.begins <= now < each.ends]
     if not current:
         return f"{feed} lists no one right now"
@@ -634,7 +677,11 @@ async def check_feeds(settings: Settings, people: People) -> AsyncIterator[Check
             text = f"{the_feed(policy)} can be read, but Slack cannot be asked who these people are"
             yield wrong(dotted(place), text, "try again once Slack can be reached")
             continue
-        for result in _on_call(policy, shifts, dotted(place), datetime.now(UTC)):
+        now = datetime.now(UTC)
+        for result in (
+            *_not_read(policy, reading.left_out, shifts, dotted(place), now),
+            *_on_call(policy, shifts, dotted(place), now),
+        ):
             yield result if result.ok else located(settings, result, str(name), [place])
 
 
@@ -649,6 +696,21 @@ async def _patiently_matched(
             break
         await asyncio.sleep(1)
     return matched, told
+
+
+def _not_read(
+    policy: OnCallSettings, left_out: Sequence[LeftOut], shifts: Sequence[Shift], subject: str, now: datetime
+) -> Iterator[CheckResult]:
+    """What of a calendar or of PagerDuty's response cannot be read: wrong if no one else is on call then."""
+    if not left_out:
+        return
+    named = "; ".join(clean(str(each), 300) for each in left_out[:LISTED])
+    more = f"; and {len(left_out) - LISTED} more" if len(left_out) > LISTED else ""
+    text = f"{the_feed(policy)} has {_events(len(left_out))} that can't be read in full: {named}{more}"
+    moments = ((each, max(now, each.begins or now)) for each in left_out)
+    alone = any(each.may_be(moment) and not users_at(shifts, moment) for each, moment in moments)
+    tell = wrong if alone else warning
+    yield tell(subject, text, f"correct this in {the_feed(policy)}; until then it puts no one on call")
 
 
 def _on_call(

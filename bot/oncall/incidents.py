@@ -24,6 +24,7 @@ from core.escalation import (
     Handed,
     Happening,
     IncidentClosed,
+    Left,
     NewIncident,
     NotMine,
     Paged,
@@ -414,6 +415,7 @@ _LOGGED: Mapping[str, type[Happening]] = {
     "handed": Handed,
     "snoozed": Snoozed,
     "not mine": NotMine,
+    "left": Left,
     "closed": IncidentClosed,
 }
 _WHAT = {kind: what for what, kind in _LOGGED.items()}

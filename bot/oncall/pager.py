@@ -26,7 +26,7 @@ from bot.oncall.pages import Batch, Destination, Item, Lane, Pages, Sending, Sen
 from bot.oncall.roster import Policies, Shortfall
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
-from core.escalation import Failed, Handed, NotMine, Paged, Wanted
+from core.escalation import Failed, Handed, Left, NotMine, Paged, Wanted
 
 _log = structlog.get_logger("clarify.paging")
 _LOOK_AGAIN = 60.0  # seconds: the clock may be set while the pager sleeps
@@ -99,8 +99,8 @@ class _DuePage:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it skips the window: someone passed it on, or its page did not arrive."""
-        return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
+        """Whether it skips the window: someone passed it on or is gone, or its page did not arrive."""
+        return isinstance(self.each.history[-1], (Failed, Handed, Left, NotMine))
 
 
 class _Recipient(NamedTuple):

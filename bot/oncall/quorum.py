@@ -71,6 +71,7 @@ class Quorum:
         return await count_answerers(route, self.settings, self.people, home, asked.needed, besides=besides)
 
 
-def _progress(record: Clarification) -> tuple[int, int]:
-    """The round, and its number of approvals."""
-    return record.round, len(record.asked.approvals or ())
+def _progress(record: Clarification) -> tuple[int, int, int]:
+    """The round, and its numbers of approvals that count and that no longer do."""
+    asked = record.asked
+    return record.round, len(asked.approvals or ()), len(asked.lapsed or ())

@@ -6,15 +6,15 @@ interaction, which leaves enough of the three seconds for a ledger's lock. If Sl
 and the person is told.
 
 `answerers` of a route: "members" are the full members of this workspace in the channel; U… is that person, even a guest;
-S… are the members of that user group. Guests, external people, bots and deactivated users are refused unless their id, or
-a group that they are in, is listed.
+S… are the members of that user group. Guests, external people and bots are refused unless their id, or a group that they are
+in, is listed; deactivated users always.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
@@ -29,9 +29,9 @@ from bot.people.directory import (
     is_same_person,
     outsider,
 )
-from bot.routing import Audience
+from bot.routing import Audience, audience_of
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
-from core.clarification import Clarification, Decider
+from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
 
 _T = TypeVar("_T")
 Reason = OutsiderReason | Literal["not in the channel", "not listed", "asked of another"]
@@ -103,6 +103,8 @@ def may_answer(
     `channel_members`: the user ids in the question's channel, needed only for "members"; `groups`: those in each listed user
     group; `home`: where the app is installed.
     """
+    if person.is_deleted:
+        return "deactivated"
     if person.id in answerers or any(person.id in groups.get(entry, frozenset()) for entry in answerers):
         return None
     if (reason := outsider(person, home)) is not None:
@@ -127,11 +129,13 @@ class AccessControl:
     person is neither admitted nor refused.
 
     `paged` returns the users to whom the open page about a clarification was sent. They may answer it if they may be paged.
+    `on_call` returns the users who are on call by a policy.
     """
 
     people: People
     settings: Settings
     paged: Callable[[str], frozenset[str]]
+    on_call: Callable[[str], Awaitable[Collection[str]]]
 
     async def refusal(
         self, person: Person, channel: str, audience: Audience, clarification: str | None = None
@@ -214,32 +218,89 @@ class AccessControl:
             return True
         return False
 
-    async def decider_of(self, person: Person, record: Clarification) -> Decider:
-        """Returns the decider of an answer to a question. If several people must approve, Slack must identify each. Under
-        four eyes, it says whether this is the person that the agent works for; None if Slack does not tell now.
+    async def deciding(
+        self,
+        person: Person,
+        record: Clarification,
+        decide: Callable[[Decider], Awaitable[_T]],
+        channel: str = "",
+    ) -> _T:
+        """Returns what `decide` returns for this person. Calls it again if someone else approved meanwhile. `channel`: see
+        `decider_of`.
         """
-        decider = await self.decider(person, several=record.asked.needed > 1)
-        barred = record.asked.barred
-        return (
-            decider
-            if barred is None
-            else replace(decider, is_requester=await self.goes_by(person, barred.by))
-        )
+        while True:
+            decider = await self.decider_of(person, record, channel)
+            try:
+                return await decide(decider)
+            except ApprovedMeanwhile as error:
+                record = error.record
+
+    async def decider_of(self, person: Person, record: Clarification, channel: str = "") -> Decider:
+        """Returns the decider of an answer that was given in `channel`, if in one. If several people must approve, Slack must
+        identify this person, and it says what those who approved before are to them. Under four eyes, it says whether this
+        is the person that the agent works for; None if Slack does not tell now.
+        """
+        asked = record.asked
+        decider = Decider(await self.decided_by(person), "slack", person.team, person.user)
+        if asked.needed > 1:
+            mine = await self._profile(person)
+            before = [each for each in asked.approvals or () if each.user != person.user]
+            found = await asyncio.gather(
+                *(self._standing(each, mine, record, channel, person.deadline) for each in before)
+            )
+            approvers = dict(zip((each.user for each in before), found, strict=True))
+            # A reply may be read after its author was deactivated.
+            told = None if mine.is_deleted else approvers
+            decider = replace(decider, approvers=told, global_id=mine.global_id or None)
+        if (barred := asked.barred) is not None:
+            decider = replace(decider, is_requester=await self.goes_by(person, barred.by))
+        return decider
+
+    async def _standing(
+        self,
+        approval: Approval,
+        mine: Profile,
+        record: Clarification,
+        channel: str,
+        deadline: float | None,
+    ) -> Standing:
+        """Returns what someone who approved before is to the person with the profile `mine`, as Slack describes them now."""
+        if approval.user is None:
+            return "unknown"
+        them = Person(approval.team or "", approval.user, deadline)
+        try:
+            theirs = await in_time(deadline, self.people.profile_now(them.user))
+            if theirs.is_deleted or not await self.may_still(them, record, channel):
+                return "lapsed"
+        except SlackError as error:
+            return "lapsed" if getattr(error, "code", None) in UNKNOWN_USER else "unknown"
+        return "same" if is_same_person(mine, theirs, self.settings.identities) else "other"
+
+    async def may_still(self, person: Person, record: Clarification, channel: str = "") -> bool:
+        """Returns whether someone may answer a question by its card, which may be in `channel`, or by a command."""
+        audience = audience_of(record)
+        if await self.refusal(person, channel, audience, record.id) is None:
+            return True
+        policy = self.settings.route_for(*audience).on_call
+        return policy is not None and person.user in await in_time(person.deadline, self.on_call(policy))
 
     async def goes_by(self, person: Person, named: str) -> bool | None:
         """Returns whether this Slack user id or e-mail address is the person's, under any of their accounts that Slack or
         `[identities]` joins; None if Slack does not tell now.
         """
-        if person.user == named:
-            return True
         try:
-            mine, theirs = await in_time(
-                person.deadline, asyncio.gather(self.people.profile(person.user), self.people.named(named))
-            )
+            return await self._goes_by(person, named)
         except SlackError:
             return None
-        names = self.settings.identities
-        if is_same_person(mine, theirs) or (mine.id in names and names[mine.id] == names.get(theirs.id)):
+
+    async def _goes_by(self, person: Person, named: str) -> bool | None:
+        """As `goes_by`, but raises SlackError if Slack does not describe one of them."""
+        if person.user == named:
+            return True
+        mine, theirs = await in_time(
+            person.deadline, asyncio.gather(self.people.profile(person.user), self.people.named(named))
+        )
+        if is_same_person(mine, theirs, self.settings.identities):
             return True
         # An address without an account is compared with the person's own, if Slack shows it.
         return None if not theirs.id and mine.email is None else False
@@ -248,18 +309,6 @@ class AccessControl:
         """Returns the decider of an attempt that was refused; asks Slack nothing."""
         named = self.settings.identities.get(person.user)
         return Decider(named or f"user:slack/{person.team}/{person.user}", "slack", person.team, person.user)
-
-    async def decider(self, person: Person, *, several: bool = False) -> Decider:
-        """Returns the decider of an answer given in Slack. If `several` people must approve, Slack must identify each."""
-        profile = await self._profile(person) if several else None
-        return Decider(
-            await self.decided_by(person),
-            "slack",
-            person.team,
-            person.user,
-            is_known=several,
-            global_id=(profile and profile.global_id) or None,
-        )
 
     async def decided_by(self, person: Person) -> str:
         """Returns the name that an agent gets: stable, and not one that its owner can change at will.
@@ -286,31 +335,34 @@ class AccessControl:
 
     async def trouble_with(self, named: str) -> str | None:
         """Returns why the only person asked cannot answer; None if they can, or if Slack does not answer now."""
-        if "@" in named:
-            return None  # checked when they answer
+        is_email = "@" in named
+        look = self.people.by_email(named) if is_email else self.people.profile(named)
         try:
-            person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, self.people.profile(named))
+            person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, look)
         except SlackRefusedError as error:
-            unknown = "`to` must be a person in this workspace; Slack has no user with this ID."
+            what = "email address" if is_email else "ID"
+            unknown = f"`to` must be a person in this workspace; Slack has no user with this {what}."
             # People of other organizations are not visible; they may answer where they are listed.
-            return unknown if error.code == "user_not_found" else None
+            return unknown if error.code in {"user_not_found", "users_not_found"} else None
         except SlackUnreachableError:
             return None
         deactivated = "`to` must be a person who can answer; this account is deactivated."
         return deactivated if person.is_deleted else None
 
     async def _is(self, person: Person, named: str) -> bool:
-        """Returns whether this Slack user id or e-mail address is the person's."""
-        if "@" not in named:
-            return person.user == named
-        email = await self._email(person)
-        return email is not None and email.casefold() == named.casefold()
+        """As `goes_by`. People whom Slack hides are known by their user id only."""
+        try:
+            return await self._goes_by(person, named) is True
+        except SlackRefusedError as error:
+            if error.code not in UNKNOWN_USER:
+                raise
+            return False
 
     async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> Refusal | None:
         """Checks cached facts, then fresh ones before it refuses."""
         if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
             return Refusal(_WHY["asked of another"], route.mentioned, "asked of another")
-        if person.user in route.answerer_users:
+        if person.user in route.answerer_users and not self.people.known_deactivated(person.user):
             return None
         if await self._decide(person, route, channel, fresh=False) is None:
             return None

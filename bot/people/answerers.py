@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
 from bot.people.access import MEMBERS
@@ -125,31 +126,37 @@ async def count_answerers(
         SlackUnreachableError: Slack does not answer.
         SlackRefusedError: Slack does not return the person who does not count.
     """
-    found: set[str] = set()
-    left_out = None if besides is None else await people.named(besides)
+    left_out = () if besides is None else (await people.named(besides),)
+    only = await _only(route, people)
+    is_same = partial(is_same_person, names=settings.identities)
+    found: list[Profile] = []
+    async for person, listed in _named(route, people):
+        may = listed or outsider(person, home) is None
+        if not may or person.is_deleted or person.is_bot or not (only is None or is_same(person, only)):
+            continue
+        if not any(is_same(person, each) for each in (*left_out, *found)):
+            found.append(person)
+        if len(found) >= most:
+            break
+    return len(found)
 
-    async def add(users: Iterable[str], *, listed: bool) -> None:
-        for user in users:
-            if len(found) >= most:
-                return
-            try:
-                person = await people.profile(user)
-            except SlackRefusedError:
-                continue
-            if left_out is not None and _is_same(person, left_out, settings):
-                continue
-            if _counts(person, route, home, listed=listed):
-                found.add(_same_for_all_accounts(person, settings))
 
+async def _named(route: RouteSettings, people: People) -> AsyncIterator[tuple[Profile, bool]]:
+    """Yields everyone whom a route's answerers name, and whether by hand, without those whom Slack refuses to return."""
     for entry in route.answerers:
         try:
             if entry == MEMBERS:
-                await add(sorted(await people.members(route.channel)), listed=False)
+                users: Iterable[str] = sorted(await people.members(route.channel))
             else:
-                await add(await people.group(entry) if entry.startswith("S") else (entry,), listed=True)
+                users = await people.group(entry) if entry.startswith("S") else (entry,)
         except SlackRefusedError as error:
             _log.warning("%s: Slack says %s", _what(entry, route.channel), error.code)
-    return len(found)
+            continue
+        for user in users:
+            try:
+                yield await people.profile(user), entry != MEMBERS
+            except SlackRefusedError:
+                continue
 
 
 def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
@@ -162,20 +169,14 @@ def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
             yield ("responders", role, "people"), responder.answerers, channel
 
 
-def _counts(person: Profile, route: RouteSettings, home: Installation, *, listed: bool) -> bool:
-    if person.is_deleted or person.is_bot or not (listed or outsider(person, home) is None):
-        return False
-    return not isinstance(route, PersonalRoute) or person.goes_by(route.only)
-
-
-def _is_same(one: Profile, other: Profile, settings: Settings) -> bool:
-    name = settings.identities.get(one.id)
-    return is_same_person(one, other) or (name is not None and name == settings.identities.get(other.id))
-
-
-def _same_for_all_accounts(person: Profile, settings: Settings) -> str:
-    by_email = settings.slack.identity == "email" and person.email
-    return settings.identities.get(person.id) or by_email or person.global_id or person.id
+async def _only(route: RouteSettings, people: People) -> Profile | None:
+    """Returns the only person whom a question on `route` is for; None if it is for all answerers."""
+    if not isinstance(route, PersonalRoute):
+        return None
+    try:
+        return await people.named(route.only)
+    except SlackRefusedError:
+        return Profile("", "", email=route.only) if "@" in route.only else Profile(route.only, "")
 
 
 async def _has_answerer(entry: str, channel: str, people: People, home: Installation) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, Literal, TypeVar
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -57,16 +58,19 @@ class Profile:
     zone: str = ""
     locale: str = ""
 
-    def goes_by(self, named: str) -> bool:
-        """Returns whether this Slack user id or e-mail address is this person's."""
-        return self.id == named or (self.email is not None and self.email.casefold() == named.casefold())
+
+def is_same_person(one: Profile, other: Profile, names: Mapping[str, str]) -> bool:
+    """Returns whether two profiles are of one person: by user id, by id across an organization, by e-mail address, or by
+    their name in `[identities]` (`names`).
+    """
+    return not _marks(one, names).isdisjoint(_marks(other, names))
 
 
-def is_same_person(one: Profile, other: Profile) -> bool:
-    """Returns whether two profiles are of one person: by user id, by id across an organization, or by e-mail address."""
-    ids = {each for each in (one.id, one.global_id) if each} & {other.id, other.global_id}
-    emails = {(each.email or "").casefold() for each in (one, other)}
-    return bool(ids) or (len(emails) == 1 and "" not in emails)
+def _marks(person: Profile, names: Mapping[str, str]) -> frozenset[str]:
+    """Returns what only this person has. An e-mail address stands as agents are told it, and as `[identities]` may have it."""
+    by_email = f"user:{person.email}" if person.email else ""
+    given = (person.id, person.global_id, by_email, names.get(person.id, ""))
+    return frozenset(each.casefold() for each in given if each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ class People:
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._refused: dict[tuple[str, str], str] = {}  # Slack's last error, by fact
         self._known: dict[str, Profile] = {}  # as last described
+        self.outdated = asyncio.Event()  # set when cached facts were dropped
         self._groups: set[str] = set()  # that were asked about: those of the configuration
         self._me: AsyncSlackResponse | None = None
 
@@ -160,6 +165,10 @@ class People:
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         return await self._look_up(("user", user), lambda: self._profile(user), fresh=fresh)
+
+    async def profile_now(self, user: str) -> Profile:
+        """Returns a person as Slack describes them now, whatever is cached."""
+        return await self._look_up(("user", user), lambda: self._profile(user), fresh=True, again=0)
 
     async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
         return await self._look_up(("channel", channel), lambda: self._members(channel), fresh=fresh)
@@ -207,6 +216,10 @@ class People:
         """Returns the last name that Slack returned for a person, without asking."""
         return known.name or None if (known := self._known.get(user)) is not None else None
 
+    def known_deactivated(self, user: str) -> bool:
+        """Returns whether a person was deactivated when Slack last described them, without asking."""
+        return (known := self._known.get(user)) is not None and known.is_deleted
+
     def known_locale(self, user: str) -> str:
         """Returns the last locale that Slack returned for a person, without asking; empty if there is none."""
         return known.locale if (known := self._known.get(user)) is not None else ""
@@ -226,6 +239,7 @@ class People:
     def forget(self, fact: Fact, name: str) -> None:
         """Drops a cached fact. A user group itself, which may be disabled now, is asked for again at once."""
         key = ("group" if fact == "group itself" else fact, name)
+        self.outdated.set()
         self._kept.pop(key, None)
         self._asking.pop(key, None)  # what Slack is answering now may be from before
         if fact != "group itself":
@@ -233,8 +247,16 @@ class People:
         if name in self._groups:
             self._asked(key, lambda: self._group(name))
 
+    def doubt(self) -> None:
+        """Has Slack asked again for all cached facts, since we may have missed events. They still serve if it does not answer."""
+        for (kind, _), each in self._kept.items():
+            each.at = each.at if kind == "everybody" else -inf
+        self._asking.clear()
+        self.outdated.set()
+
     def forget_all(self) -> None:
         """Drops all cached facts."""
+        self.outdated.set()
         self._kept.clear()
         self._asking.clear()
         for kind, name in tuple(self._refused):
@@ -248,11 +270,14 @@ class People:
         *,
         fresh: bool,
         keep: float = _KEEP,
+        again: float | None = None,
         outdated: bool = True,
     ) -> _T:
-        """`outdated`: an older fact serves if Slack does not answer."""
-        kept = self._kept.get(key)
-        if kept is not None and self._seconds() - kept.at < (self._again if fresh else keep):
+        """`again`: seconds that a fact counts as fresh; None: as usual. `outdated`: an older fact serves if Slack does not
+        answer.
+        """
+        kept, again = self._kept.get(key), self._again if again is None else again
+        if kept is not None and self._seconds() - kept.at < (again if fresh else keep):
             if isinstance(kept.value, SlackRefusedError):
                 raise SlackRefusedError(str(kept.value), code=kept.value.code)
             value: _T = kept.value

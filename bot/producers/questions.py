@@ -10,15 +10,25 @@ import hashlib
 import json
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import structlog
+from pydantic_core import to_json
 
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.producers.redaction import Redaction, Redactor, TooSlow
@@ -26,9 +36,11 @@ from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
+from bot.views.blockkit import BUTTONS
 from core.clarification import AlreadyAnswered, Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
+from core.fairness import FairLimit
 from core.index import Index
 from core.ledger import Ledger
 from core.questions import (
@@ -39,6 +51,7 @@ from core.questions import (
     check_form,
     event_of,
     four_eyes_trouble,
+    labels_trouble,
     plain,
     state_of,
 )
@@ -51,7 +64,10 @@ _MOST_OPEN = 100
 MOST_LISTED = 20  # on a page
 _MOST_READS = 10  # of rows, for a page
 _MORE_WAITING = 10  # times as many rows a read
-_LISTS_AT_ONCE = 2  # so that questions do not wait behind lists
+_MOST_LISTS = 20  # of one producer that wait for its current one
+LARGEST_PAGE = 1024 * 1024  # bytes
+_LOOKS_AT_ONCE = 2
+LARGE = 32 * 1024  # bytes of JSON that are not read or written on the event loop
 _GONE = "forgotten"  # in place of a digest
 _REDACTED = (  # the fields with text
     "agent",
@@ -82,6 +98,9 @@ _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at 
 _ROW_OF_ID = "select * from questions where clarification = :id"
 _ROW_OF_EVENT = "select * from questions where token = :token and coalesce(clarification, :id) = :id"
 _log = structlog.get_logger("clarify.questions")
+Shown = dict[str, Any]
+Step = Callable[[], AbstractAsyncContextManager[None]]
+_T = TypeVar("_T")
 
 
 class QuestionRefused(ClarifyError):
@@ -112,6 +131,17 @@ class TooManyOpen(QuestionRefused):
         )
 
 
+class TooManyLists(QuestionRefused):
+    """The producer already reads its lists one after the other, and too many wait."""
+
+    code, status, retry_after = "TOO_MANY_LISTS", 429, 2
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{_MOST_LISTS} of your lists wait already; they are read one after the other. Try again in {self.retry_after} seconds."
+        )
+
+
 class NotRecordedYet(QuestionRefused):
     """The question is stored and will be asked, but it is in no ledger yet."""
 
@@ -130,6 +160,17 @@ class Forgotten(QuestionRefused):
 
     def __init__(self, clarification_id: str) -> None:
         super().__init__(f"{clarification_id} was deleted with `clarify forget`.")
+
+
+class AlreadyPickedUp(QuestionRefused):
+    """The answer may be handed out only once, and it was."""
+
+    code, status = "ALREADY_PICKED_UP", 409
+
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"The answer to {clarification_id} was picked up before, and `once` asks for one that was not. Ask a new question."
+        )
 
 
 class OtherAgent(QuestionRefused):
@@ -178,8 +219,71 @@ class _Waiter:
 class Listed(NamedTuple):
     """A page of questions. `next`: the id after which the next page begins; None: this is the last page."""
 
-    questions: list[Clarification]
+    questions: list[Shown]
     next: str | None
+
+
+@dataclass(slots=True)
+class _Page:
+    """The questions with `status` (None: all) that find room on a page, as `shown`."""
+
+    shown: Callable[[Clarification], Shown]
+    status: Status | None
+    questions: list[Shown] = field(default_factory=list)
+    _left: int = LARGEST_PAGE
+
+    def add(self, record: Clarification) -> bool:
+        """Adds a question, if it has the status. Returns False if there is no room for it."""
+        if self.status not in {None, state_of(record)["status"]}:
+            return True
+        found = self.shown(record)
+        size = len(to_json(found))
+        if self.questions and (len(self.questions) == MOST_LISTED or size > self._left):
+            return False
+        self.questions.append(found)
+        self._left -= size
+        return True
+
+
+class Reading:
+    """Gives every producer its share of the reading of records. It takes processor time, for which the event loop waits, too.
+
+    Lists and look-ups have shares of their own, so that no look-up waits for a list.
+    """
+
+    def __init__(self) -> None:
+        self._lists = FairLimit(inf)
+        self._of_lists = FairLimit(1)
+        self._looks = FairLimit(_LOOKS_AT_ONCE)
+
+    def look(self, producer: str) -> AbstractAsyncContextManager[None]:
+        """Waits until a producer may do something short, such as read one record or one request."""
+        return self._looks.slot(producer)
+
+    async def run(self, producer: str, work: Callable[[], _T], size: int) -> _T:
+        """Returns what `work` returns. If it reads or writes `size` bytes and that is much, a worker thread runs it, when it is
+        the producer's turn.
+        """
+        if size < LARGE:
+            return work()
+        async with self.look(producer):
+            return await asyncio.to_thread(work)
+
+    @asynccontextmanager
+    async def list(self, producer: str, *, is_short: bool = False) -> AsyncIterator[Step]:
+        """Waits until the producer's lists before this one are read. Yields what to hold while reading one ledger. One that
+        `is_short` counts as look-ups.
+
+        Raises:
+            TooManyLists: too many wait already.
+        """
+        if is_short:
+            yield partial(self.look, producer)
+            return
+        if self._lists.waiting(producer) >= _MOST_LISTS:
+            raise TooManyLists
+        async with self._lists.slot(producer):
+            yield partial(self._of_lists.slot, producer)
 
 
 @dataclass(eq=False)
@@ -212,7 +316,7 @@ class Questions:
         default_factory=Counter, init=False
     )  # producer → its questions that are not in the ledger yet
     _waiting: defaultdict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set), init=False)
-    _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LISTS_AT_ONCE), init=False)
+    reading: Reading = field(default_factory=Reading, init=False)
 
     def __post_init__(self) -> None:
         self._redactions = {
@@ -269,7 +373,7 @@ class Questions:
         self._on_the_way[producer] += 1
         try:
             asked = await self._redacted(given, producer)
-            digest = asked.digest if asked == given else await self._secret_digest(given, producer)
+            digest = await self._digest(given, asked, producer)
             repeats = repeats and asked.key is None
             if asked.kind == "approval":
                 repeats = repeats and asked.session is not None
@@ -340,7 +444,9 @@ class Questions:
             self.call_back(clarification_id)
 
     async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
-        """Returns why no one could answer a question, if that is known."""
+        """Returns why no one could answer a question, or could mistake a choice for something else, if that is known."""
+        if (trouble := labels_trouble(asked, BUTTONS)) is not None:
+            return trouble
         if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
             return BadField("to", why)
         if asked.kind != "approval":
@@ -356,8 +462,10 @@ class Questions:
             NotFound: the producer has no question with that id. Forgotten: it was deleted. Tampered: another program changed
                 or deleted it after it was decided.
         """
-        record = await self._found(clarification_id, producer)
-        if await self._is_foreign_answer(record):
+        async with self.reading.look(producer):
+            record = await self._found(clarification_id, producer)
+            is_foreign = await self._is_foreign_answer(record)
+        if is_foreign:
             await self.adopt(clarification_id)
             record = await self._found_own(clarification_id, producer)
         # Its round ended in another process.
@@ -384,6 +492,10 @@ class Questions:
         Raises:
             NotFound: the producer has none with that token in its current round. Tampered: see `find`.
         """
+        async with self.reading.look(producer):
+            return await self._by_token(token, producer)
+
+    async def _by_token(self, token: str, producer: str) -> Clarification:
         row = await self.store.read_one(
             "select issue from inbox where producer = :producer and token = :token",
             producer=producer,
@@ -422,10 +534,11 @@ class Questions:
 
     async def _found_own(self, clarification_id: str, producer: str) -> Clarification:
         """As `_found`, but raises NotRecordedYet if another program wrote the answer: each read may be of a later write."""
-        record = await self._found(clarification_id, producer)
-        if await self._is_foreign_answer(record):
-            raise NotRecordedYet
-        return record
+        async with self.reading.look(producer):
+            record = await self._found(clarification_id, producer)
+            if await self._is_foreign_answer(record):
+                raise NotRecordedYet
+            return record
 
     async def _was_asked(self, clarification_id: str, producer: str) -> bool:
         """Returns whether this producer asked it, according to the storage."""
@@ -473,6 +586,7 @@ class Questions:
     async def listed(
         self,
         producer: str,
+        shown: Callable[[Clarification], Shown],
         *,
         session: str | None = None,
         status: Status | None = None,
@@ -480,26 +594,22 @@ class Questions:
     ) -> Listed:
         """Returns a page of a producer's questions, newest first: only of one `session` or one `status`, if given.
 
-        Each ledger is read once for its rows on the page; the leader knows without reading what waits. The number of rows
-        read for a page is limited, so a page that is not full can have a next one.
+        `shown` returns a question as the page shows it, with its `id`; it runs in a worker thread. Each ledger is read once
+        for its rows on the page; the leader knows without reading what waits. The numbers of rows read and of bytes shown are
+        limited, so a page that is not full can have a next one. Lists of a session count as look-ups: hooks read them.
 
         Raises:
             NotFound: `after` is no question of this producer.
+            TooManyLists: too many lists of this producer wait.
         """
         if session is not None:
             session = await self._text_redacted("session", plain(session), producer)
-        at, token = inf, ""
-        if after is not None:
-            row = await self._row(after)
-            if row is None or row["producer"] != producer:
-                raise NotFound(after)
-            at, token = row["created_at"], row["token"]
+        at, token = (inf, "") if after is None else await self._place_of(after, producer)
         # The leader finds what waits without reading ledgers, so it can read more rows.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
-        found: list[Clarification] = []
-        last: str | None = None
-        async with self._listing:
+        page, last = _Page(shown, status), None
+        async with self.reading.list(producer, is_short=session is not None) as step:
             reads = 0
             while reads < _MOST_READS or last is None:
                 reads += 1
@@ -507,15 +617,34 @@ class Questions:
                     sql, producer=producer, session=session, at=at, token=token, most=many
                 )
                 for some in batches((row for row in rows if self._may_have(row, status)), MOST_LISTED):
-                    records = await self._records(some)
-                    found += [each for each in records if status in {None, state_of(each)["status"]}]
-                    if len(found) > MOST_LISTED:
-                        return Listed(found[:MOST_LISTED], found[MOST_LISTED - 1].id)
+                    if not await self._fill(page, some, step):
+                        return Listed(page.questions, page.questions[-1]["id"])
                 if len(rows) < many:
-                    return Listed(found, None)
+                    return Listed(page.questions, None)
                 at, token = rows[-1]["created_at"], rows[-1]["token"]
                 last = next((row["clarification"] for row in reversed(rows) if row["clarification"]), last)
-        return Listed(found, last)
+        return Listed(page.questions, last)
+
+    async def _place_of(self, clarification_id: str, producer: str) -> tuple[float, str]:
+        """Returns where a question stands among the producer's.
+
+        Raises:
+            NotFound: it is no question of this producer.
+        """
+        row = await self._row(clarification_id)
+        if row is None or row["producer"] != producer:
+            raise NotFound(clarification_id)
+        return row["created_at"], row["token"]
+
+    async def _fill(self, page: _Page, rows: Sequence[Row], step: Step) -> bool:
+        """Adds stored questions to a page, each in a `step`. Returns False if one finds no room."""
+        ledgers: dict[int, list[Raw]] = {}
+        for row in rows:
+            async with step():
+                record = await self._record(row, ledgers)
+                if record is not None and not await asyncio.to_thread(page.add, record):
+                    return False
+        return True
 
     def _may_have(self, row: Row, status: Status | None) -> bool:
         """Returns whether a question may have the status; only the leader's index can rule it out."""
@@ -525,24 +654,26 @@ class Questions:
         return (known is not None and known.is_open) == (status == "waiting")
 
     async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
-        """Returns the records of stored questions, in their order, without missing, forgotten and tampered ones, and those
-        whose answer another program wrote just now. Reads each ledger once.
-        """
+        """Returns the records of stored questions, in their order, without those that `_record` leaves out."""
         ledgers: dict[int, list[Raw]] = {}
-        found: list[Clarification] = []
-        for row in rows:
-            if (issue := row["issue"]) not in ledgers:
-                ledgers[issue] = await self.ledger.read(issue)
-            name, of = (row["clarification"], identity) if row["clarification"] else (row["token"], _event_of)
-            record = parse(next((item for item in ledgers[issue] if of(item) == name), None))
-            if record is not None and row["clarification"] is None:
-                self._note(_place(row), record)
-            if record is None or record.asked.direct is None:
-                continue
-            # `find` reports what another program changed.
-            if not await self.ledger.is_tampered(record) and not await self._is_foreign_answer(record):
-                found.append(record)
-        return found
+        found = [await self._record(row, ledgers) for row in rows]
+        return [each for each in found if each is not None]
+
+    async def _record(self, row: Row, ledgers: dict[int, list[Raw]]) -> Clarification | None:
+        """Returns the record of a stored question; None if it is missing, forgotten or tampered, or if another program wrote its
+        answer just now. `ledgers`: those that were read already, by issue; gets the one of this row.
+        """
+        if (issue := row["issue"]) not in ledgers:
+            ledgers[issue] = await self.ledger.read(issue)
+        name, of = (row["clarification"], identity) if row["clarification"] else (row["token"], _event_of)
+        record = parse(next((item for item in ledgers[issue] if of(item) == name), None))
+        if record is not None and row["clarification"] is None:
+            self._note(_place(row), record)
+        if record is None or record.asked.direct is None:
+            return None
+        # `find` reports what another program changed.
+        is_changed = await self.ledger.is_tampered(record) or await self._is_foreign_answer(record)
+        return None if is_changed else record
 
     async def withdraw(self, clarification_id: str, producer: str, words: str = "") -> Clarification:
         """Withdraws a question and returns its record. A question that was closed before stays as it is.
@@ -563,6 +694,16 @@ class Questions:
         if record.asked.closed is not None:
             return record
         raise AlreadyAnswered(record)
+
+    async def pick_up_once(self, record: Clarification) -> None:
+        """Records that a caller gets the answer, before it does, so that no other can.
+
+        Raises:
+            AlreadyPickedUp: a caller got it before, or may have.
+        """
+        token = record.asked.reply_token
+        if token is None or not await self.router.settle_reply(record.id, token, "confirmed", resolve=True):
+            raise AlreadyPickedUp(record.id)
 
     async def picked_up(self, record: Clarification) -> None:
         """Records that the asker has the answer; retries while the ledger cannot be written."""
@@ -642,12 +783,15 @@ class Questions:
             url=callback.url,
         )
 
-    async def _secret_digest(self, given: NewQuestion, producer: str) -> str:
-        """Returns a digest of a question before its redaction, from which no one can guess what was redacted. Two calls that look
-        the same once they are redacted are not the same.
+    async def _digest(self, given: NewQuestion, asked: NewQuestion, producer: str) -> str:
+        """Returns a digest of a question as it was given, before its redaction. If that changed it, no one can guess from the
+        digest what was redacted. Two calls that look the same once they are redacted are not the same.
         """
-        digest = await self.token("question", producer, given.digest, makes_key=True)
-        return digest or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
+        digest = await self.reading.run(producer, lambda: given.digest, LARGE if given.arguments else 0)
+        if asked == given:
+            return digest
+        secret = await self.token("question", producer, digest, makes_key=True)
+        return secret or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
 
     async def token(self, *words: str, makes_key: bool = False) -> str | None:
         """See `Seals.token`. Does not block."""

@@ -40,7 +40,7 @@ from core.hours import Hours
 from core.workflow import Speaker
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+_PART = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(ms|[wdhms])")
 _LONGEST = timedelta(days=3650)
 
 

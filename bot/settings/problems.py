@@ -135,8 +135,8 @@ def line_numbers(source: str) -> dict[Place, int]:
     counts: dict[str, int] = {}
     table: Place = ()
     for number, line in enumerate(source.splitlines(), start=1):
-        if header := re.match(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]", line):
-            name = header.group(2)
+        if header := re.match(r"\s*(\[\[?)\s*+([^\[\]]+)\]", line):
+            name = header.group(2).rstrip()
             table = tuple(part.strip().strip("\"'") for part in name.split("."))
             if header.group(1) == "[[":
                 counts[name] = counts.get(name, -1) + 1

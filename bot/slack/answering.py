@@ -42,7 +42,7 @@ from bot.views.verify import Proof, verify_view
 from core import answers
 from core.answers import Written
 from core.approvals import check_four_eyes, check_seen, why_refused
-from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
+from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index, whole
@@ -167,9 +167,11 @@ class Answering:
         seen = self.index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place, partial(_tried, read, seen))) is not None:
             return refused
-        decider = await self.access.decider_of(person, seen)
-        record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
-        return Recorded(record)
+
+        async def decide(decider: Decider) -> Clarification:
+            return await self.router.answer(clarification_id, read, decider, at, round, version=version)
+
+        return Recorded(await self.access.deciding(person, seen, decide, place.channel))
 
     async def answer_text(
         self,
@@ -324,7 +326,7 @@ class Answering:
                 await asyncio.to_thread(self.renderer.answer_modal, record, self._locale_of(person))
             )
         check_seen(record, press.version)  # every page must show the same arguments
-        decider = await self.access.decider_of(person, record)
+        decider = await self.access.decider_of(person, record, place.channel)
         try:
             check_four_eyes(record, decider)
         except ClarifyError as error:

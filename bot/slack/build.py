@@ -55,6 +55,7 @@ def build(
     home: HomeTabs,
     unread: Unread,
     catch_up: CatchUp,
+    events_missed: Callable[[], None],
     refresh: Callable[[str], None],
     prove: Callable[[Clarification, int], Awaitable[Proof]],
     passed: Callable[[], None],
@@ -63,11 +64,12 @@ def build(
     look_at: Callable[[str], None],
     app_removed: Callable[[], None],
 ) -> SlackParts:
-    """`look_at`, `app_removed`: see `Handlers`. Calls `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
+    """`look_at`, `app_removed`: see `Handlers`. Calls `events_missed` when Slack may have had events that we did not get, `refresh`
+    when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
     checks the receipt of a round; `counted` and `replicas`: see `SlackSocket`.
     """
     settings, clock, people, messages = base.settings, base.clock, base.people, board.messages
-    transport = _transport(base, catch_up, counted, replicas)
+    transport = _transport(base, events_missed, counted, replicas)
     memory, later = SlackMemory(base.store), Background()
     threads = Threads(
         messages=messages,
@@ -185,7 +187,7 @@ def build(
 
 def _transport(
     base: Base,
-    catch_up: CatchUp,
+    events_missed: Callable[[], None],
     counted: Callable[[int], Coroutine[Any, Any, None]],
     replicas: Callable[[], int],
 ) -> SlackSocket | RequestUrl:
@@ -193,7 +195,7 @@ def _transport(
     if base.settings.slack.mode == "http" and secrets.signing_secret is not None:
         return RequestUrl(
             signing_secret=secrets.signing_secret.get_secret_value(),
-            on_gap=catch_up.schedule,
+            on_gap=events_missed,
             clock=base.clock,
         )
     return SlackSocket(
@@ -203,6 +205,6 @@ def _transport(
         jitter=base.rng.random,
         counted=counted,
         replicas=replicas,
-        on_return=catch_up.schedule,
+        on_return=events_missed,
         availability=base.availability,
     )

@@ -325,9 +325,10 @@ def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent 
         return None
     if event.get("channel_type") == "im" or channel.startswith("D"):
         return _from_person(channel, event, "dm")
-    mentioned = bot_user in mrkdwn.people_in(str(event.get("text") or ""))
-    aside = _from_person(channel, event, "aside") if mentioned else None
-    return _in_thread(_from_person(channel, event, "said")) or aside
+    found = _in_thread(_from_person(channel, event, "said"))
+    if found is None and bot_user in mrkdwn.people_in(str(event.get("text") or "")):
+        found = _from_person(channel, event, "aside")
+    return found
 
 
 def missed_event(channel: str, message: Mapping[str, Any]) -> MessageEvent | None:

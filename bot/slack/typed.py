@@ -351,21 +351,31 @@ class TypedMessages:
         waiting = [record for record in still_open if record not in later]
         decided = [record for record in asked if await self._decided_since(record, reply) is not None]
         if len(waiting) + len(decided) > 1 and waiting:
-            at = min(message.at, self.clock.now())
-            name = f"{message.channel}:{message.ts}"
-            which, text_id = await self.answering.ask_which(
-                [*waiting, *decided], reply.written, reply.person, name, at
-            )
-            return TypedResponse(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
+            return await self._ask_which(waiting, decided, reply)
         if waiting:
             return await self._answer(waiting[0], reply)
         if decided:
             return await self._found_late(max(decided, key=_decided_last), reply)
         told = await self._too_late(asked, reply)
-        meant = [each for each in later if _read_as(each.asked, reply.written) is not None]
-        if told.text is None and meant and not reply.is_from_before:
-            return TypedResponse(phrases.asked_since(meant[0]))
+        if told.text is None and later and not reply.is_from_before:
+            meant = [each for each in later if await self._reads_as(each, reply) is not None]
+            return TypedResponse(phrases.asked_since(meant[0])) if meant else told
         return told
+
+    async def _ask_which(
+        self, waiting: list[Clarification], decided: list[Clarification], reply: TypedReply
+    ) -> TypedResponse:
+        """Ask in the thread which question a reply answers, unless its author may answer none of them."""
+        message = reply.message
+        refused = [await self._refusal(record, reply) for record in waiting]
+        if refused[0] is not None and all(refused):
+            return _privately(refused[0])
+        at = min(message.at, self.clock.now())
+        name = f"{message.channel}:{message.ts}"
+        which, text_id = await self.answering.ask_which(
+            [*waiting, *decided], reply.written, reply.person, name, at
+        )
+        return TypedResponse(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
 
     async def _answer(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         message = reply.message
@@ -413,10 +423,12 @@ class TypedMessages:
     async def _found_late(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         """Tell the author and the thread that a reply was in time, but read only after the decision."""
         shown, message = await self._decided_since(record, reply), reply.message
-        if shown is None or (label := _read_as(shown.asked, reply.written)) is None:
-            return TypedResponse()  # talk
-        if (refused := await self.answering.refusal(record, reply.person, message.place)) is not None:
+        if shown is None:
+            return TypedResponse()
+        if (refused := await self._refusal(record, reply)) is not None:
             return _privately(refused)
+        if (label := _read_as(shown.asked, reply.written)) is None:
+            return TypedResponse()  # talk
         decided = (
             phrases.closed(record) if shown.is_current else phrases.already_answered(record, shown.number)
         )
@@ -435,10 +447,20 @@ class TypedMessages:
         by, user = record.asked.answered_by, reply.person.user
         if abs(reply.message.at - when) > JUST_NOW or (by is not None and by.user == user):
             return TypedResponse()
-        if _read_as(record.asked, reply.written) is None:
+        if await self._reads_as(record, reply) is None:
             return TypedResponse()
         first = await self.memory.first_time(f"late:{record.id}:{record.round}:{user}")
         return TypedResponse(phrases.closed(record)) if first else TypedResponse()
+
+    async def _refusal(self, record: Clarification, reply: TypedReply) -> Tell | None:
+        """Returns why the author may not answer. Checked before their text is read."""
+        return await self.answering.refusal(record, reply.person, reply.message.place)
+
+    async def _reads_as(self, record: Clarification, reply: TypedReply) -> str | None:
+        """Returns the label of the answer that a reply gives; None: it gives none, or its author may not answer."""
+        if await self._refusal(record, reply) is not None:
+            return None
+        return _read_as(record.asked, reply.written)
 
     async def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
         """Tell a person how to answer; each hint at most once a minute, unless they may believe that they decided."""
@@ -466,11 +488,12 @@ class TypedMessages:
 
 
 def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
-    """Returns whether the message of `user` at `said_at` was recorded as the answer or as one of several approvals. The
-    ledger keeps milliseconds.
+    """Returns whether the message of `user` at `said_at` was recorded as the answer or as one of several approvals, even if
+    that no longer counts. The ledger keeps milliseconds.
     """
-    by, at = record.asked.answered_by, record.asked.answered_at
-    given = [(each.user, each.at) for each in record.asked.approvals or ()]
+    asked = record.asked
+    by, at = asked.answered_by, asked.answered_at
+    given = [(each.user, each.at) for each in (*(asked.approvals or ()), *(asked.lapsed or ()))]
     given += [(by.user, at)] if by is not None and at is not None else []
     return any(each == user and abs(moment - said_at) < timedelta(milliseconds=1) for each, moment in given)
 

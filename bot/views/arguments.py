@@ -2,7 +2,8 @@
 
 A command or SQL is shown as code. Short values become lines of `name: value`, nested ones by their path: `links › survey`.
 Longer values become lines, nested ones indented. Each line of a multi-line text is marked (`│`), so that it cannot look like
-another argument. All of it is `inert.visible`, and ambiguous strings are quoted (`inert.value_words`).
+another argument; in blocks it has a bar, which wrapped lines keep. All of it is `inert.visible`, and ambiguous strings are quoted
+(`inert.value_words`).
 
 Every value is shown as it is: nothing stands in for one. A change of a file also has a comparison of its two texts beside them.
 Pure.
@@ -15,16 +16,22 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from bot.views import inert
 from bot.views.blockkit import (
     NO_VALUE,
+    SECTION,
     TYPE_A_NUMBER,
     YES_OR_NO,
     YES_VALUE,
     Input,
+    Items,
+    Lines,
     Rich,
+    RichElement,
+    Run,
     Section,
     Words,
     chosen,
@@ -32,6 +39,7 @@ from bot.views.blockkit import (
     json_size,
     pieces,
 )
+from bot.views.markdown import GAP, rich_parts
 from core.aaep import whole_characters
 from core.clarification import Aaep
 from core.questions import REDACTED
@@ -59,7 +67,9 @@ _ROWS_EACH, _DEEPEST_ROW = 8, 3  # lines of one argument; names in a path
 _NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it, and of a list as JSON
 _LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
-_ARGUMENTS = "Arguments:"
+_ARGUMENTS, CHANGED = "Arguments:", "Changed:"
+_DASH = "- "  # before each value of a list
+_DEEPEST_ITEM = 8  # level of a nested list
 _CRLF = "with CRLF line ends"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
 _SENT_AS_TEXT = "Sent as text, not as a number or another value."
@@ -124,9 +134,9 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns all arguments as text, after a heading; empty without arguments."""
+    """Returns all arguments as text, each line with a bar, after a heading; empty without arguments."""
     said = [
-        f"{each.title}\n{_marked(each.text)}" if each.title else each.text
+        "\n".join(filter(None, (each.title, inert.with_bar(each.text))))
         for each in argument_pieces(arguments)
     ]
     return [_ARGUMENTS, *said] if said else []
@@ -138,7 +148,7 @@ def argument_words(arguments: Mapping[str, Any]) -> str:
 
 
 def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool = False) -> str:
-    """Returns the most telling argument, such as the command, on one line of at most `limit`; empty without
+    """Returns the most telling argument, such as the command, on one line of at most `limit`, after what it is; empty without
     arguments. `only_code`: also empty if none is a command, code or a change of a text.
     """
     found = argument_pieces(arguments)
@@ -147,7 +157,7 @@ def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool =
         return ""
     chosen = code[0] if code else found[0]
     said = (" · " if chosen.is_list else " ⏎ ").join(filter(str.strip, chosen.text.split("\n")))
-    return inert.line(f"{chosen.title} {said}".strip(), limit)
+    return inert.line(f"{chosen.title or _ARGUMENTS} {said}", limit)
 
 
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich, ...]:
@@ -158,7 +168,37 @@ def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich, ...]:
 def _parts(each: Piece) -> tuple[Section | Rich, ...]:
     if each.is_code:
         return (Section(Words(each.title)), *(code(part) for part in pieces(each.text)))
-    return tuple(Section(Words(part)) for part in pieces(each.text))
+    return rich_parts(_listed(each.text))
+
+
+def _listed(text: str) -> Iterator[RichElement]:
+    """Yields arguments that were outlined as items of a list, and texts of several lines as quotes, all of it with a bar."""
+    lines = text.split("\n")
+    for kind, group in groupby(lines, _line_kind):
+        said = list(group)
+        if kind == "gap":
+            yield Lines(tuple(Run(each) for each in said))
+        elif kind == "text":
+            text = "\n".join(_without(inert.BAR, each) if inert.bar_of(each) else each for each in said)
+            yield Lines((Run(text or " "),), "quote")
+        else:
+            for level, items in groupby(said, _level):
+                runs = ((Run(_without(_DASH, each) or _DASH),) for each in items)
+                yield Items(tuple(runs), level=level, has_bar=True)
+
+
+def _line_kind(line: str) -> str:
+    if GAP.fullmatch(line):
+        return "gap"
+    return "text" if inert.bar_of(line) or inert.size(line) > SECTION else "item"
+
+
+def _without(mark: str, line: str) -> str:
+    return line.lstrip(" ").removeprefix(mark)
+
+
+def _level(line: str) -> int:
+    return min(_DEEPEST_ITEM, (len(line) - len(line.lstrip(" "))) // 2)
 
 
 def change_words(asked: Aaep) -> list[str]:
@@ -186,7 +226,9 @@ def shows_originals(asked: Aaep) -> bool:
 
 
 def changed_in_all(asked: Aaep) -> str:
-    """Returns how the arguments differ from what the agent sent, one line each; empty if they were never changed."""
+    """Returns how the arguments differ from what the agent sent, one line each, after `CHANGED`; empty if they were never
+    changed.
+    """
     sent = (asked.direct.arguments if asked.direct else None) or {}
     names = {name: None for edit in asked.edits or () for name in edit.changed}
     said = [
@@ -194,7 +236,7 @@ def changed_in_all(asked: Aaep) -> str:
         for name in names
         for line in _compared(inert.name_words(name), sent.get(name), asked.arguments[name])
     ]
-    return "\n".join(("Changed:", *said)) if said else ""
+    return "\n".join((CHANGED, *said)) if said else ""
 
 
 def _compared(name: str, was: object, now: object) -> list[str]:
@@ -455,10 +497,6 @@ def _named(head: str, value: object, depth: int) -> Iterator[str]:
             yield from _named(f"{'  ' * (depth + 1)}-", each, depth + 1)
     elif isinstance(value, str) and value.strip() and "\n" in value:
         yield f"{head} ({_CRLF})" if inert.ends_with_crlf(value) else head
-        yield _marked(inert.visible(value), "  " * (depth + 1))
+        yield inert.with_bar(inert.visible(value), "  " * (depth + 1))
     else:
         yield f"{head} {inert.value_words(value)}"
-
-
-def _marked(text: str, indent: str = "") -> str:
-    return "\n".join(f"{indent}│ {each}" for each in text.split("\n"))

@@ -24,7 +24,28 @@ Style = Literal["", "primary", "danger"]
 Level = Literal["error", "warning", "info", "success"]
 
 YES, NO, ANSWER, TAKE, VIEW_FULL = "Yes", "No", "Answer…", "Take", "View full"
-TAKE_OVER, RELEASE = "Take over", "Release"
+TAKE_OVER, RELEASE, VERIFY = "Take over", "Release", "Verify"
+ACCEPT, REJECT = "Accept", "Reject"
+HAND, SNOOZE, NOT_MINE, TAKE_ALL = "Hand to…", "Snooze", "Not mine", "Take all"
+OPEN = "Go to the question"
+# The buttons of cards and pages that are the bot's own: no label of an agent may look like one.
+BUTTONS = frozenset(
+    [
+        ACCEPT,
+        REJECT,
+        ANSWER,
+        VIEW_FULL,
+        TAKE,
+        TAKE_OVER,
+        RELEASE,
+        VERIFY,
+        HAND,
+        SNOOZE,
+        NOT_MINE,
+        TAKE_ALL,
+        OPEN,
+    ]
+)
 NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
 
 MESSAGE_BLOCKS = 50
@@ -397,8 +418,10 @@ class Budget:
         return shown
 
     def fold(self, title: str, *texts: str) -> tuple[Fold, ...]:
-        """Returns the texts to unfold, or none if they do not fit."""
-        made = Fold(title, sections(*texts))
+        """Returns the texts to unfold, or none if they do not fit. A line that goes on in another section keeps its bar."""
+        room = SECTION - len(inert.BAR)
+        parts = (piece for text in texts for piece in inert.with_bars(inert.split(text, room)))
+        made = Fold(title, sections(*parts))
         if not 0 < len(made.parts) <= FOLD_BLOCKS or made.size > self.left:
             return ()
         self.left -= made.size

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from bot.views import inert
 from bot.views.arguments import (
+    CHANGED,
     argument_parts,
     argument_pieces,
     argument_texts,
@@ -55,19 +56,26 @@ from bot.views.blockkit import (
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words
 from bot.views.locale import directed
-from bot.views.markdown import blocks, growth, plain
+from bot.views.markdown import attributed, barred, blocks, growth, plain
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ACTION,
     ASK_AGAIN,
     CONSEQUENCE,
+    CONTEXT,
+    DEFAULT,
+    DETAILS,
     HOW_TO_COMMENT,
     LABELS,
+    QUESTION,
+    REASON,
+    SUMMARY,
     Round,
     Verbosity,
     accepted_before,
     action_words,
     aloud,
+    brief_words,
     capital,
     change_heading,
     closed_by,
@@ -76,8 +84,11 @@ from bot.views.wording import (
     dated,
     decided_aloud,
     decided_words,
+    default_of,
     default_words,
     escalation_reason,
+    extra_aloud,
+    extra_label,
     extra_words,
     holder_words,
     instead_words,
@@ -87,6 +98,7 @@ from bot.views.wording import (
     reply_words,
     risk_words,
     round_of,
+    said_of,
     sentence,
     stakes_alerts,
     stakes_words,
@@ -107,7 +119,7 @@ POINTER = "This is only the beginning. The full text is in the thread."
 CONTEXT_IN_FULL, ARGUMENTS_IN_FULL = "Context in full", "Arguments in full"
 SHORTENED = "Some of this is left out. Click View full to see all of it."
 ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Click Accept to see all of it, and accept it there."
-PIECE = 3900
+PIECE = 3890  # and the bar of a line that goes on
 MENU = 3500  # characters of a whole menu
 MENU_OPTIONS = 100  # Slack's menus take no more
 _BUTTON_CHOICES = 5
@@ -115,7 +127,7 @@ _BUTTON_LABEL = 30  # longer labels clip on screen
 _LEAST_OPTION, _LEAST_LINE = 12, 20
 _LEAST_WORDS = 1500  # reserved for the question beside a menu
 _LINES = 10  # of choices that fit no menu
-_CONTEXT, _CONTEXT_IS, _ANSWER_IS = 2000, "Context: ", "Answer: "
+_ANSWER_IS, _FORM_IS = "Answer: ", "Answer:\n"
 _SMALL = 500
 _BRIEF = 250  # of a dialog, as a message may have ten
 _LINE = 120  # of the question, its main argument and the answer, on a one-line card
@@ -125,7 +137,6 @@ _PLAIN = 1200
 _MOST_PIECES = 20  # messages that repeat a question in its thread; beyond that, there is View full
 _STANDING = {"stale": "overdue", "escalated": "escalated"}
 _REST = "The rest is under View full."
-_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL, TAKE, TAKE_OVER, RELEASE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +149,7 @@ class Card:
     alert: tuple[Words, ...] = ()
     question: tuple[Part, ...] = ()
     topic: tuple[Words, ...] = ()
-    choices: tuple[Section, ...] = ()
+    choices: tuple[Part, ...] = ()
     context: tuple[Part, ...] = ()
     below: tuple[Part, ...] = ()  # the answer and its reason; on a page: why on-call is paged
     facts: tuple[Words, ...] = ()
@@ -238,10 +249,11 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
     people = live_words(people_words(shown.asked))
-    facts = (*people, until_words(shown.asked.expires_at), *_reminded(shown), *plain_words(default))
+    until = until_words(shown.asked.expires_at)
+    facts = (*people, until, *_reminded(shown), *plain_words(default, producer_words(shown)))
     hint = () if terse else (Words(_hint(shown, is_whole=True)),)
     alert = tuple(_alerts(shown, instead_of))
-    topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
+    topic = () if terse or not shown.topic else (Words(f"Topic: {inert.quoted(shown.topic, _SMALL)}"),)
     budget = Budget.beside(spoken.text)
     budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent, shown.target)
     budget.spend(ACCEPT_SHOWS_ALL if wanted else "")
@@ -287,33 +299,19 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
     asked = blocks(question)
-    whole = plain(shown.context) if context != shown.context and not terse else ""
+    is_cut = context != shown.context and not terse
+    whole = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if is_cut else ""
+    given = (f"{CONTEXT}{context}" if context else "", f"{DETAILS}{detail}" if detail else "")
     return Card(
         heading=_heading(shown),
         question=asked,
-        choices=sections(choices),
+        choices=barred(choices),
         context=(
-            *_asides(f"{_CONTEXT_IS}{context}" if context else "", detail),
+            *(part for each in given for part in blocks(each, label=extra_label(each))),
             *budget.fold(CONTEXT_IN_FULL, whole),
         ),
         is_whole=not hides,
     )
-
-
-def _asides(
-    context: str,
-    detail: str,
-    heading: str = "Details",
-    *,
-    exact: bool = False,
-    is_data: bool = False,
-) -> tuple[Part, ...]:
-    """Returns what the agent said besides: as small print or, if it is formatted, as it is. `is_data`: it is no prose."""
-    shown = () if is_data or not context else blocks(context, label=_CONTEXT_IS, exact=exact)
-    if not any(isinstance(each, Rich) for each in shown):
-        shown = ()
-    said = ("" if shown else context, f"{heading}: {detail}" if detail else "")
-    return (*shown, Context(tuple(Words(piece) for text in said for piece in pieces(text, _CONTEXT))))
 
 
 def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
@@ -326,15 +324,17 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     with_what = argument_pieces(wanted.arguments)
     heading = change_heading(shown.asked)
     budget.spend(heading, *(each.title for each in with_what))
+    detail = _detail(shown, verbosity)
+    besides = [*(() if terse else extra), *([f"{SUMMARY}{detail}"] if detail else ())]
     parts = (
         action_words(wanted),
         consequence_words(wanted),
-        "" if terse else extra,
-        _detail(shown, verbosity),
         "\n".join(change_words(shown.asked)),
+        *besides,
         *(each.text for each in with_what),
     )
-    action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts), growth)
+    action, consequence, changes, *texts = budget.excerpts(list(parts), growth)
+    besides, texts = texts[: len(besides)], texts[len(besides) :]
     shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *action_parts(action, consequence),
@@ -343,12 +343,12 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
         said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(wanted.arguments)[1:])
     if heading:
-        said += [Context(live_words(heading)), *sections(changes)]
+        said += [Context(live_words(heading)), *barred(changes)]
     return Card(
         heading=_heading(shown),
         stakes=stakes,
         question=tuple(said),
-        context=_asides(aside, detail, "Summary", exact=True, is_data=not wanted.is_direct),
+        context=extra_parts(besides),
         is_whole=not (terse and extra) and shows_originals(shown.asked),
     )
 
@@ -369,7 +369,7 @@ def _closing_facts(shown: Round) -> tuple[Words, ...]:
         facts.append(Words(closed_words(shown, _SMALL)))
     if who := closed_by(shown, 256):
         facts.append(Words(f"By {who.text}", who.live))
-    return tuple(facts)
+    return (*facts, *plain_words(producer_words(shown)))
 
 
 def _line(shown: Round) -> tuple[Part, ...] | None:
@@ -379,17 +379,21 @@ def _line(shown: Round) -> tuple[Part, ...] | None:
     """
     wanted, decided = shown.asked.confirmation, shown.decided is not None
     arguments = wanted.arguments if wanted is not None else {}
-    action = inert.visible(wanted.action, prose=True) if decided and wanted is not None else _was_asked(shown)
+    action = (
+        plain(words(shown.question))
+        if wanted is None
+        else plain(inert.visible(wanted.action, prose=True), exact=True)
+    )
     whole = (action, main_argument(arguments, inert.NO_LIMIT))
     said = [inert.line(each, _LINE) for each in whole]
     again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     told = (
-        inert.clip(shown.agent, _NAMED),
+        shown.agent_within(_NAMED),
         shown.id,
         again,
-        *said,
+        *(inert.quoted(each) for each in said if each),
         _risk(shown).removesuffix("."),
-        inert.line(_reason(shown), _LINE),
+        f"{REASON}{inert.quoted(reason, _LINE)}" if (reason := _reason(shown).removeprefix(REASON)) else "",
     )
     facts = [each.mrkdwn for each in _closing_facts(shown)]
     verify = verify_button(shown) if decided and wanted is not None and facts else ()
@@ -421,7 +425,8 @@ def closed_card(shown: Round, text: str) -> Card:
     budget.spend(shown.agent, shown.target, title, _risk(shown), *(part.text for part in facts))
     # Its title shows a short answer. A form's answer has a line per field: cut it only for its length.
     answer = _answer(shown, title)
-    brief = budget.brief(answer) if shown.asked.form is None else answer.replace(" ", "\n", 1)
+    answer_is = _ANSWER_IS if shown.asked.form is None else _FORM_IS
+    brief = budget.brief(answer) if shown.asked.form is None else answer.replace(_ANSWER_IS, _FORM_IS, 1)
     reason = budget.brief(_reason(shown))
     changes = budget.brief(changed_in_all(shown.asked) if decided is not None else "")
     with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
@@ -439,17 +444,25 @@ def closed_card(shown: Round, text: str) -> Card:
     cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
     said = action_parts(question, consequence) if wanted else blocks(question)
-    asked: tuple[Part, ...] = (*said, *sections(with_what, _risk(shown)))
-    first = asked[0]
-    if title and verify and isinstance(first, Section):  # beside a text, as View full: it only shows more
-        asked, verify = (replace(first, button=verify[0]), *asked[1:]), ()
+    risk = sections(_risk(shown))
+    above: tuple[Section, ...] = ()
+    if title and verify:  # beside a text, as View full: it only shows more
+        beside, verify = verify[0], ()
+        if risk:
+            risk = (replace(risk[0], button=beside), *risk[1:])
+        else:
+            above = (Section(Words(QUESTION.rstrip()), beside),)
     return Card(
         heading=_heading(shown),
         decided=(Section(Words(title, live=True), full),) if title else (),
-        question=asked,
-        below=(*blocks(answer, label=_ANSWER_IS), *sections(changes, reason)),
+        question=(*above, *said, *barred(with_what), *risk),
+        below=(
+            *blocks(answer, label=answer_is),
+            *barred(changes, label=f"{CHANGED}\n"),
+            *barred(reason, label=REASON),
+        ),
         facts=facts,
-        buttons=(full, *verify) if cut and not title else verify if title else (),
+        buttons=(full, *verify) if cut and not title else (),
     )
 
 
@@ -485,7 +498,7 @@ def uses_buttons(shown: Round) -> bool:
         and 0 < len(labels) <= _BUTTON_CHOICES
         and all(inert.size(label) <= _BUTTON_LABEL for label in shown.labels)
         and len(set(labels)) == len(labels)
-        and not _OWN_LABELS & set(labels)
+        and not shown.confusing
     )
 
 
@@ -581,11 +594,11 @@ def _dialog(wanted: Confirmation) -> Dialog | None:
     """Returns the dialog before Accept counts, which names the stakes and the action, or None if they do not fit: several
     lines would not be told apart. It also has the command and the consequence, each if there is room.
     """
-    said = [risk_words(wanted), _action_line(wanted)]
+    said = [risk_words(wanted), f"{ACTION}{_action_line(wanted)}"]
     if "\n" in wanted.action.strip() or inert.size("\n".join(said)) > CONFIRM_TEXT:
         return None
     command = main_argument(wanted.arguments, inert.NO_LIMIT, only_code=True)
-    for more in (command, plain(consequence_words(wanted), label=CONSEQUENCE, exact=True)):
+    for more in (command, said_of(wanted)[1]):
         if more and "\n" not in more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
             said.append(more)
     return Dialog(ASK_AGAIN, "\n".join(said), LABELS["accept"], CANCEL)
@@ -593,7 +606,9 @@ def _dialog(wanted: Confirmation) -> Dialog | None:
 
 def _action_and_stakes(wanted: Confirmation, limit: int) -> str:
     stakes = risk_words(wanted)
-    return f"{stakes}\n{inert.clip(_action_line(wanted), limit - inert.size(stakes) - 1)}"
+    return (
+        f"{stakes}\n{ACTION}{inert.clip(_action_line(wanted), limit - inert.size(f'{stakes}{ACTION}') - 1)}"
+    )
 
 
 def _action_line(wanted: Confirmation) -> str:
@@ -626,8 +641,8 @@ def _heading(shown: Round) -> str:
         notes.append(shown.decided.outcome if shown.decided is not None else shown.stage)
     elif shown.record.status in _STANDING:
         notes.append(_STANDING[shown.record.status])
-    agent, target = inert.clip(shown.agent, _NAMED), inert.clip(shown.target, _NAMED)
-    said = f"{agent} {shown.verb} {target}" if target else f"{shown.agent} {shown.verb}"
+    target = shown.target_within(_NAMED)
+    said = f"{shown.agent_within(_NAMED)} {shown.verb} {target}" if target else f"{shown.agent} {shown.verb}"
     return " · ".join((said, shown.id, *notes))
 
 
@@ -699,7 +714,7 @@ def open_text(
         held = holder_words(shown)
         return f"{tail}\n{sentence(held)}" if held else tail
 
-    whole = f"{head} {body}\n{tail_if(is_whole=is_whole)}"
+    whole = f"{_followed(head, body)}\n{tail_if(is_whole=is_whole)}"
     if inert.size(whole) <= inert.TEXT_LIMIT and not _cuts_default(shown, _DEFAULT_ALOUD):
         return Spoken(whole)
     if wanted:  # arguments would fill the thread; the modal shows them
@@ -707,13 +722,14 @@ def open_text(
     tail = tail_if(is_whole=False)
     room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
     begun = _beginning(parts, room) if wanted else inert.clip_escaped(body, room)
-    text = f"{head} {begun}\n{pointer}\n{tail}"
+    text = f"{_followed(head, begun)}\n{pointer}\n{tail}"
     return Spoken(text, () if wanted else whole_pieces(shown), is_whole=False)
 
 
 def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     """Returns the text of a closed question, at most `limit`. Only the names of people are live."""
-    asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {_was_asked(shown)}", 1500)
+    begin = f"{_says(shown)} ({_about(shown)}):"
+    asked = inert.fallback(_followed(begin, _was_asked(shown)), 1500)
     if (decided := shown.decided) is None:
         who = closed_by(shown, 300)
         by = f"\nBy {who.escaped()}." if who else ""
@@ -732,9 +748,12 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     wanted = shown.asked.confirmation
     with_what = inert.fallback(main_argument(wanted.arguments, _LINE)) if wanted is not None else ""
     risk = inert.fallback(_risk(shown), 500)
-    answer = plain(_answer(shown, how), label=_ANSWER_IS)
+    answer = _answer(shown, how)
+    answer = attributed(answer, label=_ANSWER_IS) if answer else ""
+    reason = attributed(shown.reason, label=REASON, is_data=True) if shown.reason else ""
+    changes = inert.with_bar(changed_in_all(shown.asked)).removeprefix(inert.BAR) if shown.asked.edits else ""
     room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
-    said = inert.fallback("\n".join(filter(None, (answer, changed_in_all(shown.asked), shown.reason))), room)
+    said = inert.fallback("\n".join(filter(None, (answer, changes, reason))), room)
     return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
 
 
@@ -742,15 +761,20 @@ def whole_pieces(shown: Round) -> tuple[str, ...]:
     """Returns all of an open question in pieces for the thread, plain, each at most 3900 when sent. Not its deadline, which
     only the card can show in the reader's time zone.
     """
-    asked = " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown)))))
-    default = "" if shown.asked.confirmation else sentence(default_words(shown.asked, inert.NO_LIMIT))
+    asked = _followed(" ".join(filter(None, (_asks(shown), _stakes(shown)))), "\n".join(_parts(shown)))
+    default = default_of(shown.asked)
+    if default:
+        default = attributed(f"{DEFAULT}{default}", label=DEFAULT)
+    elif shown.asked.confirmation is None:
+        default = sentence(default_words(shown.asked, inert.NO_LIMIT))
     found = in_pieces("\n".join(filter(None, (asked, default))))
     return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
 
 
 def in_pieces(text: str) -> tuple[str, ...]:
-    """Returns plain text as messages for a thread, each at most 3900 when sent."""
-    return tuple(piece for piece in inert.split_unescaped(text, PIECE) if piece.strip())
+    """Returns plain text as messages for a thread, each at most 3900 when sent. A line that goes on keeps its bar."""
+    found = inert.with_bars(inert.split_unescaped(text, PIECE))
+    return tuple(piece for piece in found if piece.strip(f"{inert.BAR}\n"))
 
 
 def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
@@ -758,7 +782,7 @@ def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
     and `more`.
     """
     standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _DEFAULT_ALOUD)
-    question = words(shown.question)
+    question = attributed(words(shown.question))
     begun = inert.clip(question, _PLAIN)
     tail = (POINTER, standing) if begun != question else (standing,)
     text = "\n".join((f"{_says(shown)} ({inert.clip(shown.record.id, 80)}):", begun, *filter(None, tail)))
@@ -767,8 +791,18 @@ def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
 
 def _asks(shown: Round, *, says_why: bool = True) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
-    asks = f"{_says(shown)} ({shown.record.id}{again}):"
+    asks = f"{_says(shown)} ({_about(shown)}{again}):"
     return " ".join(filter(None, (escalation_reason(shown, 200) if says_why else "", asks)))
+
+
+def _about(shown: Round) -> str:
+    """Returns the question's id, and the producer where the agent's name needs it."""
+    return ", ".join(filter(None, (shown.record.id, producer_words(shown).lower())))
+
+
+def _followed(begin: str, said: str) -> str:
+    """Returns the bot's own words and then the agent's: on the same line, unless these have a bar."""
+    return f"{begin}{chr(10) if said.startswith(inert.BAR) else ' '}{said}"
 
 
 def _stakes(shown: Round) -> str:
@@ -780,9 +814,7 @@ def _stakes(shown: Round) -> str:
 def _was_asked(shown: Round) -> str:
     """Returns the question, or the action as its open card words it, without markup."""
     wanted = shown.asked.confirmation
-    if wanted is None:
-        return plain(words(shown.question))
-    return "\n".join(filter(None, _action_and_consequence(wanted)))
+    return attributed(words(shown.question)) if wanted is None else "\n".join(filter(None, said_of(wanted)))
 
 
 def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
@@ -793,16 +825,33 @@ def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
     )
 
 
-def _action_and_consequence(wanted: Confirmation) -> tuple[str, str]:
-    """Returns both without markup."""
-    return (
-        plain(action_words(wanted), label=ACTION, exact=True),
-        plain(consequence_words(wanted), label=CONSEQUENCE, exact=True),
+def brief_parts(shown: Round, limit: int) -> tuple[Rich, ...]:
+    """Returns `brief_words` as formatted."""
+    if shown.asked.confirmation is not None:
+        return barred(brief_words(shown, limit))
+    return blocks(inert.clip(words(shown.question), limit))
+
+
+def extra_parts(said: Iterable[str]) -> tuple[Rich, ...]:
+    """Returns `extra_words`, or the beginnings of them, as formatted; data is not."""
+    return tuple(
+        part
+        for each in said
+        for part in (
+            barred(each, label=DETAILS)
+            if each.startswith(DETAILS)
+            else blocks(each, label=extra_label(each), exact=True)
+        )
     )
 
 
 def _says(shown: Round) -> str:
     return f"{shown.agent} {shown.verb} {shown.target}".rstrip()
+
+
+def producer_words(shown: Round) -> str:
+    """Returns who vouches for the agent's name, which is only its own claim; empty if it is asked in the producer's name."""
+    return f"Producer: {shown.producer}" if shown.producer else ""
 
 
 def _beginning(parts: list[str], room: int) -> str:
@@ -815,24 +864,22 @@ def _beginning(parts: list[str], room: int) -> str:
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     """Returns an action in the agent's own words, with people's changes."""
-    changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
-    said = (*_action_and_consequence(wanted), changes, *argument_texts(wanted.arguments))
-    extra = extra_words(wanted)
-    if wanted.is_direct:
-        extra = plain(extra, label=_CONTEXT_IS, exact=True)
-    return [part for part in (*said, extra) if part]
+    changes = change_words(shown.asked)
+    changed = "\n".join((CHANGED, *map(inert.with_bar, changes))) if changes else ""
+    said = (*said_of(wanted), changed, *argument_texts(wanted.arguments), *extra_aloud(wanted))
+    return [part for part in said if part]
 
 
 def _parts(shown: Round) -> list[str]:
     """Returns all of a question or an action, in the agent's own words."""
     if shown.asked.confirmation:
         return _consent_parts(shown, shown.asked.confirmation)
-    parts = [plain(words(shown.question))]
+    parts = [attributed(words(shown.question))]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
         parts.append(shown.numbered)
     if form := shown.asked.form:
         parts += ["Fields:", form_words(form, brief=True)]
     if shown.context:
-        parts.append(f"{_CONTEXT_IS}{plain(shown.context)}")
+        parts.append(attributed(f"{CONTEXT}{shown.context}", label=CONTEXT))
     return parts

@@ -100,11 +100,11 @@ def _field_lines(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]
     facts = [field.expected]
     facts += ["optional"] if field.may_be_empty else []
     facts += [] if field.default is None else [f"default: {field.shown(field.default)}"]
-    about = f": {field.description}" if field.description else ""
+    about = f": {inert.line(field.description)}" if field.description else ""
     yield inert.plain(f"• {inert.named(field.title)} ({inert.cleaned_line('; '.join(facts))}){about}")
     if listed:
         for number, option in enumerate(field.options, 1):
-            more = f": {option.description}" if option.description else ""
+            more = f": {inert.line(option.description)}" if option.description else ""
             yield inert.plain(f"  {number}. {inert.named(option.label)}{more}")
 
 

@@ -76,7 +76,7 @@ def digest(
         (
             title,
             ", ".join(
-                f"{inert.escaped_line(count.name, _NAME)} ({in_words(str(count.times), locale)})"
+                f"{inert.escape(inert.as_name(count.name, _NAME) or inert.BLANK)} ({in_words(str(count.times), locale)})"
                 for count in counts
             ),
         )

@@ -15,7 +15,6 @@ from bot.views import inert
 from bot.views.arguments import (
     argument_parts,
     argument_pieces,
-    argument_texts,
     change_words,
     editable,
     overflows,
@@ -48,7 +47,15 @@ from bot.views.blockkit import (
     sections,
     turning,
 )
-from bot.views.card import CANCEL, MENU_OPTIONS, action_parts, options, plain_text
+from bot.views.card import (
+    CANCEL,
+    MENU_OPTIONS,
+    action_parts,
+    extra_parts,
+    options,
+    plain_text,
+    producer_words,
+)
 from bot.views.codec import (
     ACCEPT_CALLBACK,
     ANSWER_CALLBACK,
@@ -61,12 +68,17 @@ from bot.views.codec import (
 )
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
-from bot.views.markdown import blocks
+from bot.views.markdown import barred, blocks
 from bot.views.numerals import in_words
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ASK_AGAIN,
+    CONTEXT,
+    DEFAULT,
+    DETAILS,
     LABELS,
+    REASON,
+    SUMMARY,
     Round,
     action_words,
     capital,
@@ -74,6 +86,7 @@ from bot.views.wording import (
     closed_words,
     consequence_words,
     decided_words,
+    default_of,
     default_words,
     escalation_words,
     extra_words,
@@ -102,7 +115,7 @@ NUMERIC_BLOCK = "answer.numeric"
 FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
-_CONTEXT, _ANSWER = "Context: ", "Answer:\n"
+_CHOICES, _FIELDS, _ANSWER = "Choices:\n", "Fields:\n", "Answer:\n"
 _Shown = Section | Alert | Context | Rich
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
@@ -152,14 +165,12 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
     fields = tuple(_changeable(asked).values())
     every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question))
-    parts: list[str] = []
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
-        parts.append(shown.numbered)
+        every += barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
     if form and hides(form, inputs):
-        parts.append(form_words(form))
-    every += sections(*parts)
+        every += barred(f"{_FIELDS}{form_words(form)}", label=_FIELDS)
     if shown.context:
-        every += blocks(f"{_CONTEXT}{shown.context}", label=_CONTEXT)
+        every += blocks(f"{CONTEXT}{shown.context}", label=CONTEXT)
     taken = sum(each.cost for each in (*inputs, *fields))
     first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
     is_whole, more = len(first) == len(every), _MORE
@@ -392,10 +403,10 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
         *action_parts(action_words(wanted), consequence_words(wanted)),
         *argument_parts(argument_pieces(left)),
         *sections(_HIDDEN if _hides(shown.asked, left) else ""),
-        *sections(extra_words(wanted)),
+        *extra_parts(extra_words(wanted)),
         *((Context(people),) if people else ()),
-        *sections("\n".join(change_words(shown.asked))),
-        *sections("" if shows_originals(shown.asked) else _originals(shown.asked)),
+        *barred("\n".join(change_words(shown.asked))),
+        *(() if shows_originals(shown.asked) else _originals(shown.asked)),
     )
 
 
@@ -414,33 +425,41 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"
     yield from argument_parts(argument_pieces(wanted.arguments))
-    yield extra_words(wanted)
+    yield from extra_parts(extra_words(wanted))
     for number, edit in enumerate(asked.edits or (), 1):
         until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
         yield _by("Edited by", edit, ":")
-        yield "\n".join(change_words(until))
-    yield _originals(asked) if asked.edits else ""
+        yield from barred("\n".join(change_words(until)))
+    yield from _originals(asked) if asked.edits else ()
+    for each in asked.lapsed or ():
+        yield _by("No longer counts: approved by", each, "")
     for each in asked.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""
 
 
-def _originals(asked: Aaep) -> str:
+def _originals(asked: Aaep) -> tuple[Section | Rich, ...]:
     """Returns the arguments as the agent sent them."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
-    return "\n".join(("The original arguments, as the agent sent them:", *argument_texts(sent)[1:]))
+    heading = "The original arguments, as the agent sent them:"
+    return (*sections(heading), *argument_parts(argument_pieces(sent)))
 
 
 def _by(did: str, what: Approval | Edit, end: str) -> Section:
     """Returns who did something, and when."""
-    who = inert.mention(what.user) if inert.is_user(what.user) else inert.escaped_line(what.decided_by, 256)
+    named = inert.escape(inert.as_value(what.decided_by, 256) or inert.BLANK)
+    who = inert.mention(what.user) if inert.is_user(what.user) else named
     return Section(Words(f"{did} {who}, {inert.date(what.at)}{end}", live=True))
 
 
 def _laid_out(every: Iterable[str | _Shown]) -> list[tuple[_Shown, ...]]:
-    """Splits texts into pages; nothing is left out."""
-    parts = (sections(each) if isinstance(each, str) else (each,) for each in every)
+    """Splits texts into pages; nothing is left out. One that does not fit a section has a bar, as all of it is not ours."""
+    parts = ((each,) if not isinstance(each, str) else _said(each) for each in every)
     return list(_pages(tuple(part for each in parts for part in each)))
+
+
+def _said(text: str) -> tuple[_Shown, ...]:
+    return sections(text) if inert.size(text) <= SECTION else barred(text)
 
 
 def _asked(shown: Round) -> Iterator[str | _Shown]:
@@ -448,28 +467,39 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield from stakes_alerts(asked.confirmation) if asked.confirmation else ()
-    yield f"{shown.agent} · {shown.id}{again}"
+    yield " · ".join(filter(None, (shown.agent, producer_words(shown), f"{shown.id}{again}")))
     if asked.confirmation:
         yield from _whole_consent(shown, asked.confirmation)
     else:
         yield from blocks(words(shown.question))
     if shown.labels:
-        yield "Choices:\n" + shown.numbered
-    yield f"Fields:\n{form_words(form)}" if form else ""
+        yield from barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
+    if form:
+        yield from barred(f"{_FIELDS}{form_words(form)}", label=_FIELDS)
     if asked.context:
-        yield from blocks(f"{_CONTEXT}{words(asked.context)}", label=_CONTEXT)
+        yield from blocks(f"{CONTEXT}{words(asked.context)}", label=CONTEXT)
     if asked.summary_detailed:
-        heading = "Summary: " if asked.confirmation else "Details: "
+        heading = SUMMARY if asked.confirmation else DETAILS
         yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading)
+    yield from _around(shown)
+
+
+def _around(shown: Round) -> Iterator[str | _Shown]:
+    """Yields the topic, who may not approve, what happens without an answer, and why it was escalated."""
+    asked = shown.asked
     if shown.topic:
-        yield f"Topic: {shown.topic}"
+        yield f"Topic: {inert.quoted(shown.topic)}"
     if said := requester_words(asked):
         yield Section(Words(said, live=True))
-    if asked.default_response is not None or shown.stage == "open":
+    if default := default_of(asked):
+        yield from blocks(f"{DEFAULT}{default}", label=DEFAULT)
+    elif asked.default_response is not None or shown.stage == "open":
         yield default_words(asked, inert.NO_LIMIT)
     if asked.expires_at and shown.stage == "open":
         yield Section(until_words(asked.expires_at))
-    yield escalation_words(shown, SECTION)
+    escalation, _, sides = escalation_words(shown, SECTION).partition("\n")
+    yield escalation
+    yield from barred(sides)
 
 
 def _decision(shown: Round) -> Iterator[str | _Shown]:
@@ -480,7 +510,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
     if decided.outcome == "answered":
         yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER)
-    yield shown.reason
+    yield from barred(shown.reason, label=REASON)
 
 
 def _standing(shown: Round) -> Iterator[str | _Shown]:
@@ -497,7 +527,7 @@ def _history(shown: Round) -> Iterator[str | _Shown]:
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            by = f"{entry.type} · {inert.escaped_line(entry.from_, 256)}"
+            by = f"{entry.type} · {inert.escape(inert.as_value(entry.from_, 256) or inert.BLANK)}"
             yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
             yield from blocks(words(entry.body))
 

@@ -190,7 +190,7 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
     said = question.question or question.topic
-    words = listed_words(asked, said, _QUESTION) if asked else inert.named(plain(said), _QUESTION)
+    words = listed_words(asked, said, _QUESTION) if asked else inert.quoted(plain(said), _QUESTION)
     return Section(Words(words), fields=facts), Actions(buttons)
 
 
@@ -224,7 +224,7 @@ def _agent(line: AgentNode) -> Iterator[Words]:
 
 def _ready(line: ReadyItem, *, told_apart: bool) -> str:
     """Names a session by its agent, and by its id if the agent has several: most ids are random."""
-    session = inert.line(line.session_id or "", _SESSION) if told_apart else ""
+    session = inert.as_value(line.session_id or "", _SESSION) if told_apart else ""
     named = name_of(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:
         return f"🟢 ready: {named}"
@@ -243,7 +243,7 @@ def _duty(line: DutyLine) -> Iterator[Words]:
 def _answered(line: Answered) -> tuple[Words, Words]:
     asked = (plain if line.decided.outcome == "answered" else asked_words)(line.question)
     return (
-        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.named(asked, _SAID)}"),
+        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.quoted(asked, _SAID)}"),
         Words(f"{capital(decided_words(line.decided, _SAID))}, {inert.date(line.at)}", live=True),
     )
 

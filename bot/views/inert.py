@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeGuard
 
 import regex
+
+from core.names import in_quotation, is_bare, is_word
 
 TEXT_LIMIT = 4000
 NO_LIMIT = 10**9
@@ -56,6 +58,7 @@ _MOST_ALIKE = 5  # repeated hidden characters; more are counted
 _EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
 _NO_DIRECTION = dict.fromkeys(map(ord, _DIRECTING))
+BAR = "│ "  # before each line of several that others wrote, where only text fits
 _LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
@@ -83,7 +86,7 @@ _FORMATTING = (
     (re.compile(r"(?<![^\W_])_|_(?![^\W_])"), "ˍ"),
     (re.compile(r"(?<![^\W_])~|~(?![^\W_])"), "∼"),
     (re.compile(r"`"), "ˋ"),
-    (re.compile(r"^(\s*)>", re.MULTILINE), r"\1›"),
+    (re.compile(r"^([^\S\n]*)>", re.MULTILINE), r"\1›"),
     (re.compile(r":(?=[a-z0-9_+'-]+:)"), "꞉"),
 )
 
@@ -115,6 +118,37 @@ def line(text: str, limit: int = NO_LIMIT) -> str:
 def named(text: str, limit: int = NO_LIMIT) -> str:
     """Returns `line`, or a placeholder if nothing visible is left."""
     return line(text, limit) or BLANK
+
+
+def quoted(text: str, limit: int = NO_LIMIT) -> str:
+    """Returns `named` in quotation marks, at most `limit` within them: the words of others in a sentence of ours."""
+    return f"“{named(in_quotation(text), limit)}”"
+
+
+def quoted_escaped(text: str, limit: int) -> str:
+    """Returns the same, escaped, with at most `limit` as sent within the quotation marks."""
+    return f"“{escaped_line(in_quotation(text), limit)}”"
+
+
+def as_name(text: str, limit: int = NO_LIMIT) -> str:
+    """Returns the name of an agent, a tool and the like on one line, clipped; quoted if it could be read as more than a name.
+    Empty if nothing visible is left.
+    """
+    name = line(text, limit)
+    return name if not name or is_bare(name) else quoted(text, limit)
+
+
+def as_value(text: str, limit: int = NO_LIMIT) -> str:
+    """Returns a short value that ends a sentence, on one line, clipped; quoted if it could be read as more than a value. Empty
+    if nothing visible is left.
+    """
+    value = line(text, limit)
+    return value if not value or is_bare(value) or is_word(value) else quoted(text, limit)
+
+
+def with_bar(text: str, indent: str = "") -> str:
+    """Returns text with a bar before each line."""
+    return "\n".join(f"{indent}{BAR}{each}" for each in text.split("\n"))
 
 
 def visible(text: str, *, prose: bool = False) -> str:
@@ -247,10 +281,30 @@ def excerpt(
         if _TORN_ENTITY.search(text[: len(text) - len(tail)]):
             tail = _TORN_END.sub("", tail)
         hidden = text[len(head) : len(text) - len(tail)]
-        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{isolate(tail)}"
+        begun = _begun(text, len(text) - len(tail))
+        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{begun}{isolate(tail)}"
         if size(shown) <= limit:
             return shown
         room -= size(shown) - limit  # isolates that were cut were closed again
+
+
+def _begun(text: str, at: int) -> str:
+    """Returns what stands before the rest of a line that begins before `at`: the line's bar, and "…"; empty at its start."""
+    before = text[text.rfind("\n", 0, at) + 1 : at]
+    return f"{bar_of(before)}…" if before else ""
+
+
+def bar_of(text: str) -> str:
+    """Returns the bar for the rest of a text's last line, which goes on elsewhere; empty if it has none, or has ended."""
+    return BAR if text[text.rfind("\n") + 1 :].lstrip(" ").startswith(BAR) else ""
+
+
+def with_bars(pieces: Iterable[str]) -> list[str]:
+    """Returns the pieces of a text: a line that goes on in the next keeps its bar."""
+    found: list[str] = []
+    for each in pieces:
+        found.append(f"{bar_of(found[-1]) if found else ''}{each}")
+    return found
 
 
 def split(text: str, limit: int) -> list[str]:

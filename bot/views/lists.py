@@ -183,7 +183,7 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
 
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
-    name, question = inert.line(decision.clarification), inert.named(plain(decision.question), _QUESTION)
+    name, question = inert.line(decision.clarification), inert.quoted(plain(decision.question), _QUESTION)
     by = decision.decided
     how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
     state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
@@ -213,7 +213,7 @@ def search_modal(draft: Draft) -> View:
 
 def unread(clarification_id: str, topic: str) -> ListRow:
     """Returns the row of a clarification whose ledger cannot be read now."""
-    words = inert.named(topic, _QUESTION)
+    words = inert.quoted(topic, _QUESTION)
     note = "its ledger cannot be read right now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
     return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
@@ -330,7 +330,7 @@ def _several(names: Sequence[str]) -> str:
 
 
 def _short(text: str) -> str:
-    return inert.escaped_line(text, _SHORT)
+    return inert.escape(inert.as_name(text, _SHORT) or inert.BLANK)
 
 
 def _state(shown: Round) -> str:
@@ -364,4 +364,4 @@ def _asked(shown: Round, limit: int) -> str:
 
 
 def _bare(shown: Round, limit: int) -> str:
-    return inert.named((plain if shown.asked.confirmation is None else asked_words)(shown.question), limit)
+    return inert.quoted((plain if shown.asked.confirmation is None else asked_words)(shown.question), limit)

@@ -10,8 +10,9 @@ Nothing may get lost or look like something else, as people decide on what they 
 - A table's rows are lines: Slack shows its own tables below all other blocks, also below the buttons.
 - Asterisks and underscores are markup only around words, so that globs (`*.log`) and identifiers (`__init__`) stay whole.
 - Lists whose numbers would change, and lines of a diff (`+`, `-`), stay as they were written.
-- Text to approve is read more strictly (`exact`), and has a bar beside it if it has several lines, so that nothing in it looks
-  like the bot's own lines around it.
+- Text to approve is read more strictly (`exact`).
+- A text has a bar beside it, also where its lines are wrapped, so that nothing in it looks like the bot's own lines around it.
+  Where only text fits, it follows the bot's own words on their line, or each of its lines has a bar.
 
 Slack reads the text elements of rich text literally, so all of it is inert. Sources: docs.slack.dev, "Rich text block"; spec.commonmark.org; github.github.com/gfm. Pure.
 """
@@ -30,7 +31,7 @@ from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 from bot.views import inert
-from bot.views.blockkit import SECTION, Items, Lines, Rich, RichElement, Run, Runs, Section, sections
+from bot.views.blockkit import SECTION, Items, Lines, Rich, RichElement, Run, Runs
 
 _log = logging.getLogger("clarify.render")
 _IN_EXACT = [
@@ -58,9 +59,8 @@ _MOST_PIPES = 60  # of a line: cells that a row leaves out are filled up
 _ISOLATED = re.compile("([ \t]*)[\u2067\u2068]([^\u2066-\u2069]*)\u2069([ \t]*)")
 _RLI, _PDI = "\u2067", "\u2069"
 _LABELLED = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\((https?://[^\s()<>]+)\)")
-_GAP = re.compile(
-    r"\n(… [\d,]+ more characters?(?:, [\d,]+ more lines?)? …)\n"
-)  # as `inert.excerpt` writes it
+GAP = re.compile(r"… [\d,]+ more characters?(?:, [\d,]+ more lines?)? …")  # as `inert.excerpt` writes it
+_GAP = re.compile(rf"\n({GAP.pattern})\n")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{0,20}")
 # What stands directly before and after emphasis that is not around words.
@@ -77,35 +77,38 @@ _COLUMNS, _ROWS, _CELL = (
 _DEEPEST = 8  # level of a nested list
 _MOST_OFFSET = 9_999
 _CUT = "…"  # where `inert` has cut a text
+_SHORT = 500  # of a text on one line
 _EMPTY = " "  # Slack refuses an empty text
 
 
-def blocks(
-    text: str, *, label: str = "", exact: bool = False, bar: bool = False
-) -> tuple[Section | Rich, ...]:
-    """Returns an agent's text as parts of a message: rich text if it has markup, else plain sections.
+def blocks(text: str, *, label: str = "", exact: bool = False) -> tuple[Rich, ...]:
+    """Returns an agent's text as parts of a message: with a bar beside it, and formatted if it has markup.
 
     Args:
         text: any, also the beginning of one.
         label: the bot's own words at its beginning, such as `Action: `, if it has them.
-        exact: signs that may be part of a command stay, and several lines have a bar beside them: for text to approve.
-        bar: several lines have a bar beside them.
+        exact: signs that may be part of a command stay: for text to approve.
     """
     said = text.removeprefix(label)
     begin = label if said != text else ""
-    has_bar = (exact or bar) and "\n" in said
     if (gap := _GAP.search(said)) is not None:
-        head, is_marked = _elements(said[: gap.start()], exact, is_cut=True)
+        head = _elements(said[: gap.start()], exact, is_cut=True)
         tail = said[gap.end() :]
-        rest, is_marked_too = _elements(tail, exact, is_prose=len(_FENCE.findall(tail)) % 2 == 0)
+        rest = _elements(tail, exact, is_prose=len(_FENCE.findall(tail)) % 2 == 0)
         elements = [*head, Lines((Run(gap[1]),)), *rest]
-        is_marked = is_marked or is_marked_too
     else:
-        elements, is_marked = _elements(said.removesuffix(_CUT), exact, is_cut=said.endswith(_CUT))
-        elements += [Lines((Run(_CUT),))] if said.endswith(_CUT) else []
-    if not is_marked and not has_bar:
-        return sections(inert.plain(text))
-    return _parts(_barred(begin, elements) if has_bar else _labelled(begin, elements))
+        is_cut = said.endswith(_CUT)
+        elements = _elements(said.removesuffix(_CUT), exact, is_cut=is_cut)
+        elements += [Lines((Run(_CUT),))] if is_cut else []
+    return rich_parts(_barred(begin, elements, is_beside="\n" not in text))
+
+
+def barred(text: str, *, label: str = "") -> tuple[Rich, ...]:
+    """Returns text in which nothing is markup, such as data, with a bar beside it. `label` as in `blocks`."""
+    said = text.removeprefix(label)
+    elements = (Lines((Run(inert.plain(said) or _EMPTY),)),)
+    begin = label if said != text else ""
+    return rich_parts(_barred(begin, elements, is_beside="\n" not in text))
 
 
 def _elements(
@@ -114,17 +117,17 @@ def _elements(
     *,
     is_cut: bool = False,
     is_prose: bool = True,
-) -> tuple[list[RichElement], bool]:
-    """Returns a text in elements, and whether it has markup. `is_prose`: False if it begins within code."""
+) -> list[RichElement]:
+    """Returns a text in elements. `is_prose`: False if it begins within code."""
     body, torn = _torn(text) if is_cut else (text, "")
     marked = _read(body, exact) if is_prose else None
     if marked is None:
-        return [Lines((Run(inert.plain(text) or _EMPTY),))], False
-    return [*marked.elements, *([Lines((Run(inert.plain(torn)),))] if torn else [])], True
+        return [Lines((Run(inert.plain(text) or _EMPTY),))]
+    return [*marked.elements, *([Lines((Run(inert.plain(torn)),))] if torn else [])]
 
 
-def _parts(elements: Iterable[RichElement]) -> tuple[Rich, ...]:
-    """Returns the parts of a message."""
+def rich_parts(elements: Iterable[RichElement]) -> tuple[Rich, ...]:
+    """Returns the elements as parts of a message or view, as many as they need."""
     found: list[Rich] = []
     room = 0
     for each in chain.from_iterable(map(_pieces, elements)):
@@ -162,25 +165,31 @@ def _pieces(element: RichElement) -> Iterator[RichElement]:
         yield replace(element, runs=tuple(runs))
 
 
-def _barred(label: str, elements: Iterable[RichElement]) -> Iterator[RichElement]:
-    """Yields the elements with a bar beside them, after the bot's own words."""
-    if label:
-        yield Lines((Run(label.rstrip()),))
+def _barred(label: str, elements: Iterable[RichElement], *, is_beside: bool) -> Iterator[RichElement]:
+    """Yields the elements with a bar beside them, after the bot's own words: within the bar with a text of one line, as
+    `is_beside` says, else above it, so that no line below looks like them.
+    """
     for each in elements:
         if isinstance(each, Lines) and each.kind == "section":
-            yield replace(each, kind="quote")
+            beside, label = (label, "") if is_beside else ("", label)
+            yield from _above(label)
+            yield replace(each, kind="quote", runs=_after(beside, each.runs))
         else:
+            yield from _above(label)
             yield replace(each, has_bar=True)
+        label = ""
 
 
-def _labelled(label: str, elements: Sequence[RichElement]) -> Sequence[RichElement]:
-    """Returns the elements with the bot's own words at their beginning."""
-    first = elements[0]
-    if not label:
-        return elements
-    if isinstance(first, Lines) and first.kind == "section":
-        return (replace(first, runs=(Run(label), *first.runs)), *elements[1:])
-    return (Lines((Run(label.rstrip()),)), *elements)
+def _after(label: str, runs: Runs) -> Runs:
+    first, *rest = runs
+    if not label or first.styles:
+        return (Run(label), *runs) if label else runs
+    return (replace(first, text=f"{label}{first.text}"), *rest)
+
+
+def _above(label: str) -> Iterator[Lines]:
+    if label:
+        yield Lines((Run(label.rstrip()),))
 
 
 def _torn(text: str) -> tuple[str, str]:
@@ -190,25 +199,31 @@ def _torn(text: str) -> tuple[str, str]:
         return "\n".join(before), last
     rows: list[str] = []
     while before and last.startswith("|"):
-        rows.insert(0, last)
+        rows.append(last)
         last = before.pop()
     if not 0 < len(rows) <= 2 or last.startswith("|"):
         return text, ""
     return "\n".join((*before, last)), "\n".join(
-        " · ".join(row.strip("| ").split("|")) for row in rows if row.strip("|:- ")
+        " · ".join(row.strip("| ").split("|")) for row in reversed(rows) if row.strip("|:- ")
     )
 
 
-def plain(text: str, *, label: str = "", exact: bool = False, bar: bool = False) -> str:
-    """Returns an agent's text without markup, inert: to be read aloud, and where only text fits. Arguments as `blocks`."""
+def plain(text: str, *, exact: bool = False) -> str:
+    """Returns an agent's text without markup, inert. `exact` as in `blocks`."""
+    marked = _read(text, exact)
+    return marked.plain if marked is not None else inert.plain(text)
+
+
+def attributed(text: str, *, label: str = "", exact: bool = False, is_data: bool = False) -> str:
+    """Returns the same where only text fits, so that it cannot be taken for the bot's: after its label or in quotation marks if it
+    is a short line, else with a bar before each line. `is_data`: nothing in it is markup; otherwise as `blocks`.
+    """
     said = text.removeprefix(label)
     begin = label if said != text else ""
-    marked = _read(said, exact)
-    words = marked.plain if marked is not None else inert.plain(said)
-    if (exact or bar) and "\n" in said:
-        barred = "\n".join(f"│ {line}" for line in words.split("\n"))
-        return f"{begin.rstrip()}\n{barred}" if begin else barred
-    return f"{begin}{words}"
+    words = inert.plain(said) if is_data else plain(said, exact=exact)
+    if "\n" in f"{begin}{words}" or inert.size(words) > _SHORT:
+        return "\n".join(filter(None, (begin.rstrip(), inert.with_bar(words))))
+    return f"{begin}{words}" if begin else inert.quoted(words)
 
 
 def growth(text: str) -> int:

@@ -8,21 +8,25 @@ A reminder appears in the question's thread and mentions the answerers. They ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from bot.views import inert
 from bot.views.blockkit import (
+    HAND,
     LEARN_MORE,
+    OPEN,
     RELEASE,
     TAKE,
+    VERIFY,
     Actions,
     Budget,
     Button,
     Context,
     Draft,
     Header,
+    Part,
     Section,
     Words,
     button,
@@ -32,15 +36,21 @@ from bot.views.blockkit import (
     plain_words,
     sections,
 )
-from bot.views.card import POINTER, in_pieces, shows_whole
+from bot.views.card import POINTER, brief_parts, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.page import HAND, OPEN, PageItem, called_words, standing_words
-from bot.views.verify import VERIFY, receipt_command
+from bot.views.markdown import attributed, barred, blocks, growth
+from bot.views.page import PageItem, called_words, standing_words
+from bot.views.verify import receipt_command
 from bot.views.wording import (
+    ACTION,
+    CONSEQUENCE,
+    CONTEXT,
+    DETAILS,
     ID_LIMIT,
     NAME_LIMIT,
     aloud,
+    brief_line,
     brief_words,
     capital,
     closed_words,
@@ -49,9 +59,11 @@ from bot.views.wording import (
     default_words,
     missing_words,
     name_of,
+    risk_word,
     risk_words,
     round_of,
     sentence,
+    undo_words,
     until_words,
     warning_words,
     words,
@@ -60,6 +72,7 @@ from core import aaep, answers
 from core.aaep import Event
 from core.clarification import Clarification
 
+_Notice = tuple[str, Sequence["str | Quote | None"], tuple[Words, ...]]  # heading, texts, facts
 # Characters of a handoff's context; the protocol asks for events of at most 64 KiB.
 CONTEXT_LIMIT = 100_000
 _HEADING = 150
@@ -99,7 +112,28 @@ _TO = {
 }
 _ON_ITS_CARD = "Answer on its card: this message does not show all of it."
 _NOT_FORWARDED = "clarify-bot does not forward this: whoever takes it has to pass it on"
+_NO_REASON, _HANDED = "The agent gave no reason.", "Handed over:\n"
 _UNTAKEN = "Unclaimed. Click Take to claim it."
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """An agent's text in a notice, after the bot's own `label`; `is_data`: nothing in it is markup."""
+
+    text: str
+    label: str = ""
+    is_data: bool = False
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        whole = f"{self.label}{self.text}"
+        if self.is_data:
+            return barred(whole, label=self.label)
+        return blocks(whole, label=self.label)
+
+    @property
+    def aloud(self) -> str:
+        return attributed(f"{self.label}{self.text}", label=self.label, is_data=self.is_data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +181,9 @@ def error_notice(event: Event) -> Draft:
     )
     summary, message = event.summary(), event.text("error_message")
     texts = [
-        summary or message or "The agent gave no description.",
-        _labelled("Message", message if summary and message != summary else None, whole=True),
-        _labelled("What to do", event.text("remediation_hint"), whole=True),
+        _quote(summary or message) or "The agent gave no description.",
+        _quote(message if summary and message != summary else None, "Message: "),
+        _quote(event.text("remediation_hint"), "What to do: "),
     ]
     link = link_button(LEARN_MORE, event.text("error_uri"))
     return _notice(f"{agent_of(event)} stopped with an error", texts, plain_words(*facts), link)
@@ -165,10 +199,10 @@ def unrecorded_notice(event: Event, reason: str) -> Draft:
     question = event.question
     _, texts, _ = _generic(event)
     if question is not None:
-        texts = [question.text]
-        texts.append("\n".join(f"• {_fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES]))
+        choices = "\n".join(f"• {_fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES])
+        texts = [Quote(question.text), Quote(choices, "Choices:\n", is_data=True) if choices else ""]
     facts = (
-        f"It cannot be recorded yet, so it cannot be answered here: {_fact(reason)}",
+        f"It cannot be recorded yet, so it cannot be answered here: {inert.line(reason, _FACT)}",
         "It appears in its own channel once it is recorded",
         _session(event.session_id),
     )
@@ -185,8 +219,9 @@ def session_notice(event: Event) -> Draft:
     verb = "was cancelled" if cancelled else "is done"
     result = event.text("partial_result" if cancelled else "output_summary")
     texts = [
-        event.summary() or ("The session was cancelled." if cancelled else "The session is complete."),
-        _labelled("Result", result, whole=True),
+        _quote(event.summary())
+        or ("The session was cancelled." if cancelled else "The session is complete."),
+        _quote(result, "Result: "),
     ]
     return _notice(f"{agent_of(event)} {verb}", texts, facts)
 
@@ -200,7 +235,7 @@ def unclaimed_notice(record: Clarification) -> Draft:
 def callback_notice(record: Clarification, host: str, why: str) -> Draft:
     """Tells the answerer that the agent's callback was given up."""
     told = (
-        f"The agent asked to be called back at {inert.line(host, NAME_LIMIT)}. The bot gave up: {inert.line(why, NAME_LIMIT)}. "
+        f"The agent asked to be called back at {inert.as_value(host, NAME_LIMIT)}. The bot gave up: {inert.line(why, NAME_LIMIT)}. "
         "The outcome stays here in case the agent asks."
     )
     return _notice(f"Not called back · {inert.clip(record.id, ID_LIMIT)}", [told])
@@ -209,7 +244,7 @@ def callback_notice(record: Clarification, host: str, why: str) -> Draft:
 def consent_notice(record: Clarification, by: str) -> Draft:
     """Tells people that another program wrote an approval into a ledger, which does not count."""
     told = (
-        f"A program wrote to the ledger that {inert.line(by, NAME_LIMIT)} approved this. That does not count: approvals are "
+        f"A program wrote to the ledger that {inert.as_name(by, NAME_LIMIT)} approved this. That does not count: approvals are "
         "given in Slack only. The question is open again."
     )
     return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
@@ -312,7 +347,7 @@ def storage_began(path: str, count: int) -> Draft:
     """Tells the operator that earlier ledgers exist, but that the storage does not know what was heard and shown."""
     waits = {0: "none is open", 1: "1 is open"}.get(count, f"{count} are open")
     text = (
-        f"The storage at {_fact(path)} is new, but the ledgers beside it hold earlier questions, of which {waits}. They continue "
+        f"The storage at {inert.line(path, _FACT)} is new, but the ledgers beside it hold earlier questions, of which {waits}. They continue "
         "as they are: nothing is asked or answered twice. Buttons on cards that the bot could not find again will say that "
         "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
     )
@@ -327,7 +362,7 @@ def agent_of(event: Event) -> str:
 def handoff_of(event: Event) -> Handoff:
     """Reads an `agent.handoff.requested`, as far as it is readable."""
     return Handoff(
-        agent=agent_of(event),
+        agent=event.agent_name or event.agent_id,
         session=event.session_id,
         reason=event.text("reason") or event.summary() or "",
         target_kind=event.text("target_kind") or "",
@@ -339,21 +374,20 @@ def handoff_of(event: Event) -> Handoff:
 
 def handoff_title(handoff: Handoff) -> str:
     """Returns one line for on-call, plain."""
-    return f"{handoff.agent} needs {_TO.get(handoff.target_kind, 'someone')} to take over"
+    return f"{name_of(handoff.agent)} needs {_TO.get(handoff.target_kind, 'someone')} to take over"
 
 
 def handoff_body(handoff: Handoff) -> str:
-    """Returns the whole handoff for a page, which makes the agent's text inert."""
-    reason, handed = _handed(handoff)
-    return "\n".join(filter(None, (reason, ". ".join(_handoff_facts(handoff)), handed)))
+    """Returns the whole handoff for a page, which shows all of it as the agent's."""
+    handed = f"{_HANDED}{handoff.context}" if handoff.context else ""
+    return "\n".join(filter(None, (handoff.reason or _NO_REASON, ". ".join(_handoff_facts(handoff)), handed)))
 
 
 def handoff_card(handoff: Handoff, item: PageItem, mentions: Sequence[str] = ()) -> Draft:
     """Returns the card of a handoff; `item` is the current state of its incident, `mentions` the users to notify."""
-    take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {handoff.agent}")
-    hand = button(
-        PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {handoff.agent} to someone"
-    )
+    name = name_of(handoff.agent)
+    take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {name}")
+    hand = button(PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {name} to someone")
     return _notice(
         handoff_title(handoff),
         _handed(handoff),
@@ -410,7 +444,7 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         (owner,) if owner else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
         hint=hint,
-        asked=sections(question, stakes),
+        asked=(*brief_parts(shown, _BEGINNING), *sections(stakes)),
     )
 
 
@@ -427,8 +461,14 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
-    question = brief_words(shown, _BEGINNING)
-    return _notice(f"Taken over · {name}", [question, theirs], buttons=link_button(OPEN, link), alert=(took,))
+    is_data = shown.asked.confirmation is not None
+    question = brief_words(shown, _BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
+    return _notice(
+        f"Taken over · {name}",
+        [Quote(question, is_data=is_data), theirs],
+        buttons=link_button(OPEN, link),
+        alert=(took,),
+    )
 
 
 def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:
@@ -454,9 +494,7 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
     if shown.decided is not None:
         how = Words(capital(decided_words(shown.decided)), live=True)
         spoken = capital(decided_aloud(shown.decided))
-    asked = (
-        f"{shown.agent} {shown.verb} ({shown.id}): {inert.line(brief_words(shown, _BEGINNING), _BEGINNING)}"
-    )
+    asked = f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
     text = f"{sentence(spoken)}\n{inert.fallback(asked, 1500)}"
     return Draft("nudge", text, (Context((how, Words(asked))),))
 
@@ -470,7 +508,7 @@ def rollup_nudge_over(agent: str) -> Draft:
 
 def _notice(
     heading: str,
-    texts: Sequence[str],
+    texts: Sequence[str | Quote | None],
     facts: tuple[Words, ...] = (),
     buttons: tuple[Button, ...] = (),
     alert: tuple[Words, ...] = (),
@@ -478,15 +516,21 @@ def _notice(
     """Returns a notice cut to fit a message, and the whole in pieces if it was cut. All of it is plain text except
     live facts and `alert`, which comes first and says how it stands.
     """
-    texts = [words(text) for text in texts if text]
+    said = [each if isinstance(each, Quote) else words(each) for each in texts if each]
     live, spoken = [part for part in facts if part.live], [part.text for part in facts if not part.live]
-    body = "\n".join(filter(None, [*texts, " ".join(map(sentence, spoken))]))
+    whole = [each.aloud if isinstance(each, Quote) else each for each in said]
+    body = "\n".join(filter(None, [*whole, " ".join(map(sentence, spoken))]))
     head = " ".join((inert.fallback(f"{heading}.", 2 * _HEADING), *aloud((*alert, *live))))
     room = inert.TEXT_LIMIT - inert.size(head) - 1
     text = inert.fallback(body, room)
     budget = Budget.beside(f"{head}\n{text}")
     budget.spend(heading, *(part.text for part in (*facts, *alert)))
-    fitted = budget.fit(texts)
+    fitted = budget.fit([each.text if isinstance(each, Quote) else each for each in said], growth)
+    shown = [
+        part
+        for each, text in zip(said, fitted, strict=True)
+        for part in (replace(each, text=text).parts if isinstance(each, Quote) else sections(text))
+    ]
     cut = budget.cut or inert.size(inert.fallback(body, len(body) * 5)) > room
     if cut:
         text = f"{inert.fallback(body, room - inert.size(POINTER) - 1)}\n{POINTER}"
@@ -496,7 +540,7 @@ def _notice(
         (
             Header(inert.clip(heading, _HEADING)),
             Context(alert),
-            *sections(*fitted),
+            *shown,
             Context(facts),
             Actions(buttons),
         ),
@@ -511,7 +555,7 @@ def _reminder(
     facts: tuple[Words, ...],
     *,
     hint: str,
-    asked: tuple[Section, ...] = (),
+    asked: tuple[Part, ...] = (),
 ) -> Draft:
     """Returns a reminder that begins with the mentions."""
     called = " ".join(inert.mentions(list(dict.fromkeys(answerers))))
@@ -524,36 +568,42 @@ def _reminder(
 
 def _fact(text: str) -> str:
     """Returns an agent's short value on one line."""
-    return inert.line(text, _FACT)
+    return inert.as_value(text, _FACT)
 
 
-def _labelled(label: str, text: str | None, *, whole: bool = False) -> str:
-    """Returns an agent's text after its label, on one short line or whole; empty if there is none."""
-    shown = inert.plain(text or "") if whole else _fact(text or "")
-    return f"{label}: {shown}" if shown else ""
+def _labelled(label: str, text: str | None) -> str:
+    """Returns an agent's short value after its label; empty if there is none."""
+    return f"{label}: {shown}" if (shown := _fact(text or "")) else ""
 
 
-def _generic(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
+def _quote(text: str | None, label: str = "", *, is_data: bool = False) -> Quote | None:
+    """Returns an agent's text after its label, whole; None if nothing visible is left."""
+    shown = inert.plain(text or "")
+    return Quote(shown, label, is_data) if shown.strip() else None
+
+
+def _generic(event: Event) -> _Notice:
     """Returns heading, texts and facts of a critical event without a card."""
     if event.type == aaep.CONFIRMATION:
         return _confirmation(event)
     if event.type == aaep.CLARIFICATION:
         return _broken_clarification(event)
-    summary = event.summary()
-    texts = [summary] if summary else list(_first_fields(event.raw))
+    summary = _quote(event.summary()) or _quote("\n".join(_first_fields(event.raw)), is_data=True)
     return (
         f"{agent_of(event)} reports {_fact(event.type)}",
-        texts or ["The event contains nothing to show."],
+        [summary or "The event contains nothing to show."],
         plain_words(_session(event.session_id)),
     )
 
 
-def _confirmation(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
-    undo = event.text("reversibility") or ("irreversible" if event.raw.get("irreversible") is True else "")
+def _confirmation(event: Event) -> _Notice:
+    undo = (event.text("reversibility") or "").strip().casefold()
+    undo = "irreversible" if not undo and event.raw.get("irreversible") is True else undo
+    risk = (event.text("risk_level") or "").strip().casefold()
     facts = (
         "This cannot be answered from Slack: decide it where the agent runs",
-        _labelled("Risk", event.text("risk_level")),
-        _fact(undo).replace("_", " ").capitalize(),
+        f"Risk: {risk_word(risk)}" if risk else "",
+        undo_words(undo) if undo else "",
         _labelled("If no one decides", event.text("default_decision")),
     )
     live = []
@@ -561,22 +611,23 @@ def _confirmation(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
     extra = inert.outline(event.raw.get("extra_context"), _PRETTY)
     texts = [
-        event.text("action") or event.summary() or "The agent did not say what it wants to do.",
-        _labelled("Consequence", event.text("consequence"), whole=True),
-        f"Details:\n{extra}" if extra else "",
+        _quote(event.text("action") or event.summary(), ACTION)
+        or "The agent did not say what it wants to do.",
+        _quote(event.text("consequence"), CONSEQUENCE),
+        _quote(extra, DETAILS, is_data=True),
     ]
     return f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live)
 
 
-def _broken_clarification(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
+def _broken_clarification(event: Event) -> _Notice:
     listed = inert.outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
     texts = [
-        event.text("question") or event.summary() or "The agent's question cannot be read.",
-        f"Choices as sent:\n{listed}" if listed else "",
-        _labelled("Context", event.text("context"), whole=True),
+        _quote(event.text("question") or event.summary()) or "The agent's question cannot be read.",
+        _quote(listed, "Choices as sent:\n", is_data=True),
+        _quote(event.text("context"), CONTEXT),
     ]
     wrong = "; ".join(event.problems) or "it does not match its schema"
-    facts = [f"This cannot be answered from Slack: {_fact(wrong)}", _session(event.session_id)]
+    facts = [f"This cannot be answered from Slack: {inert.line(wrong, _FACT)}", _session(event.session_id)]
     return f"{agent_of(event)} asks", texts, plain_words(*facts)
 
 
@@ -587,17 +638,19 @@ def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:
         if key not in _ENVELOPE and isinstance(value, (str, int, float)) and str(value).strip()
     )
     for _, (key, value) in zip(range(_FIRST_FIELDS), readable, strict=False):
-        yield f"{_fact(key)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
+        yield f"{inert.name_words(key, _FACT)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
 
 
 def _session(session: str) -> str:
-    return f"Session: {inert.line(session, 80)}"
+    return f"Session: {inert.as_value(session, 80)}"
 
 
-def _handed(handoff: Handoff) -> tuple[str, str]:
+def _handed(handoff: Handoff) -> list[str | Quote | None]:
     """Returns the reason, and what is handed over."""
-    handed = f"Handed over:\n{handoff.context}" if handoff.context else ""
-    return handoff.reason or "The agent gave no reason.", handed
+    return [
+        _quote(handoff.reason) or _NO_REASON,
+        _quote(handoff.context, _HANDED, is_data=True),
+    ]
 
 
 def _handoff_facts(handoff: Handoff) -> list[str]:
@@ -619,7 +672,7 @@ def _packed(context: object) -> str:
 
 
 def _failed(line: ToolLine) -> str:
-    verb = {"error": "failed", "timeout": "timed out"}.get(line.status) or inert.line(line.status, 40)
+    verb = {"error": "failed", "timeout": "timed out"}.get(line.status) or inert.as_name(line.status, 40)
     return _with_summary(f"Tool {_tool(line)} {verb or 'finished'}{_took(line)}", line)
 
 
@@ -631,12 +684,12 @@ def _folded(done: Sequence[ToolLine]) -> str:
 
 
 def _with_summary(head: str, line: ToolLine) -> str:
-    summary = inert.line(line.summary, _SUMMARY)
-    return f"{head}: {summary}" if summary else sentence(head)
+    summary = inert.line(line.summary)
+    return f"{head}: {inert.quoted(summary, _SUMMARY)}" if summary else sentence(head)
 
 
 def _tool(line: ToolLine) -> str:
-    return inert.line(line.tool, _TOOL) or "(unnamed)"
+    return inert.as_name(line.tool, _TOOL) or "(unnamed)"
 
 
 def _took(line: ToolLine) -> str:

@@ -15,9 +15,14 @@ from typing import Literal
 from bot.views import inert
 from bot.views.arguments import main_argument
 from bot.views.blockkit import (
+    HAND,
     MESSAGE_BUDGET,
+    NOT_MINE,
+    OPEN,
     SECTION,
+    SNOOZE,
     TAKE,
+    TAKE_ALL,
     Actions,
     Budget,
     Button,
@@ -49,10 +54,12 @@ from bot.views.card import (
 )
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.markdown import plain
+from bot.views.markdown import attributed, barred, blocks, growth
 from bot.views.wording import (
+    CONTEXT,
     Round,
     aloud,
+    brief_line,
     brief_words,
     capital,
     closed_words,
@@ -61,6 +68,7 @@ from bot.views.wording import (
     has_one_side,
     missing_words,
     round_of,
+    said_of,
     sentence,
     stakes_words,
     too_few_words,
@@ -71,9 +79,8 @@ from core import answers
 from core.clarification import Clarification
 
 ItemState = Literal["live", "taken", "snoozed", "closed"]
-HAND, SNOOZE, NOT_MINE, OPEN_ONE = "Hand to…", "Snooze", "Not mine", "Open"
-TAKE_ALL = "Take all"
-OPEN = "Go to the question"
+OPEN_ONE = "Open"
+WHY = "Why: "
 OPEN_OTHER = "Go to the message"  # for a handoff or an error
 LISTED = 20
 _NOTES: dict[ItemState, str] = {
@@ -82,7 +89,7 @@ _NOTES: dict[ItemState, str] = {
     "snoozed": " · snoozed",
     "closed": " · closed",
 }
-_ROW, _FACT, _HEADING = 220, 300, 150
+_ROW, _LEAST_ROW, _FACT, _HEADING = 220, 40, 300, 150
 _ARGUMENT = 500
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
@@ -272,8 +279,17 @@ def why_words(item: PageItem) -> str:
     if item.kind == "escalated" and (shown := item.shown) is not None:
         said = escalation_of(shown)
         reason = (said.partition("\n")[0] if has_one_side(shown) else said) or reason
-    reason = inert.plain(reason).strip()
-    return f"Why: {reason}" if reason else ""
+    reason, _, sides = inert.plain(reason).strip().partition("\n")
+    return "\n".join(
+        filter(None, (f"{WHY}{reason}" if reason else "", inert.with_bar(sides) if sides else ""))
+    )
+
+
+def _why_parts(why: str) -> tuple[Part, ...]:
+    """Returns `why_words`, or the beginning of it, as formatted."""
+    reason, _, sides = why.partition("\n")
+    lines = (each.removeprefix(inert.BAR) for each in sides.split("\n"))
+    return (*sections(reason), *barred("\n".join(lines)))
 
 
 def left_words(ends: datetime | None, sent_at: datetime) -> str:
@@ -315,9 +331,12 @@ def item_line(item: PageItem, sent_at: datetime, *, is_dated: bool = True) -> st
 
 def _asked(item: PageItem) -> str:
     shown = item.shown
-    said = inert.line(brief_words(shown, _ROW // 2) if shown else item.body or item.reason)
     known = item.name if shown is None else f"{item.name} · {shown.agent}"
-    return inert.clip(f"{known}: {said}" if said else known, _ROW)
+    room = max(_LEAST_ROW, _ROW - inert.size(known) - 10)  # for what stands around it
+    if shown is not None:
+        return f"{known}: {brief_line(shown, room)}"
+    said = inert.quoted(item.body, room) if item.body.strip() else inert.line(item.reason, room)
+    return f"{known}: {said}" if said else known
 
 
 def _left(item: PageItem, sent_at: datetime) -> str:
@@ -377,7 +396,7 @@ def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: S
         card,
         heading=heading(content),
         alert=alert,
-        below=sections(why),
+        below=_why_parts(why),
         facts=(*card.facts, *plain_words(left)),
         buttons=(*card.buttons, *cut, *link_button(OPEN, item.link)),
         controls=_controls(content),
@@ -392,7 +411,7 @@ def _decided_card(content: PageContent, item: PageItem, shown: Round, text: str)
         card,
         heading=heading(content),
         alert=alert,
-        below=(*card.below, *sections(why)),
+        below=(*card.below, *_why_parts(why)),
         buttons=(*card.buttons, *link_button(OPEN, item.link)),
         controls=_controls(content),
     )
@@ -410,14 +429,14 @@ def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget = Budget.beside(text)
     budget.spend(heading(content), *(each.text for each in alert))
-    said = [_subject_words(item), closing_words(item) if record is not None and not record.is_open else ""]
-    *shown, why = budget.fit([*(words(each) if each.strip() else "" for each in said), why])
+    ending = closing_words(item) if record is not None and not record.is_open else ""
+    said, ending, why = budget.fit([_subject_words(item), ending, why], growth)
     cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
         heading=heading(content),
         alert=alert,
-        question=sections(*shown),
-        below=sections(why),
+        question=(*_subject_parts(item, said), *sections(ending)),
+        below=_why_parts(why),
         buttons=(*cut, *link_button(OPEN if record else OPEN_OTHER, item.link)),
         controls=_controls(content),
     )
@@ -488,9 +507,9 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
         return Spoken(f"{head}\n{closed_text(decided, room)}{tail}")
     closed, record = item.state == "closed", item.record
     ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
-    asked = _subject_words(item)
+    asked = _subject_aloud(item)
     why = "" if closed else why_words(item)
-    return _fitted(head, [words(asked) if asked.strip() else "", why, ending, _what_buttons_do(content)])
+    return _fitted(head, [asked, why, ending, _what_buttons_do(content)])
 
 
 def _question_spoken(
@@ -526,12 +545,13 @@ def _fitted(
 
 def _item_outside(content: PageContent, item: PageItem) -> str:
     """Returns all that is needed to decide; long parts are cut so that none displaces another."""
-    asked, ends = [words(item.body) if item.body.strip() else ""], ""
+    asked, ends = [_subject_aloud(item)], ""
     if (shown := item.shown) is not None:
         record, wanted = shown.record, shown.asked.confirmation
-        context = f"Context: {shown.context}" if shown.context else ""
+        context = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if shown.context else ""
         with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
-        asked = ["\n".join(filter(None, (plain(words(shown.question)), with_what, shown.numbered))), context]
+        said = said_of(wanted) if wanted else (attributed(words(shown.question)),)
+        asked = ["\n".join(filter(None, (*said, with_what, shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
         until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
         people = (too_few_words(record.asked), missing_words(record.asked)) if record.is_open else ()
@@ -544,7 +564,20 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
 
 def _subject_words(item: PageItem) -> str:
     """Returns its subject, in the words of others."""
-    return brief_words(shown, inert.NO_LIMIT) if (shown := item.shown) is not None else item.body
+    if (shown := item.shown) is None:
+        return inert.plain(item.body) if item.body.strip() else ""
+    return words(shown.question) if shown.asked.confirmation is None else brief_words(shown, inert.NO_LIMIT)
+
+
+def _subject_parts(item: PageItem, said: str) -> tuple[Part, ...]:
+    """Returns the subject, or the beginning of it, as formatted."""
+    is_question = item.shown is not None and item.shown.asked.confirmation is None
+    return blocks(said) if is_question else barred(said)
+
+
+def _subject_aloud(item: PageItem) -> str:
+    said = _subject_words(item)
+    return attributed(said) if said else ""
 
 
 def _listed(content: PageContent, *, is_dated: bool = True) -> list[str]:

@@ -18,6 +18,7 @@ from bot.views.wording import (
     dated,
     decided_words,
     fallback_words,
+    lapsed_words,
     listed,
     more_approvals,
     round_of,
@@ -165,7 +166,12 @@ def accepted(record: Clarification) -> str:
     """Says that the answer was recorded, or is one of several approvals."""
     shown = round_of(record)
     if record.is_open:
-        return f"Approval of {_id(record)} recorded. {more_approvals(record.asked)}"
+        told = (
+            f"Approval of {_id(record)} recorded.",
+            more_approvals(record.asked),
+            lapsed_words(record.asked),
+        )
+        return " ".join(filter(None, told))
     if _is_approval(shown):
         return f"{_id(record)} is {_decided(shown)}."
     return f"{_id(record)} is answered: {_answer(shown)}."
@@ -237,7 +243,7 @@ def _answerer(entry: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"“{inert.escaped_line(text, _QUOTED)}”"
+    return inert.quoted_escaped(text, _QUOTED)
 
 
 def _id(record: Clarification) -> str:

@@ -11,7 +11,9 @@ from typing import Literal
 
 from bot.views import inert
 from bot.views.blockkit import (
+    ACCEPT,
     MESSAGE_BUDGET,
+    OPEN,
     Context,
     Draft,
     Header,
@@ -22,10 +24,10 @@ from bot.views.blockkit import (
 )
 from bot.views.codec import SwapPress
 from bot.views.lists import linked, said
-from bot.views.page import OPEN, OPEN_OTHER, PageItem, item_line, item_words, standing_words
+from bot.views.page import OPEN_OTHER, PageItem, item_line, item_words, standing_words
 from bot.views.wording import capital
 
-ACCEPT, DECLINE = "Accept", "Decline"
+DECLINE = "Decline"
 LISTED = 10  # open items in one message
 _HEADING = "On call"
 _POLICY, _NOTE, _READ_ALOUD = 60, 500, 4000

@@ -14,7 +14,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import Alert, Button, Context, Part, Section, View, Words, button, code, sections
+from bot.views.blockkit import (
+    VERIFY,
+    Alert,
+    Button,
+    Context,
+    Part,
+    Section,
+    View,
+    Words,
+    button,
+    code,
+    sections,
+)
 from bot.views.codec import VERIFY_CALLBACK, Press
 from bot.views.numerals import in_words
 from bot.views.wording import Round, capital, decided_words
@@ -22,7 +34,6 @@ from core.clarification import Clarification
 from core.lists import Decided, DecidedBy, Outcome
 from core.receipts import Checked, Problem
 
-VERIFY = "Verify"
 GOOD = "*Verified.* The signature is good, and the question's record says the same as its receipt."
 NOT_VERIFIED = "Not verified."
 PROVES = "A receipt proves what Slack told the bot: who clicked."

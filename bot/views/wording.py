@@ -15,11 +15,12 @@ from typing import Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
-from bot.views.blockkit import Alert, Level, Words, alerts
+from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, Words, alerts
 from bot.views.classic import SIGN
-from bot.views.markdown import plain
+from bot.views.markdown import attributed, plain
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
+from core.approvals import RISKS
 from core.clarification import (
     CHANGED,
     HUMAN,
@@ -28,11 +29,13 @@ from core.clarification import (
     Clarification,
     Entry,
     EntryType,
+    Option,
     Why,
     agent_key,
     past_round,
 )
 from core.lists import Decided, DecidedBy, decided_of
+from core.lookalikes import is_disguised, resembles, skeleton
 from core.matching import author_of
 
 Stage = Literal["open", "answered", "closed"]
@@ -41,8 +44,10 @@ Verbosity = Literal["terse", "normal", "detailed"]
 NAME_LIMIT = 80
 ID_LIMIT = 40
 DECIDED = 120  # of an answer in words, where its line says how it was decided
-_WORD, _WHO = 60, 100
-ACTION, CONSEQUENCE = "Action: ", "Consequence: "
+_WORD, _WHO, _LEAST = 40, 100, 20
+ACTION, CONSEQUENCE, CONTEXT, DETAILS = "Action: ", "Consequence: ", "Context: ", "Details: "
+QUESTION, SUMMARY, REASON = "Question: ", "Summary: ", "Reason: "
+DEFAULT = "If no one answers, the agent uses its default: "
 HOW_TO_COMMENT = "Start with note: to comment without answering."
 ASK_AGAIN = "Accept this?"
 _REPLY_WORDS = {
@@ -75,7 +80,7 @@ _ESCALATED_FOR: dict[Why, str] = {
 }
 # For these, the card shows all of the escalation's text but the reason anyway: the question, the topic, the options.
 _SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
-LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
+LABELS: dict[Decision, str] = {"accept": ACCEPT, "reject": REJECT}
 _UNDO = {
     "irreversible": "Irreversible: it cannot be undone",
     "reversible_with_effort": "Reversible, with effort",
@@ -120,14 +125,29 @@ class Round:
     @cached_property
     def agent(self) -> str:
         """The agent's name on one line, as plain text."""
+        return self.agent_within(NAME_LIMIT)
+
+    def agent_within(self, limit: int) -> str:
         named = self.asked.agent_name or self.asked.agent_id or self.record.from_
-        return name_of(named)
+        return name_of(named, limit)
 
     @cached_property
     def target(self) -> str:
         """The target's name on one line, as plain text; empty for people in general."""
-        to = inert.line(self.record.to)
-        return "" if agent_key(to) == HUMAN else inert.clip(to, NAME_LIMIT)
+        return self.target_within(NAME_LIMIT)
+
+    def target_within(self, limit: int) -> str:
+        return "" if agent_key(inert.line(self.record.to)) == HUMAN else inert.as_name(self.record.to, limit)
+
+    @property
+    def producer(self) -> str:
+        """The name of the producer that asked, unless the agent is shown by it: what else an agent calls itself is only its
+        own claim. Empty if no producer asked.
+        """
+        named = (self.asked.agent_name, self.asked.agent_id or self.record.from_)
+        producer = inert.as_name(self.asked.producer or "", NAME_LIMIT)
+        shown = next(filter(None, named), "")
+        return "" if agent_key(shown) == agent_key(self.asked.producer or "") else producer
 
     @property
     def id(self) -> str:
@@ -141,10 +161,34 @@ class Round:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The choices' labels on one line each, as plain text, never empty."""
-        if "multiple_choice" not in self.asked.kinds:
-            return ()
-        return tuple(inert.named(option.label) for option in self.asked.choices)
+        """The choices' labels on one line each, as plain text, never empty; quoted and spelled out where confusing."""
+        return tuple(
+            _spelled_out(each, by_letter=self._doubles[skeleton(each.label)] != (True, False))
+            if each.label in self.confusing
+            else inert.named(each.label)
+            for each in self._choices
+        )
+
+    @cached_property
+    def confusing(self) -> frozenset[str]:
+        """The agent's labels that people could take for another choice's, or for a button of the bot on this card."""
+        buttons = BUTTONS | {YES, NO} if "yes_no" in self.asked.kinds else BUTTONS
+        labels = [each.label for each in self._choices]
+        return frozenset(
+            label for label in labels if self._doubles[skeleton(label)][0] or resembles(label, buttons)
+        )
+
+    @cached_property
+    def _doubles(self) -> dict[str, tuple[bool, bool]]:
+        """For each way that labels look: whether several look like this, and whether they are different texts."""
+        alike: dict[str, list[str]] = {}
+        for each in self._choices:
+            alike.setdefault(skeleton(each.label), []).append(inert.cleaned_line(each.label))
+        return {look: (len(texts) > 1, len(set(texts)) > 1) for look, texts in alike.items()}
+
+    @property
+    def _choices(self) -> Sequence[Option]:
+        return self.asked.choices if "multiple_choice" in self.asked.kinds else ()
 
     @cached_property
     def numbered(self) -> str:
@@ -198,7 +242,7 @@ class Round:
     @property
     def reason(self) -> str:
         """The decider's reason, or an empty text."""
-        return f"Reason: {words(self.asked.rationale)}" if self.asked.rationale else ""
+        return f"{REASON}{words(self.asked.rationale)}" if self.asked.rationale else ""
 
     @property
     def answered_at(self) -> datetime | None:
@@ -264,9 +308,20 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
     )
 
 
-def name_of(agent: str) -> str:
+def _spelled_out(choice: Option, *, by_letter: bool) -> str:
+    """Returns a confusing label in quotes, with its value if that differs. `by_letter`: letters that only look like Latin
+    ones are shown by number.
+    """
+    shown = inert.visible_line(choice.label)
+    if by_letter:
+        shown = "".join(f"<U+{ord(char):04X}>" if is_disguised(char) else char for char in shown)
+    value = "" if choice.value == choice.label else f" ({inert.visible_line(choice.value)})"
+    return f"“{shown}”{value}"
+
+
+def name_of(agent: str, limit: int = NAME_LIMIT) -> str:
     """Returns an agent's name on one line, as plain text."""
-    return inert.line(agent, NAME_LIMIT) or "An agent"
+    return inert.as_name(agent, limit) or "An agent"
 
 
 def words(text: str) -> str:
@@ -305,8 +360,8 @@ def aloud(said: Iterable[Words]) -> list[str]:
 
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
-    by = [_decider(each) or inert.escaped_line(each.name, _WHO) for each in decided.by]
-    return _decided(decided, by, dated(inert.escaped_line(plain(decided.answer), limit), decided))
+    by = [_decider(each) or inert.escape(_named(each)) for each in decided.by]
+    return _decided(decided, by, dated(inert.quoted_escaped(plain(decided.answer), limit), decided))
 
 
 def dated(answer: str, decided: Decided) -> str:
@@ -318,26 +373,26 @@ def dated(answer: str, decided: Decided) -> str:
 
 def decided_aloud(decided: Decided, limit: int = DECIDED) -> str:
     """Returns the same for the top-level text, where Slack formats nothing."""
-    by = [_decider(each) or inert.fallback(inert.named(each.name, _WHO)) for each in decided.by]
-    return _decided(decided, by, inert.fallback(inert.named(plain(decided.answer), limit)))
+    by = [_decider(each) or inert.fallback(_named(each)) for each in decided.by]
+    return _decided(decided, by, inert.fallback(inert.quoted(plain(decided.answer), limit)))
 
 
 def decided_plainly(decided: Decided, limit: int = DECIDED) -> str:
     """Returns the same as plain text, with names in place of mentions."""
-    return _decided(
-        decided, [inert.named(each.name, _WHO) for each in decided.by], inert.named(decided.answer, limit)
-    )
+    return _decided(decided, list(map(_named, decided.by)), inert.quoted(decided.answer, limit))
 
 
 def _decider(who: DecidedBy) -> str:
     return inert.mention(who.user) if inert.is_user(who.user) else ""
 
 
+def _named(who: DecidedBy) -> str:
+    return inert.as_value(who.name, _WHO) or inert.BLANK
+
+
 def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:
     who = listed(by)
-    return (
-        f"answered: “{answer}” by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
-    )
+    return f"answered: {answer} by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -366,12 +421,12 @@ def reply_words(asked: Aaep) -> str:
     if asked.reply == "sending" and note:
         return f"{sentence(note)} Trying again."
     said = _REPLY_WORDS[asked.reply]
-    return f"{said}: {note}" if note and asked.reply in ("refused", "too_late") else said
+    return f"{said}: {inert.quoted(note)}" if note and asked.reply in ("refused", "too_late") else said
 
 
 def default_of(asked: Aaep) -> str:
-    """Returns what the agent assumes if no one answers; empty if it did not say."""
-    return inert.plain(answers.default_label(asked)).strip()
+    """Returns what the agent assumes if no one answers; empty if it did not say, and for an approval (`silence_words`)."""
+    return "" if asked.confirmation else inert.plain(answers.default_label(asked)).strip()
 
 
 def default_words(asked: Aaep, limit: int) -> str:
@@ -379,7 +434,7 @@ def default_words(asked: Aaep, limit: int) -> str:
     if asked.confirmation:
         return silence_words(asked.confirmation)
     if default := default_of(asked):
-        return f"If no one answers, the agent uses its default: {_quoted(default, limit)}"
+        return f"{DEFAULT}{inert.quoted(default, limit)}"
     if asked.expires_at is None:
         return ""
     return "If no one answers, the agent decides on its own"
@@ -393,24 +448,20 @@ def closed_words(shown: Round, limit: int) -> str:
     last = _last(shown.record, "resolution", shown.record.round)
     if reason == "expired":
         said = expired_words(asked.confirmation) if asked.confirmation else ""
-        return said or f"Expired. The agent {fallback_words(asked, lambda text: _quoted(text, limit))}"
+        return said or f"Expired. The agent {fallback_words(asked, lambda text: inert.quoted(text, limit))}"
     if reason == "withdrawn" and last and (why := last.body.removeprefix("Abandoned: withdrawn.").strip()):
-        return f"Withdrawn: {inert.line(why, limit)}"
+        return f"Withdrawn: {inert.quoted(why, limit)}"
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
     if reason and reason != "resolved elsewhere":
-        return f"Closed: {inert.line(reason, limit)}"
-    return f"Closed: {inert.line(last.body, limit)}" if last else "Closed without an answer"
+        return f"Closed: {inert.quoted(reason, limit)}"
+    return f"Closed: {inert.quoted(last.body, limit)}" if last else "Closed without an answer"
 
 
 def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
     """Returns what the agent did without an answer; `quoted` puts its default in quotation marks."""
     default = default_of(asked)
     return f"used its default: {quoted(default)}" if default else "had no default"
-
-
-def _quoted(text: str, limit: int) -> str:
-    return f"“{inert.clip(text, limit)}”"
 
 
 def escalation_words(shown: Round, limit: int) -> str:
@@ -453,7 +504,7 @@ def instead_words(shown: Round, limit: int) -> list[str]:
         return []
     said = []
     if why := inert.line(shown.asked.held_back or ""):
-        said.append(inert.clip(f"Shown to people because: {why}", limit))
+        said.append(f"Shown to people because: {inert.clip(why, limit)}")
     if shown.asks_an_agent:
         said.append(f"{shown.target} (an agent) was asked too; the first answer counts.")
     return said
@@ -485,9 +536,9 @@ def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry |
 
 def risk_words(wanted: Confirmation) -> str:
     """Returns how grave it is and whether it can be undone, in two sentences, including what the agent did not say."""
-    risk = _word(wanted.risk_level) or "the agent did not say"
+    risk = risk_word(wanted.risk_level) or "the agent did not say"
     if wanted.claimed_risk:
-        risk += f" (set by this route; the agent said {_word(wanted.claimed_risk)})"
+        risk += f" (set by this route; the agent said {risk_word(wanted.claimed_risk)})"
     if wanted.is_direct and not wanted.is_irreversible:
         return f"Risk: {risk}."
     return f"Risk: {risk}. {_undo(wanted)}."
@@ -542,9 +593,9 @@ def listed_words(asked: Aaep, question: str, limit: int) -> str:
     """Returns an open question on one line of a list; an action after its stakes, with a sign where they are grave."""
     wanted = asked.confirmation
     if wanted is None:
-        return inert.named(plain(question), limit)
-    sign = SIGN if wanted.asks_twice else ""
-    return inert.clip(f"{sign}{risk_words(wanted)} {inert.named(asked_words(question))}", limit)
+        return inert.quoted(plain(question), limit)
+    stakes = f"{SIGN if wanted.asks_twice else ''}{risk_words(wanted)} "
+    return f"{stakes}{inert.quoted(asked_words(question), max(_LEAST, limit - inert.size(stakes)))}"
 
 
 def asked_words(question: str) -> str:
@@ -553,30 +604,69 @@ def asked_words(question: str) -> str:
 
 
 def brief_words(shown: Round, limit: int) -> str:
-    """Returns the question in short; for an action also its main argument, on a line of its own."""
+    """Returns the question in short, in quotation marks; of an action what is done, the consequence and the main argument, each
+    on a line after its label. `limit`: of each in the agent's words.
+    """
     wanted = shown.asked.confirmation
-    with_what = main_argument(wanted.arguments, limit) if wanted else ""
-    return "\n".join(filter(None, (inert.clip(plain(words(shown.question)), limit), with_what)))
+    if wanted is None:
+        return inert.quoted(plain(words(shown.question)), limit)
+    lines = ((ACTION, action_words(wanted)), (CONSEQUENCE, consequence_words(wanted)))
+    said = [
+        f"{label}{inert.line(plain(text.removeprefix(label), exact=True), limit)}"
+        for label, text in lines
+        if text
+    ]
+    return "\n".join(filter(None, (*said, main_argument(wanted.arguments, limit))))
 
 
-def extra_words(wanted: Confirmation) -> str:
-    """Returns what else the agent sent, in full, as indented lines; text if it asked directly. Empty if there is
-    nothing.
+def brief_line(shown: Round, limit: int) -> str:
+    """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
+    wanted = shown.asked.confirmation
+    asked = plain(words(shown.question)) if wanted is None else asked_words(shown.question)
+    said = [asked, main_argument(wanted.arguments, limit) if wanted else ""]
+    room = inert.shares(list(map(inert.size, said)), limit)
+    return " · ".join(
+        inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each
+    )
+
+
+def extra_words(wanted: Confirmation) -> list[str]:
+    """Returns what else the agent sent, in full, each after its label: the question and the context if it asked directly,
+    otherwise indented lines.
     """
     if wanted.is_direct:
-        given = [str(wanted.extra_context.get(name) or "") for name in ("question", "context")]
-        said = [inert.visible(each, prose=True) for each in given]
-        return "\n".join(filter(None, (said[0], f"Context: {said[1]}" if said[1] else "")))
+        given = ((QUESTION, "question"), (CONTEXT, "context"))
+        said = ((label, str(wanted.extra_context.get(name) or "")) for label, name in given)
+        return [f"{label}{inert.visible(text, prose=True)}" for label, text in said if text]
     told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
-    return f"Details:\n{told}" if told.strip() else ""
+    return [f"{DETAILS}{told}"] if told.strip() else []
 
 
 def whole_words(wanted: Confirmation) -> list[str]:
     """Returns all of an action but the time: the stakes, what is done, the consequence, the arguments, other details."""
-    with_what = argument_words(wanted.arguments)
     risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
-    said = (risk, action_words(wanted), consequence_words(wanted), with_what, extra_words(wanted))
+    said = (risk, *said_of(wanted), argument_words(wanted.arguments), *extra_aloud(wanted))
     return [part for part in said if part]
+
+
+def said_of(wanted: Confirmation) -> tuple[str, str]:
+    """Returns the action and its consequence where only text fits."""
+    return (
+        attributed(action_words(wanted), label=ACTION, exact=True),
+        attributed(consequence_words(wanted), label=CONSEQUENCE, exact=True)
+        if consequence_words(wanted)
+        else "",
+    )
+
+
+def extra_aloud(wanted: Confirmation) -> list[str]:
+    """Returns `extra_words` where only text fits."""
+    return [attributed(each, label=extra_label(each), exact=True) for each in extra_words(wanted)]
+
+
+def extra_label(said: str) -> str:
+    """Returns the label at the beginning of what an agent said besides, or of the beginning of it."""
+    return next((each for each in (QUESTION, CONTEXT, DETAILS, SUMMARY) if said.startswith(each)), "")
 
 
 def requester_words(asked: Aaep, named: Callable[[str], str] = inert.person) -> str:
@@ -608,7 +698,19 @@ def _approvals_words(asked: Aaep) -> str:
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
     if not by:
         return f"Needs {asked.needed} approvals (0 of {asked.needed})."
-    return f"Approved by {', '.join(by)} ({len(by)} of {asked.needed}). {more_approvals(asked)}"
+    approved = f"Approved by {', '.join(by)} ({len(by)} of {asked.needed}). {more_approvals(asked)}"
+    return " ".join(filter(None, (approved, lapsed_words(asked))))
+
+
+def lapsed_words(asked: Aaep) -> str:
+    """Returns whose approval no longer counts, because they may no longer answer: live, escaped. Empty if all count."""
+    again = {each.user for each in asked.approvals or ()}
+    gone = [each for each in asked.lapsed or () if each.user not in again]
+    if not gone:
+        return ""
+    by = listed(list(dict.fromkeys(_accepter(each.user, each.decided_by, None) for each in gone)))
+    many = "The approval of {} no longer counts" if len(gone) == 1 else "The approvals of {} no longer count"
+    return f"{many.format(by)}, because they can no longer answer this."
 
 
 def accepted_before(asked: Aaep) -> str:
@@ -656,22 +758,33 @@ def change_heading(asked: Aaep) -> str:
 
 
 def _accepter(user: str | None, decided_by: str, why: str | None) -> str:
-    who = inert.mention(user) if inert.is_user(user) else inert.escaped_line(decided_by, 100)
-    return f"{who} (“{inert.escaped_line(why, 200)}”)" if why else who
+    who = inert.mention(user) if inert.is_user(user) else inert.escape(_named(DecidedBy(decided_by, None)))
+    return f"{who} ({inert.quoted_escaped(why, 200)})" if why else who
+
+
+def risk_word(level: str | None) -> str | None:
+    """Returns how grave it is, in a word: one that the protocol does not know as the agent's; empty without one."""
+    return level if not level or level in ("not said", *RISKS) else _unknown(level)
+
+
+def undo_words(said: str | None) -> str:
+    """Returns whether it can be undone, by the protocol's word for it; any other as the agent's."""
+    return _UNDO.get(said or "") or f"Reversibility: {_unknown(said)}"
+
+
+def _unknown(said: str | None) -> str:
+    return f"unknown (the agent wrote {inert.quoted(said or '', _WORD)})"
 
 
 def _undo(wanted: Confirmation) -> str:
-    said = _word(wanted.reversibility)
+    said = wanted.reversibility or ""
     if wanted.irreversible is True and said not in ("", "irreversible"):
-        return f"{_UNDO['irreversible']} (the agent also calls it {said.replace('_', ' ')})"
+        known = said.replace("_", " ") if said in _UNDO else inert.quoted(said, _WORD)
+        return f"{_UNDO['irreversible']} (the agent also calls it {known})"
     if wanted.is_irreversible:
         return _UNDO["irreversible"]
     if said:
-        return _UNDO.get(said) or f"Reversibility: {said}"
+        return undo_words(said)
     return (
         "Reversible" if wanted.irreversible is False else "The agent did not say whether this can be undone"
     )
-
-
-def _word(text: str | None) -> str:
-    return inert.line(text or "", _WORD)

@@ -104,6 +104,7 @@ def build(
             ledger=base.ledger,
             callers=callers,
             most_waiting=limits.waiting,
+            reading=intake.questions.reading,
         ),
         push.push_routes(callers=callers, producers=producers, clock=clock),
         health.health_routes(needed, others),

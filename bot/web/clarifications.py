@@ -14,12 +14,14 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 
+from bot.producers.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
 from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
+from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.hub import Request as HubRequest
 from core.ledger import Ledger
@@ -171,10 +173,12 @@ class ClarificationPage(BaseModel):
     unreadable: list[int] = Field(description="Issues left out because their ledger cannot be read")
 
 
-def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_waiting: int) -> APIRouter:
+def clarification_routes(
+    *, hub: Hub, ledger: Ledger, callers: Callers, most_waiting: int, reading: Reading
+) -> APIRouter:
     """Returns the routes. At most `most_waiting` callers wait at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
-    places = asyncio.Semaphore(most_waiting)
+    places = SharedPlaces(most_waiting)
     caller = Depends(callers.speaker)
 
     async def find(wanted: str, who: Speaker) -> Clarification:
@@ -218,22 +222,23 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
         is_news = _news(record, query.after_round, query.revision)
         if not query.wait or is_news(record):
             return _shown(record)
-        if places.locked():
-            raise problem(
-                503,
-                "BUSY",
-                "Too many requests are waiting already. Try again in 5 seconds.",
-                headers={"Retry-After": "5"},
-            )
-        async with places:
-            news = hub.until(clarification_id, is_news)
-            await _until_any(query.wait, news, stopping_of(request).wait(), hung_up(request.receive))
+        with places.place(who.producer) as lost:
+            if lost is None:
+                raise problem(
+                    503,
+                    "BUSY",
+                    "Too many requests are waiting already. Try again in 5 seconds.",
+                    headers={"Retry-After": "5"},
+                )
+            news, ends = hub.until(clarification_id, is_news), (lost.wait(), stopping_of(request).wait())
+            await _until_any(query.wait, news, *ends, hung_up(request.receive))
         return _shown(await find(clarification_id, who))
 
     @router.get("")
     async def listed(query: Annotated[_ListQuery, Query()], who: Speaker = caller) -> ClarificationPage:
         """List what your agents asked and were asked, and what your sessions asked."""
-        return await _page(ledger, _seen_by(who), query)
+        async with reading.list(who.producer) as step:
+            return await _page(ledger, _seen_by(who), query, step)
 
     return router
 
@@ -330,31 +335,35 @@ def _without_halves(value: Any) -> Any:
     return value
 
 
-async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> ClarificationPage:
-    """Returns the next matching clarifications. Reads ledgers one by one, until the page is full."""
+async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery, step: Step) -> ClarificationPage:
+    """Returns the next matching clarifications. Reads ledgers one by one, each in a `step`, until the page is full."""
     place = parse_id(wanted.after) if wanted.after else (0, 0)
-    found: list[Clarification] = []
-    unreadable: list[int] = []
+    page = ClarificationPage(clarifications=[], next=None, unreadable=[])
+    left = LARGEST_PAGE
     for number in await _issues(ledger, wanted.issue, place[0]):
-        try:
-            records = await asyncio.to_thread(_in_order, await ledger.read(number))
-        except (LedgerUnreadable, LockTimeout):
-            unreadable.append(number)
-            continue
-        found += [
-            each
-            for each in records
-            if parse_id(each.id) > place
-            and _has(each, wanted.status)
-            and may_see(each)
-            and not await ledger.is_tampered(each)
-        ]
-        if len(found) > wanted.limit:
-            break
-    listed = found[: wanted.limit]
-    following = listed[-1].id if len(found) > wanted.limit else None
-    shown = await asyncio.to_thread(lambda: [_shown(each) for each in listed])
-    return ClarificationPage(clarifications=shown, next=following, unreadable=unreadable)
+        async with step():
+            try:
+                records = await asyncio.to_thread(_in_order, await ledger.read(number))
+            except (LedgerUnreadable, LockTimeout):
+                page.unreadable.append(number)
+                continue
+            for each in records:
+                if parse_id(each.id) <= place or not (_has(each, wanted.status) and may_see(each)):
+                    continue
+                if await ledger.is_tampered(each):
+                    continue
+                shown, size = await asyncio.to_thread(_shown_and_size, each)
+                if (found := page.clarifications) and (len(found) == wanted.limit or size > left):
+                    page.next = found[-1].id
+                    return page
+                found.append(shown)
+                left -= size
+    return page
+
+
+def _shown_and_size(record: Clarification) -> tuple[Shown, int]:
+    shown = _shown(record)
+    return shown, len(shown.model_dump_json())
 
 
 def _has(record: Clarification, status: str | None) -> bool:

@@ -163,6 +163,7 @@ class Sources:
 def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
     """`callers` decides who may read the metrics."""
     router = APIRouter(tags=[_TAG], dependencies=[Depends(callers.onlooker)])
+    turn = asyncio.Lock()  # else many at once would share one turn of the event loop
 
     @router.get(
         "/metrics",
@@ -172,12 +173,13 @@ def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
     )
     async def metrics() -> Response:
         """Returns metrics in Prometheus' text format. Counters start at 0 when the process starts."""
-        waiting, queued = await _waiting(sources)
-        lag = await _lag()
-        registry = CollectorRegistry()
-        registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting, queued)]))
-        ProcessCollector(registry=registry)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        async with turn:
+            waiting, queued = await _waiting(sources)
+            lag = await _lag()
+            registry = CollectorRegistry()
+            registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting, queued)]))
+            ProcessCollector(registry=registry)
+            return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +28,6 @@ from bot.web.questions import Waiting, exact_json
 
 CALL_HEADER = "Clarify-Call"
 """With it, `clarify mcp` names each call uniquely; if it must repeat the call, the question is not asked twice."""
-_LARGE = 32 * 1024  # bytes of a request that is not read on the event loop
 _HEADERS = [
     "authorization",
     "content-type",
@@ -92,7 +92,7 @@ class _Served:
                 )
             body = await request.body()
             with suppress(ValueError, RecursionError):  # the transport says what is wrong
-                await asyncio.to_thread(exact_json, body) if len(body) > _LARGE else exact_json(body)
+                await self.questions.reading.run(speaker.producer, partial(exact_json, body), len(body))
         except HTTPException as error:
             await answer_to(error)(scope, receive, send)
             return

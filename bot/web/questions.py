@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from bot.producers.questions import MOST_LISTED, Questions
+from bot.producers.questions import LARGE, MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from clarify import RepeatedName, named_once
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
+from core.fairness import SharedPlaces
 from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
 from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
 _RETRY = {"Retry-After": "5"}
-_LINK_PATIENCE = 0.2  # seconds that a response waits for the link to its card
 _ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
 _Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the decision")]
@@ -39,7 +40,14 @@ _Key = Annotated[
         description="The same as the field `key`",
     ),
 ]
-_SHORT_ARGUMENTS = 16 * 1024  # characters of JSON; longer ones are left out of lists
+_Once = Annotated[
+    bool,
+    Query(
+        description="Get the answer only if no one has picked it up yet, else 409 (`ALREADY_PICKED_UP`). It counts as picked up "
+        "before it is sent: if the response is lost, ask a new question"
+    ),
+]
+_SHORT_ARGUMENTS = 16 * 1024  # bytes of JSON; larger ones are left out of lists
 
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
@@ -90,8 +98,8 @@ class QuestionList(BaseModel):
     """A page of your own questions, newest first."""
 
     questions: list[ListedQuestion] = Field(
-        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments, and `asked` without those of more than"
-        f" {_SHORT_ARGUMENTS // 1024} KB"
+        description=f"At most {MOST_LISTED}, and about 1 MiB; the answer of an approval comes without its arguments, and `asked` without"
+        f" those of more than {_SHORT_ARGUMENTS // 1024} KB"
     )
     next: str | None = Field(
         description="Pass it as `after` to get the next page; null: this is the last page. A page that is not full can have a next one"
@@ -104,11 +112,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorBody, "description": "You have no question with this id"},
     410: {"model": ErrorBody, "description": _GONE},
 }
+_ONCE: dict[int | str, dict[str, Any]] = {409: {"model": ErrorBody, "description": "See `once`"}}
 _ASKED: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "You asked it before, with this key: its state"},
     201: {"model": QuestionState, "description": "The question is stored and will be posted: its state"},
     403: {"model": ErrorBody, "description": "You may not ask as that agent"},
-    409: {"model": ErrorBody, "description": "The key was used for a different question"},
+    409: {
+        "model": ErrorBody,
+        "description": "The key was used for a different question; or see `once`",
+    },
     410: {"model": ErrorBody, "description": _GONE},
     422: {
         "model": ErrorBody,
@@ -116,66 +128,82 @@ _ASKED: dict[int | str, dict[str, Any]] = {
     },
     429: {"model": ErrorBody, "description": "Too many of your questions are open: see `Retry-After`"},
 }
+_LISTED: dict[int | str, dict[str, Any]] = {
+    200: {"model": QuestionList, "description": "A page of your questions"},
+    404: {"model": ErrorBody, "description": "You have no question with this id"},
+    429: {"model": ErrorBody, "description": "Too many of your lists wait: see `Retry-After`"},
+}
 
 
 class Waiting:
-    """Waits until questions are decided, for at most `most` callers at once; the others get the state at once."""
+    """Waits until questions are decided, for at most `most` requests at once, which callers share; the others get the state at
+    once.
+    """
 
     def __init__(self, questions: Questions, links_of: LinksOf, most: int) -> None:
         """`links_of` returns the links to cards that are known in time, by clarification."""
         self._questions = questions
         self._links_of = links_of
-        self._places = asyncio.Semaphore(most)
+        self._places = SharedPlaces(most)
 
     async def settled(
         self, record: Clarification, producer: str, wait: float, *ends: Callable[[], Awaitable[Any]]
     ) -> tuple[Clarification, dict[str, Any], bool]:
         """Waits until the question is decided, at most `wait` seconds or until one of `ends` is done.
 
-        Returns the question, its state, and whether the caller could wait.
+        Returns the question, its state, and whether the caller could wait to the end.
         """
-        links = asyncio.ensure_future(self._links_of([record.id]))
         had_place = True
-        try:
-            if wait and record.is_open and (had_place := not self._places.locked()):
-                async with self._places:
+        if wait and record.is_open:
+            with self._places.place(producer) as lost:
+                if lost is not None:
                     record = await self._questions.until_settled(
-                        record.id, producer, wait, *(end() for end in ends)
+                        record.id, producer, wait, lost.wait(), *(end() for end in ends)
                     )
-            await asyncio.wait({links}, timeout=_LINK_PATIENCE)
-            known = links.result() if links.done() else {}
-        finally:
-            links.cancel()
-        return record, state_of(record, known.get(record.id)), had_place
+                had_place = lost is not None and not lost.is_set()
+        (state,) = await self.states([record])  # with the link to a card that was posted meanwhile
+        return record, state, had_place
 
     async def states(self, records: Sequence[Clarification]) -> list[dict[str, Any]]:
         """Returns the states of questions, in their order."""
-        links = await self._links_of([each.id for each in records])
+        links = await self.links([each.id for each in records])
         return [state_of(each, links.get(each.id)) for each in records]
+
+    async def links(self, ids: Sequence[str]) -> dict[str, str]:
+        """Returns the links to cards that are known in time, by clarification."""
+        return await self._links_of(ids)
 
 
 def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting) -> APIRouter:
     checks = [Security(BEARER), Depends(_check_query)]
-    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=checks, route_class=_ExactRoute)
+    router = APIRouter(
+        prefix="/questions",
+        tags=["questions"],
+        dependencies=checks,
+        route_class=_exact_routes(questions, callers),
+    )
     caller = Depends(callers.speaker)
 
     async def settled(
-        record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200
+        record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200, *, once: bool
     ) -> Response:
-        """Returns the state once the question is decided, at the latest after `wait` seconds. An answer counts as picked
-        up once it is sent.
-        """
+        """Returns the state once the question is decided, at the latest after `wait` seconds."""
         headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if request.method == "POST" else {}
-        ends = stopping_of(request).wait, functools.partial(hung_up, request.receive)
+        ends = stopping_of(request).wait, partial(hung_up, request.receive)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
-        state |= asked_and_receipt(record)
-        return _FollowedResponse(state, status, headers, lambda: questions.picked_up(record))
+        return await _handed_out(questions, record, who, state, status, headers=headers, once=once)
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
     async def ask(
-        body: NewQuestion, request: Request, wait: _Wait = 0, key: _Key = None, who: Speaker = caller
+        body: NewQuestion,
+        request: Request,
+        *,
+        wait: _Wait = 0,
+        once: _Once = False,
+        key: _Key = None,
+        who: Speaker = caller,
     ) -> Response:
         """Ask a person in Slack. Returns the question's state once it is stored. With `wait`, returns as soon as someone
         decides, or after that many seconds. Asking again with the same `key` returns the same question.
@@ -187,16 +215,19 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
             )
         new = body if key is None else body.model_copy(update={"key": key})
         record, is_new = await questions.ask(new, who)
-        return await settled(record, who, wait, request, 201 if is_new else 200)
+        return await settled(record, who, wait, request, 201 if is_new else 200, once=once)
 
-    @router.get("/{question_id}", response_class=Response, responses=_ANSWERS)
-    async def look(question_id: _Id, request: Request, wait: _Wait = 0, who: Speaker = caller) -> Response:
+    @router.get("/{question_id}", response_class=Response, responses=_ANSWERS | _ONCE)
+    async def look(
+        question_id: _Id, request: Request, *, wait: _Wait = 0, once: _Once = False, who: Speaker = caller
+    ) -> Response:
         """Return the question's state. With `wait`, return as soon as someone decides, or after that many seconds. An
         answer counts as picked up once it is sent.
         """
-        return await settled(await questions.find(question_id, who.producer), who, wait, request)
+        record = await questions.find(question_id, who.producer)
+        return await settled(record, who, wait, request, once=once)
 
-    @router.get("", responses={404: _ANSWERS[404]})
+    @router.get("", response_class=Response, responses=_LISTED)
     async def listed(
         status: Annotated[Status | None, Query(description="Only questions with this status")] = None,
         session: Annotated[
@@ -206,20 +237,30 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
             str | None, Query(pattern=_ID_PATTERN, description="`next` of the previous page")
         ] = None,
         who: Speaker = caller,
-    ) -> QuestionList:
+    ) -> Response:
         """List your own questions, for example after a restart: page by page, until `next` is null. A list hands out no
         approved arguments and does not count as picking up an answer; `GET` the question for that.
         """
-        found, following = await questions.listed(who.producer, session=session, status=status, after=after)
-        states = await waiting.states(found)
-        return await asyncio.to_thread(_page, found, states, following)  # it may be megabytes
+        found, following = await questions.listed(
+            who.producer, _brief, session=session, status=status, after=after
+        )
+        links = await waiting.links([each["id"] for each in found])
+        page = {
+            "questions": [each | {"link": links.get(each["id"])} for each in found],
+            "next": following,
+        }
+        return await asyncio.to_thread(JSONResponse, page)
 
     @router.delete(
-        "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
+        "/{question_id}",
+        response_class=Response,
+        responses=_ANSWERS | {409: {"model": QuestionState | ErrorBody}},
     )
     async def withdraw(
         question_id: _Id,
+        *,
         comment: Annotated[str | None, Query(max_length=500, description="Why; people see it")] = None,
+        once: _Once = False,
         who: Speaker = caller,
     ) -> Response:
         """Withdraw a question: its card says so and loses its controls. A closed or expired question stays as it is. If
@@ -231,29 +272,77 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         except AlreadyAnswered as error:
             record, is_withdrawn = error.record, False
         (state,) = await waiting.states([record])
-        state |= asked_and_receipt(record)
         if is_withdrawn:
-            return JSONResponse(state)
-        return _FollowedResponse(state, 409, {}, lambda: questions.picked_up(record))
+            return await _written(
+                questions, record, who, partial(JSONResponse, state | asked_and_receipt(record))
+            )
+        return await _handed_out(questions, record, who, state, 409, once=once)
 
     return router
 
 
-class _ExactRequest(Request):
-    """A request whose JSON may have no name twice in an object: readers differ in which one counts."""
+async def _handed_out(
+    questions: Questions,
+    record: Clarification,
+    who: Speaker,
+    state: dict[str, Any],
+    status: int,
+    *,
+    headers: Mapping[str, str] | None = None,
+    once: bool,
+) -> Response:
+    """Returns the response with a question's state. An answer counts as picked up once it is sent; with `once`, before that."""
+    state |= asked_and_receipt(record)
+    if once and state["status"] == "answered":
+        await questions.pick_up_once(record)
+        return await _written(questions, record, who, partial(JSONResponse, state, status, headers))
+    picked_up = partial(questions.picked_up, record)
+    return await _written(
+        questions, record, who, partial(_FollowedResponse, state, status, headers, picked_up)
+    )
 
-    async def json(self) -> Any:
-        return exact_json(await self.body())
+
+class _ReadRequest(Request):
+    """A request whose body was read already, as `read`."""
+
+    read: NewQuestion
+
+    async def json(self) -> NewQuestion:
+        return self.read
 
 
-class _ExactRoute(APIRoute):
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+def _exact_routes(questions: Questions, callers: Callers) -> type[APIRoute]:
+    """Returns the class of routes that read a question only for a caller who may ask, and a large one beside the event loop."""
 
-        async def handled(request: Request) -> Response:
-            return await handle(_ExactRequest(request.scope, request.receive))
+    class ExactRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
 
-        return handled
+            async def handled(request: Request) -> Response:
+                who = callers.speaker(request)
+                found = _ReadRequest(request.scope, request.receive)
+                if self.body_field is not None and (body := await found.body()):
+                    found.read = await questions.reading.run(
+                        who.producer, partial(_question_in, body), len(body)
+                    )
+                return await handle(found)
+
+            return handled
+
+    return ExactRoute
+
+
+def _question_in(body: bytes) -> NewQuestion:
+    """Reads a question. Its JSON may have no name twice in an object: readers differ in which one counts.
+
+    Raises:
+        HTTPException, BadField: it is invalid.
+    """
+    try:
+        given = exact_json(body)
+    except (ValueError, RecursionError):
+        raise problem(400, "NOT_JSON", "The body must be JSON.") from None
+    return NewQuestion.model_validate(given)
 
 
 def exact_json(body: bytes) -> Any:
@@ -270,23 +359,23 @@ def exact_json(body: bytes) -> Any:
         ) from None
 
 
-def _page(
-    found: Sequence[Clarification], states: Sequence[dict[str, Any]], following: str | None
-) -> QuestionList:
-    asked = [state | {"asked": asked_in(each)} for each, state in zip(found, states, strict=True)]
-    return QuestionList.model_validate({"questions": [_brief(each) for each in asked], "next": following})
+async def _written(
+    questions: Questions, record: Clarification, who: Speaker, respond: Callable[[], Response]
+) -> Response:
+    """Returns the response with a question's state: with arguments, its JSON takes time."""
+    return await questions.reading.run(who.producer, respond, LARGE if record.asked.arguments else 0)
 
 
-def _brief(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns a state as lists show it: without the approved arguments, which a list does not hand out, and without asked ones
-    that are large.
+def _brief(record: Clarification) -> dict[str, Any]:
+    """Returns a question's state as lists show it: without the approved arguments, which a list does not hand out, and without
+    asked ones that are large.
     """
-    asked, answer = state["asked"], state["answer"]
-    if len(json.dumps(asked.get("arguments"))) > _SHORT_ARGUMENTS:
-        asked = {name: each for name, each in asked.items() if name != "arguments"}
-    if state["kind"] == "approval" and answer is not None:
-        answer = {"decision": answer["decision"]}
-    return state | {"asked": asked, "answer": answer}
+    state, asked = state_of(record), asked_in(record)
+    if len(to_json(asked.get("arguments"))) > _SHORT_ARGUMENTS:
+        del asked["arguments"]
+    if state["kind"] == "approval" and state["answer"] is not None:
+        state["answer"] = {"decision": state["answer"]["decision"]}
+    return state | {"asked": asked}
 
 
 def _check_query(request: Request) -> None:
@@ -305,7 +394,7 @@ class _FollowedResponse(JSONResponse):
         self,
         content: dict[str, Any],
         status: int,
-        headers: dict[str, str],
+        headers: Mapping[str, str] | None,
         written: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(content, status, headers)

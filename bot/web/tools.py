@@ -28,16 +28,17 @@ from mcp_types import INTERNAL_ERROR, CallToolResult
 from starlette.types import Message, Receive, Scope, Send
 
 from bot.errors import ClarifyBotError
-from bot.producers.questions import KEYS_KEPT, Forgotten, Questions
+from bot.producers.questions import KEYS_KEPT, LARGE, Forgotten, Questions
 from bot.tasks import Task, UnknownTask, add_tasks, created, declares
 from bot.telemetry import Telemetry
-from bot.tools import error_result, make_server, say, state_result, wait_in
+from bot.tools import error_result, make_server, read_arguments, say, state_result, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from clarify import ASKING, DEFAULT_WAIT
 from core.clarification import ID, AlreadyAnswered, Clarification, one_line, parse_id
 from core.clock import iso
 from core.errors import ClarifyError, NotFound, Tampered
+from core.fairness import FairLimit
 from core.questions import BadField, NewQuestion
 from core.workflow import Speaker
 
@@ -116,7 +117,7 @@ class Call:
     ) -> tuple[CallToolResult | dict[str, Any], str]:
         """`as_task`: if no one has decided yet, the client gets a task."""
         try:
-            record, state = await self._settled(name, dict(arguments), 0 if as_task else DEFAULT_WAIT)
+            record, state = await self._settled(name, arguments, 0 if as_task else DEFAULT_WAIT)
             if as_task and record.is_open and (task_id := await self._task_id(record.id)) is not None:
                 return created(self._task_of(task_id, record, state)), "done"
         except Exception as error:  # noqa: BLE001 - reported as on the routes; unexpected errors are logged
@@ -141,8 +142,8 @@ class Call:
 
     async def look(self, task_ids: Collection[str]) -> Mapping[str, Task]:
         records, found = {}, {}
-        async with self.polled.looking:
-            for each in task_ids:
+        for each in task_ids:
+            async with self.polled.looking.slot(self.speaker.producer):
                 await asyncio.sleep(0)
                 try:
                     records[each] = await self._of_task(each)
@@ -150,8 +151,9 @@ class Call:
                     continue
                 except Tampered as error:
                     found[each] = self._tampered(each, error)
-            states = await self.waiting.states(list(records.values()))
-            for (each, record), state in zip(records.items(), states, strict=True):
+        states = await self.waiting.states(list(records.values()))
+        for (each, record), state in zip(records.items(), states, strict=True):
+            async with self.polled.looking.slot(self.speaker.producer):
                 await asyncio.sleep(0)
                 found[each] = self._task_of(each, record, state)
         return found
@@ -256,7 +258,7 @@ class Call:
         self, name: str, arguments: dict[str, Any], default_wait: int
     ) -> tuple[Clarification, dict[str, Any]]:
         """Runs a tool. Returns the question that it is about, and its state."""
-        producer = self.speaker.producer
+        producer, arguments = self.speaker.producer, read_arguments(name, arguments)
         if name == "withdraw_question":
             try:
                 record = await self.questions.withdraw(_id_in(arguments), producer)
@@ -275,7 +277,13 @@ class Call:
                 raise BadField("callback_url", "`callback_url` is not an argument of this tool. Remove it.")
             if name == "ask_approval":
                 arguments.setdefault("kind", "approval")
-            new = NewQuestion.model_validate(arguments)
+            elif arguments.get("kind") == "approval":  # whose action this tool cannot take
+                raise BadField("kind", "`kind` cannot be approval here. Call ask_approval, with `action`.")
+            new = await self.questions.reading.run(
+                producer,
+                functools.partial(NewQuestion.model_validate, arguments),
+                LARGE if arguments.get("arguments") else 0,
+            )
             record, _ = await self.questions.ask(new, self.speaker, repeats=True, call=self.name)
         record, state, _ = await self.waiting.settled(record, producer, wait, self.stopping)
         return record, state
@@ -284,13 +292,14 @@ class Call:
 class Polled:
     """The open tasks that clients polled lately, by which the interval of polls grows, so that they cost the bot little.
 
-    A listener holds `looking` while it looks at its tasks: if many begin at once, clicks come between two tasks.
+    A listener holds `looking` while it looks at one of its tasks: if many begin at once, clicks come between two tasks, and no
+    producer's listeners wait for all of another's.
     """
 
     _LATELY, _SHORTEST, _EACH = 600.0, 5000, 20  # seconds, milliseconds, milliseconds
 
     def __init__(self) -> None:
-        self.looking = asyncio.Lock()
+        self.looking = FairLimit(1)
         self._at: OrderedDict[str, float] = OrderedDict()
 
     def note(self, task_id: str) -> None:

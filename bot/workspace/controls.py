@@ -164,8 +164,8 @@ def still_there(blocks: list[Json], held: Json) -> Json:
 
 
 _PATTERNS = {
-    "email_text_input": (r"\S+@\S+\.\S+", "email address"),
-    "url_text_input": (r"https?://\S+", "URL"),
+    "email_text_input": (re.compile(r"[^\s@]+@[^\s@.][^\s@]*\.[^\s@.]+").fullmatch, "email address"),
+    "url_text_input": (re.compile(r"https?://\S+").fullmatch, "URL"),
 }
 
 
@@ -181,8 +181,10 @@ def complaint(control: Control, value: Json) -> str | None:
         return _number_complaint(control.element, text)
     if control.kind == "plain_text_input":
         return _text_complaint(control.element, text)
-    pattern, name = _PATTERNS.get(control.kind, (".*", ""))
-    return None if re.fullmatch(pattern, text, re.DOTALL) else f"Please enter a valid {name}."
+    if control.kind not in _PATTERNS:
+        return None
+    fits, name = _PATTERNS[control.kind]
+    return None if fits(text) else f"Please enter a valid {name}."
 
 
 def _moment(entered: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from bot.people.access import Person, Refusal
 from bot.people.directory import Installation, Profile
 from bot.routing import Audience
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
-from core.clarification import Clarification, Decider
+from core.clarification import Clarification, Decider, Standing
 from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
@@ -335,13 +335,19 @@ class Gate:
     async def refusal_on(self, person: Person, route: object) -> Refusal | None:
         return None
 
-    async def decider(self, person: Person, *, several: bool = False) -> Decider:
-        return Decider(
-            f"user:slack/{person.team}/{person.user}", "slack", person.team, person.user, is_known=several
-        )
+    async def deciding(
+        self,
+        person: Person,
+        record: Clarification,
+        decide: Callable[[Decider], Awaitable[Clarification]],
+        channel: str = "",
+    ) -> Clarification:
+        return await decide(await self.decider_of(person, record, channel))
 
-    async def decider_of(self, person: Person, record: Clarification) -> Decider:
-        return await self.decider(person, several=record.asked.needed > 1)
+    async def decider_of(self, person: Person, record: Clarification, channel: str = "") -> Decider:
+        name, before = f"user:slack/{person.team}/{person.user}", record.asked.approvals or ()
+        approvers: dict[str | None, Standing] = dict.fromkeys((each.user for each in before), "other")
+        return Decider(name, "slack", person.team, person.user, approvers=approvers)
 
     async def full_member(self, user: str, deadline: float | None) -> bool:
         return self._outer.is_active(user)

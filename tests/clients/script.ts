@@ -32,6 +32,7 @@ export class Script {
   readonly #began = performance.now();
   #at = this.#began;
   #isFirst = true;
+  #kind = "text";
 
   constructor(steps: Json[], isKeyMade = true) {
     this.#rest = [...steps];
@@ -65,7 +66,9 @@ export class Script {
     }
     let text = "";
     for await (const piece of request.setEncoding("utf8")) text += piece;
-    this.#check(step, request, text === "" ? null : JSON.parse(text), waited);
+    const body: Json | null = text === "" ? null : JSON.parse(text);
+    if (body !== null) this.#kind = body["kind"] ?? ("choices" in body ? "choice" : "schema" in body ? "form" : "text");
+    this.#check(step, request, body, waited);
     setTimeout(() => this.#respond(step, request, response), (step["holds"] ?? 0) * 1000);
   }
 
@@ -104,7 +107,7 @@ export class Script {
     if (step["drops"]) request.socket.destroy();
     if (step["cancels"]) setTimeout(() => this.cancel.abort(), step["drops"] ? 100 : 0); // while it pauses
     if (step["drops"] || step["cancels"] || step["silent"]) return;
-    const content = "state" in step ? { ...table.state, ...step["state"] } : step["json"];
+    const content = "state" in step ? { ...table.state, kind: this.#kind, ...step["state"] } : step["json"];
     const data = Buffer.from((step["text"] ?? JSON.stringify(content)) + " ".repeat(step["spaces"] ?? 0));
     const headers = Object.entries<string>(step["response_headers"] ?? {});
     for (const [name, value] of headers) response.setHeader(name, value.replace("{url}", `http://${request.headers.host}`));

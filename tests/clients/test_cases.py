@@ -34,6 +34,7 @@ class Script:
         self._rest: list[Json] = list(case.get("script", []))
         self._began = self._at = time.monotonic()
         self._is_first = True
+        self._kind = "text"
         self._cancel = cancel
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -43,6 +44,9 @@ class Script:
             return web.json_response({"error": "OVER", "message": "The script is over."}, status=400)
         step = self._rest[0] if self._rest[0].get("always") else self._rest.pop(0)
         body = await request.json() if request.can_read_body else None
+        if body is not None:
+            kinds = {"choices": "choice", "schema": "form"}
+            self._kind = body.get("kind") or next((kinds[each] for each in kinds if each in body), "text")
         self._check(step, request, body, waited)
         await asyncio.sleep(step.get("holds", 0))
         return await self._respond(step, request)
@@ -87,7 +91,9 @@ class Script:
             return web.Response()
         if step.get("cancels") or step.get("silent"):
             await asyncio.Event().wait()  # until the client hangs up
-        content = {**TABLE["state"], **step["state"]} if "state" in step else step.get("json")
+        content = (
+            {**TABLE["state"], "kind": self._kind, **step["state"]} if "state" in step else step.get("json")
+        )
         data = (step["text"] if "text" in step else json.dumps(content, ensure_ascii=False)).encode()
         data += b" " * step.get("spaces", 0)
         given = {name: value.format(url=self.url) for name, value in step.get("response_headers", {}).items()}

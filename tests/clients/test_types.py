@@ -67,6 +67,6 @@ def test_mistakes_are_found(project: Path, node_program: Path) -> None:
 
 def test_file_is_short_and_depends_on_nothing() -> None:
     text = CLIENT.read_text()
-    assert text.count("\n") < 700
+    assert text.count("\n") < 800
     assert "import" not in [line.split(" ")[0] for line in text.splitlines()]
     assert "node:" not in text

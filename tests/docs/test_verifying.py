@@ -8,7 +8,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def decided(
         producer=producer,
     )
     record = opened(42, seq, asked, at - timedelta(minutes=1), builders.SLA)
-    return accepted(record, answer, replace(builders.ADE, is_known=True), at)
+    return accepted(record, answer, builders.ADE, at)
 
 
 def receipt_of(signing: Signing, record: Clarification) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.world import World, controls, question, said
+from tests.unit.bot.judges import shown
 
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]
@@ -47,6 +48,18 @@ async def test_select_answers_where_choices_are_many(stage: World) -> None:
         assert all(choice["label"] in said(card) for choice in MANY)
         await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", f"3. {MANY[2]['label']}")
         assert (await stage.reply())["response"] == "v3"
+
+
+async def test_choices_that_look_like_another_or_a_button_are_told_apart(stage: World) -> None:
+    labels = {"a": "Take", "b": "T\u0430ke", "c": "Go", "d": "Go"}
+    choices = [{"value": value, "label": label} for value, label in labels.items()]
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=choices)
+        assert controls(card) == ["Choose an answer", "Take"]
+        assert all(each in said(card) for each in ("1. “Take” (a)", "2. “T<U+0430>ke” (b)", "3. “Go” (c)"))
+        await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", "4. “Go” (d)")
+        assert (await stage.reply())["response"] == "d"
+        assert "Answered: “Go (d)”" in said(await stage.now_says(card, "Answered:"))
 
 
 @pytest.mark.parametrize(
@@ -232,10 +245,7 @@ async def every_page(stage: World, user: str) -> str:
         await stage.until(turned)
         pages.append(stage.workspace.view(user).payload)
     await stage.workspace.close_view(user)
-    sections = [
-        block["text"]["text"] for page in pages for block in page["blocks"] if block["type"] == "section"
-    ]
-    return " ".join(" ".join(sections).split())
+    return " ".join(" ".join(shown(page["blocks"]) for page in pages).split())
 
 
 @pytest.mark.parametrize(

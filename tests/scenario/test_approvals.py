@@ -17,7 +17,7 @@ import pytest
 
 from bot.delivery.rollups import LIMIT
 from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL, USE_AS_ANSWER
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene, url_of
@@ -161,6 +161,84 @@ async def test_one_member_of_an_organization_counts_once(stage: World) -> None:
         await press(stage, ADE, card, "Accept")
         await stage.whisper(ADE, "counts once")
         assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
+
+
+@pytest.mark.parametrize("how", ["click", "thread", "command"])
+async def test_second_account_with_the_same_address_counts_for_nobody_else(stage: World, how: str) -> None:
+    stage.workspace.change_user(GIO, email="Ade@Local.example")
+    async with asking(stage, routed(stage, "", answerers=(ADE, GIO, FOLAKE))) as http:
+        asked, card = await ask(stage, http, approvals=2, arguments={"to": "all"})
+        await press(stage, ADE, card, "Accept")
+        await stage.now_says(card, "One more person must approve")
+        match how:
+            case "click":
+                await press(stage, GIO, card, "Accept")
+                await stage.whisper(GIO, "counts once")
+            case "thread":
+                await stage.workspace.post(GIO, AGENTS, "accept", card.ts)
+                await stage.whisper(GIO, "counts once")
+            case "command":
+                assert "counts once" in (await command(stage, f"answer {asked['id']} accept", GIO)).text
+        assert (await look(http, asked))["approved_by"] == [named(ADE)]
+        await press(stage, FOLAKE, card, "Accept")
+        assert (await look(http, asked, wait=30))["approved_by"] == [named(ADE), named(FOLAKE)]
+
+
+async def test_two_accounts_of_one_person_are_too_few_for_two_approvals(stage: World) -> None:
+    stage.workspace.change_user(GIO, email="Ade@Local.example")
+    async with asking(stage, routed(stage, "approvals = 2", answerers=(ADE, GIO))) as http:
+        _, card = await ask(stage, http)
+        await stage.now_says(card, "only 1 person could answer")
+
+
+@pytest.mark.parametrize("how", ["deactivated", "left", "hidden"])
+async def test_who_may_no_longer_answer_is_no_approver_any_more(stage: World, how: str) -> None:
+    listed = () if how == "left" else (ADE, FOLAKE, ONCALL)
+    async with asking(stage, routed(stage, "", **({"answerers": listed} if listed else {}))) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "One more person must approve")
+        match how:
+            case "deactivated":
+                stage.workspace.change_user(FOLAKE, deleted=True)
+            case "left":
+                stage.workspace.leave(FOLAKE, AGENTS)
+                await stage.heard("member_left_channel")
+            case "hidden":
+                stage.workspace.change_user(FOLAKE, hidden="user_not_found")
+        await press(stage, ADE, card, "Accept")
+        gone = f"The approval of <@{FOLAKE}> no longer counts, because they can no longer answer this."
+        assert gone in (await stage.whisper(ADE, "One more person must approve")).text
+        after = await stage.now_says(card, f"Approved by <@{ADE}> (1 of 2)")
+        assert gone in after.text
+        assert gone in said(after)
+        assert (await look(http, asked))["approved_by"] == [named(ADE)]
+        await press(stage, ONCALL, card, "Accept")
+        state = await look(http, asked, wait=30)
+        assert state["approved_by"] == [named(ADE), named(ONCALL)]
+        (lapsed,) = stage.record()["aaep"]["lapsed"]
+        assert (lapsed["user"], "lapsedAt" in lapsed) == (FOLAKE, True)
+
+
+async def test_accept_waits_until_slack_says_who_accepted_before(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "One more person must approve")
+        stage.workspace.faults.add("users.info", "refuse:internal_error", times=10)
+        await press(stage, ADE, card, "Accept")
+        await stage.whisper(ADE, "Slack did not say who approved before you")
+        assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
+        stage.workspace.faults.clear()
+        await press(stage, ADE, card, "Accept")
+        assert (await look(http, asked, wait=30))["approved_by"] == [named(FOLAKE), named(ADE)]
+
+
+async def test_people_who_accept_at_once_both_count(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await asyncio.gather(*(press(stage, each, card, "Accept") for each in (FOLAKE, ADE)))
+        assert {*(await look(http, asked, wait=30))["approved_by"]} == {named(FOLAKE), named(ADE)}
 
 
 async def test_route_raises_risk_and_people_also_for_confirmations(stage: World) -> None:
@@ -461,7 +539,7 @@ async def test_workspace_without_tables_and_containers_gets_text_and_decides_on_
             "context",
             "actions",
         }
-        assert "list: customers\\ncount: 12" in json.dumps(card.blocks)
+        assert "list: customers\ncount: 12" in shown_in(card.blocks)
         assert "View full" in controls(card)
         await press(stage, FOLAKE, card, "Accept")
         assert "send 30" in json.dumps((await stage.modal(FOLAKE)).payload)

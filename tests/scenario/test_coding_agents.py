@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -179,8 +178,7 @@ def test_plugin_has_the_hooks_that_install_writes(tmp_path: Path) -> None:
     assert own["matcher"] == f"{TOOLS}.*"
     for groups in (*written.values(), *ours.values()):
         for hook in groups[0]["hooks"]:
-            whole = f"{hook.pop('command')} {shlex.join(hook.pop('args', []))}"
-            hook["words"] = whole.partition(" hook ")[2].strip()
+            hook["words"] = hook.pop("command").partition(" hook ")[2]
     assert ours == written
 
 
@@ -385,6 +383,15 @@ async def deferring(claude: Agent, stage: World, model: Model) -> AsyncIterator[
         yield claude
 
 
+async def test_claude_runs_nothing_behind_a_hook_that_cannot_start(deferring: Agent, model: Model) -> None:
+    file = deferring.project / ".claude/settings.json"
+    file.write_text(file.read_text().replace(sys.executable, "/no/such/python"))
+    model.will(calls("Bash", command="touch made", description="Make a file"))
+    await deferring.run("-p", "Make it", "--allowedTools=Bash")
+    assert "clarify hook could not run" in model.results[-1]
+    assert not (deferring.project / "made").exists()
+
+
 async def told(process: Process) -> dict[str, Any]:
     """What `claude -p --output-format json` says at its end."""
     found: dict[str, Any] = json.loads(await ended(process))
@@ -404,13 +411,22 @@ async def test_deferred_call_goes_on_with_the_answer_once(
     again = await told(await deferring.start(*resume))  # too early
     assert again["stop_reason"] == "tool_deferred"
     assert not (deferring.project / "made").exists()
+    kept = shutil.copytree(deferring.home / ".claude", deferring.home / "backup", symlinks=True)
     await press(stage, card, "Accept")
     await stage.now_says(card, "Not picked up by the agent yet")
     last = await told(await deferring.start(*resume))
     assert last["stop_reason"] == "end_turn"
     assert (deferring.project / "made").exists()
     assert len(stage.cards()) == 1
-    assert not list(deferring.home.rglob("*.deferred"))
+    assert not list((deferring.home / ".claude").rglob("*.deferred"))
+    # The session's folder is restored from a backup, and the session resumed once more.
+    (deferring.project / "made").unlink()
+    shutil.rmtree(deferring.home / ".claude")
+    shutil.copytree(kept, deferring.home / ".claude", symlinks=True)
+    again = await told(await deferring.start(*resume))
+    assert again["stop_reason"] == "tool_deferred"
+    assert not (deferring.project / "made").exists()
+    assert len(stage.cards()) == 2
 
 
 @pytest.fixture
@@ -535,6 +551,16 @@ async def test_person_stops_codex_and_says_why(codex: Agent, stage: World, model
         await stage.workspace.post(FOLAKE, AGENTS, "reject: run the linter first", card.ts)
         await until(lambda: model.results)
     assert "run the linter first" in model.results[-1]
+    assert not (codex.project / "made").exists()
+
+
+async def test_codex_runs_nothing_behind_a_hook_that_cannot_start(codex: Agent, model: Model) -> None:
+    await clarify(codex, "hook", "codex", "--install", "--tools", "Bash")
+    file = codex.home / ".codex/hooks.json"
+    file.write_text(file.read_text().replace(sys.executable, "/no/such/python"))
+    model.will(calls("exec_command", cmd="touch made"))
+    await codex.run("exec", "--skip-git-repo-check", TRUSTED, "Make it")
+    assert "clarify hook could not run" in model.results[-1]
     assert not (codex.project / "made").exists()
 
 

@@ -5,18 +5,22 @@ test_coding_agents.py.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from aiohttp import web
 
 from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, controls
-from tests.scenario.test_hooks import BASH, Hooks, event, press
+from tests.scenario.test_hooks import BASH, Hooks, event, press, waiting
 
 USE = "toolu_1"
 
@@ -124,12 +128,108 @@ async def test_answer_is_handed_to_one_of_two_hooks_that_resume(
     await ends_unasked(stage, other, cards=2)
 
 
+async def test_session_that_is_restored_does_not_get_a_used_answer_again(
+    stage: World, hooks: Hooks, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is as it was when the call was deferred, on this machine or on another one."""
+    card = await deferred(stage, hooks, session)
+    kept = {each: each.read_bytes() for each in session.file.parent.iterdir() if each.is_file()}
+    await press(stage, card, "Accept")
+    await stage.now_says(card, "Not picked up by the agent yet")
+    assert await decision(await started(hooks, session.call())) == "allow"
+    for file, content in kept.items():
+        file.write_bytes(content)
+    assert session.marks
+    await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
+
+
+async def test_answer_is_used_up_where_the_resumed_call_waited_for_it(
+    stage: World, hooks: Hooks, session: Session
+) -> None:
+    card = await deferred(stage, hooks, session)
+    (mark,) = session.marks
+    kept = mark.read_bytes()
+    resumed = await started(hooks, session.call(), timeout=60)
+    await until(lambda: waiting(stage))
+    await press(stage, card, "Accept")
+    assert await decision(resumed) == "allow"
+    mark.write_bytes(kept)
+    await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
+
+
+async def test_used_answer_stays_used_when_the_bot_is_started_again(
+    stage: World, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "sdk-cli")
+    async with stage.bot() as bot:
+        await press(stage, await deferred(stage, Hooks(bot), session), "Accept")
+        (mark,) = session.marks
+        kept = mark.read_bytes()
+        assert await decision(await started(Hooks(bot), session.call(), timeout=60)) == "allow"
+    mark.write_bytes(kept)
+    async with stage.bot() as bot:
+        await ends_unasked(stage, await started(Hooks(bot), session.call(), timeout=60), cards=2)
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "waiting"])
+async def test_two_copies_of_a_session_get_one_answer_once(
+    stage: World, hooks: Hooks, session: Session, monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
+) -> None:
+    """Each has its own folder, and its own locks, as on two machines."""
+    card = await deferred(stage, hooks, session)
+    if is_answered:
+        await press(stage, card, "Accept")
+        await stage.now_says(card, "Not picked up by the agent yet")
+    both = []
+    for name in ("one", "other"):
+        folder = session.file.parent / name
+        folder.mkdir()
+        for file in (session.file, *session.marks):
+            shutil.copy(file, folder)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+        both.append(
+            await started(hooks, session.call(transcript_path=str(folder / session.file.name)), timeout=60)
+        )
+    if not is_answered:
+        await until(lambda: waiting(stage) == 2)
+        await press(stage, card, "Accept")
+    first = await until(lambda: next((each for each in both if each.returncode is not None), None))
+    assert await decision(first) == "allow"
+    (second,) = {*both} - {first}
+    await ends_unasked(stage, second, cards=2)
+
+
+async def test_answer_that_is_lost_on_its_way_is_asked_for_again(
+    stage: World, hooks: Hooks, session: Session
+) -> None:
+    """No one can tell whether the hook has it."""
+    lost: list[str] = []
+
+    async def forwarded(request: web.Request) -> web.Response:
+        async with httpx.AsyncClient(base_url=hooks.url, timeout=60) as http:
+            body, kind = await request.read(), {"Content-Type": request.content_type}
+            reply = await http.request(request.method, str(request.rel_url), content=body, headers=kind)
+        if "once" in request.query and reply.json().get("status") == "answered" and not lost:
+            lost.append(reply.json()["id"])
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(status=reply.status_code, text=reply.text, content_type="application/json")
+
+    async with served(forwarded) as url:
+        process = await started(hooks, session.call(), "--url", url, timeout=60)
+        await press(stage, await stage.card("Run a shell command"), "Accept")
+        _, card = await stage.until(lambda: len(stage.cards()) == 2 and stage.cards())
+        assert lost == ["CLR-100001-001"]
+        await press(stage, card, "Accept")
+        assert await decision(process) == "allow"
+
+
 async def test_resumed_call_waits_again_and_takes_the_answer(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
     card = await deferred(stage, hooks, session)
     resumed = await started(hooks, session.call(), timeout=60)
-    await until(lambda: any(bot.told.questions._waiting for bot in stage.bots))
+    await until(lambda: waiting(stage))
     await press(stage, card, "Accept")
     assert await decision(resumed) == "allow"
     assert not session.marks

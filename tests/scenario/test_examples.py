@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -92,9 +91,9 @@ async def test_hook_of_the_settings_has_people_decide(
 ) -> None:
     (group,) = read((ROOT / file).read_text(), file)["hooks"]["PermissionRequest"]
     async with stage.bot() as bot:
-        hook = group["hooks"][0]
-        command = " ".join([hook["command"], *map(shlex.quote, hook.get("args", []))])
-        process = await start(command, environ | {"CLARIFY_URL": url_of(bot)}, json.dumps(event()))
+        process = await start(
+            group["hooks"][0]["command"], environ | {"CLARIFY_URL": url_of(bot)}, json.dumps(event())
+        )
         card = await stage.card("Run a shell command")
         assert "npm test" in said(card)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")

@@ -30,8 +30,8 @@ class Calendar:
         self.asked = 0
         self.url = ""
 
-    def shifts(self, *shifts: tuple[str, datetime, float]) -> None:
-        """It names these people by e-mail address from then on, for so many hours."""
+    def shifts(self, *shifts: tuple[str, datetime, float], odd: str = "") -> None:
+        """It names these people by e-mail address from then on, for so many hours; the first of them with an odd line."""
         lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Test//EN"]
         for number, (email, begins, hours) in enumerate(shifts):
             ends = begins + timedelta(hours=hours)
@@ -42,6 +42,7 @@ class Calendar:
                 f"DTEND:{ends:%Y%m%dT%H%M%SZ}",
                 "SUMMARY:On call",
                 f"ATTENDEE;CUTYPE=INDIVIDUAL:mailto:{email}",
+                *([odd] if odd and number == 0 else []),
                 "END:VEVENT",
             ]
         self.body = "\r\n".join([*lines, "END:VCALENDAR", ""]).encode()
@@ -223,6 +224,60 @@ async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_ch
         await stage.live("Shall I go on?", ADE)
         await until(lambda: len(told(stage)) == 2)
         assert f"{BROKEN} works again: <@{ADE}> is on call now." in told(stage)[1]
+
+
+ODD = "RECURRENCE-ID:TBD"
+
+
+async def test_event_that_cannot_be_read_costs_nobody_elses_turn_and_the_fallback_channel_hears_once(
+    stage: Night, feed: Calendar
+) -> None:
+    now = stage.clock.now()
+    feed.shifts((mail(stage, FOLAKE), now + 20 * HOUR, 9), (mail(stage, ONCALL), now - HOUR, 30), odd=ODD)
+    async with stage.bot(stage.config(people=FEED)) as bot:
+        await read(bot)
+        await asked_and_paged(stage, ONCALL)
+        await until(lambda: told(stage))
+        assert "has 1 event that can't be read in full: “On call” of" in told(stage)[0]
+        assert "its RECURRENCE-ID “TBD” cannot be read" in told(stage)[0]
+        await asked_again(stage, bot, feed, 3)
+    async with stage.bot(stage.config(people=FEED)) as bot:
+        await asked_again(stage, bot, feed, 2)
+        assert len(told(stage)) == 1
+
+
+async def test_person_whom_the_calendar_named_stays_on_call_while_their_event_cannot_be_read(
+    stage: Night, feed: Calendar
+) -> None:
+    now = stage.clock.now()
+    feed.shifts((mail(stage, ONCALL), now - HOUR, 100))
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+        feed.shifts((mail(stage, ONCALL), now - HOUR, 100), odd=ODD)
+        await asked_again(stage, bot, feed, 4)
+        await asked_and_paged(stage, ONCALL)
+        await until(lambda: told(stage))
+        assert "cannot be read: it does not say who is on call now (“On call” of" in told(stage)[0]
+        assert not stage.pages(FOLAKE)
+
+
+async def test_event_of_now_that_was_never_read_leaves_the_page_to_the_backup_and_says_why(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts((mail(stage, ONCALL), stage.clock.now() - HOUR, 100), odd=ODD)
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+        _, page = await asked_and_paged(stage, FOLAKE)
+        assert "The calendar has an event for now that can't be read, so the backup is paged" in said(page)
+
+
+async def test_bystanders_of_an_event_are_not_on_call(stage: Night, feed: Calendar) -> None:
+    odd = f"ATTENDEE;ROLE=NON-PARTICIPANT:mailto:{mail(stage, ADE)}"
+    feed.shifts((mail(stage, ONCALL), stage.clock.now() - HOUR, 100), odd=odd)
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+        await asked_and_paged(stage, ONCALL)
+        assert not stage.pages(ADE)
 
 
 async def test_calendar_that_works_again_and_names_nobody_now_says_who_stands_in(

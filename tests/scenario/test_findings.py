@@ -173,7 +173,7 @@ async def test_p7_question_out_of_rounds_reaches_a_human_with_both_positions(sta
         await stage.now_says(first, "Sent, but not confirmed")
         await stage.emit("rpl_2", question="To every customer at once?", extensions=topic, **WORDS)
         page = await stage.live("To every customer at once?")
-        for words in ("Rounds exhausted", "Topic: Rollout", "answered: “Yes”"):
+        for words in ("Rounds exhausted", "Topic: “Rollout”", "answered: “Yes”"):
             assert words in page.text, words
         await answered_from_a_page(stage, "CLR-100001-001", "One by one")
         assert (await stage.reply("rpl_2"))["response"] == "One by one"

@@ -55,7 +55,7 @@ async def test_p1_fifty_questions_are_twenty_cards_and_one_roll_up(stage: World)
                 )
             )
             seen += listed(view)
-        assert sorted(seen) == [f"Question number {n:02d}?" for n in range(50)]
+        assert sorted(seen) == [f"“Question number {n:02d}?”" for n in range(50)]
 
 
 def listed(view: View) -> list[str]:

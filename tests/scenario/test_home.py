@@ -83,7 +83,7 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: W
         view = await home(stage, ADE, "My inbox (1)", "Recent decisions (1)")
         assert "Later?" not in section(view, "My inbox")
         assert "You haven't claimed any questions." in words(view)
-        assert f"Later?\nAnswered: “Yes” by <@{FOLAKE}>" in section(view, "Recent decisions")
+        assert f"“Later?”\nAnswered: “Yes” by <@{FOLAKE}>" in section(view, "Recent decisions")
 
 
 async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -446,6 +447,38 @@ async def test_server_that_is_no_bot_decides_nothing(text: str) -> None:
     assert f"The server at {url} is not clarify-bot.".encode() in err
 
 
+@pytest.mark.parametrize(
+    ("agent", "found"),
+    [
+        ("claude-code", {"id": "CLR-1-002"}),
+        ("claude-code", {"kind": "form"}),
+        ("claude-code", {"asked": {"arguments": {"command": "ls"}}}),
+        ("codex", {"answer": {"decision": "accept", "arguments": {"command": "rm -r /"}}}),
+    ],
+)
+async def test_approval_of_another_call_decides_nothing(agent: str, found: dict[str, Any]) -> None:
+    given = {"command": "npm test"}
+    state = {"id": "CLR-1-001", "kind": "approval", "status": "waiting", "decided_by": "x"}
+    accepted = {"answer": {"decision": "accept", "arguments": given}, "asked": {"arguments": given}}
+
+    decided: dict[str, Any] = {}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/questions" and request.method == "GET":
+            return web.json_response({"questions": [], "next": None})
+        if request.method == "POST":
+            return web.json_response(state, status=201)
+        return web.json_response(state | accepted | {"status": "answered"} | decided)
+
+    async with served(answer) as url:
+        for more, behavior in (({}, "allow"), (found, "deny")):
+            decided |= more
+            sent = event("PreToolUse", tool_input=given)
+            process = await Hooks().start(sent, "--url", url, agent=agent)
+            out, _ = await process.communicate()
+            assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == behavior
+
+
 async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage: World, hooks: Hooks) -> None:
     first = await hooks.start(event("PreToolUse"))
     card = await stage.card("Run a shell command")
@@ -664,8 +697,9 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     theirs, ours = settings["hooks"]["PreToolUse"]
     assert theirs == {"matcher": "Bash", "hooks": [mine]}
     assert (ours["matcher"], ours["hooks"][0]["timeout"]) == ("Bash|Edit", 130)
-    assert ours["hooks"][0]["command"].endswith("hook claude-code --timeout 100 --on-silence deny || exit 2")
-    assert settings["hooks"]["PermissionRequest"][0]["hooks"][0]["command"].endswith("--timeout 100")
+    assert " hook claude-code --timeout 100 --on-silence deny | " in ours["hooks"][0]["command"]
+    (asks,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
+    assert asks["command"].endswith(" hook claude-code --timeout 100 || exit 0")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
     assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
 
@@ -683,13 +717,13 @@ def test_install_names_the_program_without_its_folder_where_settings_are_shared(
     subprocess.run(command, cwd=tmp_path, env=environ, check=True)
     settings = json.loads((tmp_path / ".claude/settings.json").read_text())
     (ours,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
-    assert ours["command"] == f"{'clarify' if named else program} hook claude-code"
+    assert ours["command"] == f"{'clarify' if named else program} hook claude-code || exit 0"
 
 
 async def test_install_says_what_the_server_is_called(tmp_path: Path) -> None:
     async with installed(tmp_path, "claude-code", "--server-name", "people") as (path, _):
         (asks,) = json.loads(path.read_text())["hooks"]["PermissionRequest"]
-    assert asks["hooks"][0]["command"].endswith("hook claude-code --server-name people")
+    assert " hook claude-code --server-name people " in asks["hooks"][0]["command"]
 
 
 async def test_install_for_codex_says_that_hooks_have_to_be_trusted(tmp_path: Path) -> None:
@@ -713,10 +747,9 @@ async def test_install_for_copilot_keeps_what_is_there(tmp_path: Path) -> None:
     theirs, ours = settings["hooks"]["permissionRequest"]
     assert theirs == mine
     assert (ours["type"], ours["timeoutSec"]) == ("command", 130)
-    # Whatever keeps the hook from starting denies.
-    assert ours["bash"].endswith(" hook copilot --timeout 100 || exit 2")
+    assert " hook copilot --timeout 100 | " in ours["bash"]
     (ends,) = settings["hooks"]["SessionEnd"]
-    assert ends["bash"].endswith(" hook copilot --timeout 100")
+    assert ends["bash"].endswith(" hook copilot --timeout 100 || exit 0")
     assert settings["version"] == 1
 
 
@@ -760,3 +793,103 @@ async def test_install_goes_where_the_agent_keeps_its_settings(
         await process.communicate()
         assert process.returncode == 0
         assert "hooks" in json.loads((folder / name).read_text())
+
+
+ROOT = Path(__file__).parents[2]
+_PYTHON, _CLARIFY = sys.executable, ROOT / "clarify.py"
+BROKEN = {  # what keeps a hook from starting: the script that runs in place of `clarify` and `python3`
+    "missing": None,
+    "not executable": "",
+    "old Python": "echo 'SyntaxError: invalid syntax' >&2; exit 1",
+    "no such file": f"exec {_PYTHON} /no/such/clarify.py",  # exit code 2
+    "empty file": f"exec {_PYTHON} /dev/null",  # exit code 0
+    "wrong arguments": f"exec {_PYTHON} {_CLARIFY} hook claude-code --no-such-option",  # exit code 2
+    "no module": f"exec {_PYTHON} -m no_such_module",
+    "killed": "kill -9 $$",
+    "another program": "echo 'clarify 7.1'",
+}
+INSTALL = [
+    "claude-code --tools Bash",
+    "claude-code --tools Bash --defer",
+    "claude-code --tools Bash --on-silence deny",
+    "claude-code --tools Bash --on-silence pass",
+    "codex --tools Bash",
+    "codex --tools Bash --on-silence deny",
+    "copilot",
+    "copilot --on-silence pass",
+]
+BY_HAND = ["clients/claude-code/hooks/hooks.json", "examples/codex/hooks.json", "docs/agents/copilot.md"]
+
+
+def settings_of(source: str, folder: Path) -> str:
+    """The settings that `--install` writes with these words, or that a file of ours shows."""
+    if source in BY_HAND:
+        text = (ROOT / source).read_text().replace("${CLAUDE_PLUGIN_ROOT}", str(ROOT / "clients/claude-code"))
+        return text.partition("```json\n")[2].partition("```")[0] if source.endswith(".md") else text
+    program = Path(sys.executable).with_name("clarify")
+    environ = os.environ | {"HOME": str(folder), "PATH": f"{program.parent}:/usr/bin:/bin"}
+    words = [str(program), "hook", *source.split(), "--install", "--project"]
+    subprocess.run(words, cwd=folder, env=environ, check=True, capture_output=True)
+    return (folder / INSTALLED[source.split(maxsplit=1)[0]]).read_text()
+
+
+def hooks_in(settings: str) -> list[tuple[str, str]]:
+    """The events and commands of an agent's settings."""
+    return [
+        (name, hook.get("command") or hook["bash"])
+        for name, entries in json.loads(settings)["hooks"].items()
+        for entry in entries
+        for hook in entry.get("hooks", [entry])
+    ]
+
+
+@pytest.mark.parametrize("source", [*INSTALL, *BY_HAND])
+@pytest.mark.parametrize("broken", BROKEN)
+def test_hook_that_cannot_start_lets_nothing_through(source: str, broken: str, tmp_path: Path) -> None:
+    """`PreToolUse` denies, and so does Copilot's hook, which comes before its rules too. Every other hook is silent: exit code 2
+    would deny, or send an agent that wants to stop back to work.
+    """
+    found = hooks_in(settings_of(source, tmp_path))
+    path = tmp_path / "bin"
+    path.mkdir()
+    for name in ("sh", "grep"):
+        (path / name).symlink_to(str(shutil.which(name)))
+    if (script := BROKEN[broken]) is not None:
+        for name in ("clarify", "python3"):
+            (path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (path / name).chmod(0o755 if script else 0o644)
+    for name, command in found:
+        is_asked = name in {"PreToolUse", "PermissionRequest", "permissionRequest"}
+        silence = "deny" if name in {"PreToolUse", "permissionRequest"} else "pass"
+        silence = source.rpartition("--on-silence ")[2] if "--on-silence" in source and is_asked else silence
+        sent = json.dumps(event(name)).encode()
+        ended = subprocess.run(
+            ["/bin/sh", "-c", command], input=sent, env={"PATH": str(path)}, capture_output=True, check=False
+        )
+        if silence == "deny":
+            assert (ended.returncode, ended.stdout) == (2, b""), (name, ended)
+            assert b"hook could not run" in ended.stderr
+        else:
+            said = b"clarify 7.1\n" if broken == "another program" else b""
+            assert (ended.returncode, ended.stdout) == (0, said), (name, ended)
+
+
+@pytest.mark.parametrize("name", ["PreToolUse", "PermissionRequest"])
+async def test_shell_between_the_agent_and_its_hook_does_not_keep_the_card(
+    stage: World, hooks: Hooks, name: str, tmp_path: Path
+) -> None:
+    """It outlives the agent that was killed."""
+    commands = dict(hooks_in(settings_of("claude-code --tools Bash", tmp_path)))
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "import subprocess, sys\n"
+        "subprocess.run(['sh', '-c', sys.argv[1]], input=sys.argv[2].encode(), capture_output=True)",
+        commands[name],
+        json.dumps(event(name)),
+        env=os.environ | {"CLARIFY_URL": hooks.url, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+    )
+    card = await stage.card("Run a shell command")
+    agent.kill()
+    await agent.wait()
+    await stage.now_says(card, "Withdrawn: decided at the terminal")

@@ -86,7 +86,7 @@ async def test_p8_question_over_http_links_only_what_its_producer_may(stage: Wor
         assert links((await stage.modal(FOLAKE)).payload) == [PULL, ISSUE]
         await stage.workspace.submit_view(FOLAKE, {"answer.freetext": f"See {ISSUE} and {BAD[0]}"})
         done = await stage.now_says(card, f"<@{FOLAKE}>")
-        assert links(done.blocks) == []  # one line, beside View full
+        assert links(done.blocks) == [PULL]
         assert PULL in words(done)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="View full")
         assert set(links((await stage.modal(FOLAKE)).payload)) == {PULL, ISSUE}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +288,21 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
             ),
             ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "`irreversible` requires"),
             ("ask_approval", {"question": "x"}, "`action` is required"),
+            ("ask_human", {"question": "x", "multiple": "perhaps"}, "`multiple` must be true or false."),
+            (
+                "ask_human",
+                {"question": "x", "choices": "eu, us"},
+                "`choices` must be an array. You sent a string;",
+            ),
+            (
+                "ask_approval",
+                {"action": "x", "arguments": "{n: 3}"},
+                "`arguments` must be an object. You sent a string;",
+            ),
+            ("ask_approval", {"action": "x", "arguments": '{"n": 1, "n": 2}'}, "the same name twice"),
+            ("ask_approval", {"action": ""}, "`action` is required"),
+            ("wait_for_answer", {"id": None}, "`id` is required"),
+            ("ask_human", {"question": "x", "kind": "approval"}, "Call ask_approval"),
             ("wait_for_answer", {"id": "CLR-7-001"}, "CLR-7-001"),
             ("wait_for_answer", {"id": "seven"}, "'seven'"),
             ("withdraw_question", {}, "`id` is required"),
@@ -297,6 +312,65 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
             assert part in (await caller.call(name, is_error=True, **arguments))["said"]
         with pytest.raises(MCPError, match="Unknown tool"):
             await caller.client.call_tool("ask_nobody", {})
+
+
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_arguments_that_clients_send_as_text_are_what_the_tool_wants(
+    stage: World, url: str, door: str
+) -> None:
+    async with called(door, "2026-07-28", url) as caller:
+        sent: dict[str, Any] = {
+            "action": "Send A",
+            "arguments": '{"list": "all", "n": 3}',
+            "editable": "true",
+        }
+        asked = await caller.call("ask_approval", **sent, timeout="300", wait="0", approvals="1")
+        card = await stage.card("Send A")
+        created, expires = (datetime.fromisoformat(asked[each]) for each in ("created_at", "expires_at"))
+        assert 299 < (expires - created).total_seconds() <= 301
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        done = await caller.call("wait_for_answer", id=asked["id"], wait="30")
+        assert done["answer"] == {"decision": "accept", "arguments": {"list": "all", "n": 3}}
+        for more, kind, default in (
+            ({"choices": '["eu", "us"]', "multiple": "False", "default": "eu"}, "choice", "eu"),
+            ({"choices": ["eu", "us"], "multiple": "true", "default": '["eu"]'}, "choice", ["eu"]),
+            ({"kind": "yes_no", "default": "false"}, "yes_no", False),
+            ({"kind": "number", "default": "12.5"}, "number", 12.5),
+            ({"kind": "text", "default": "12.5"}, "text", "12.5"),
+            (
+                {
+                    "schema": '{"type": "object", "properties": {"n": {"type": "integer"}}}',
+                    "default": '{"n": 1}',
+                },
+                "form",
+                {"n": 1},
+            ),
+        ):
+            state = await caller.call("ask_human", question=f"{kind}?", **more, wait="0")
+            assert (state["kind"], state["default"]) == (kind, default)
+
+
+@pytest.mark.parametrize("left_out", [None, ""])
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_arguments_that_are_null_or_empty_are_left_out(
+    url: str, door: str, left_out: str | None
+) -> None:
+    async with called(door, "2026-07-28", url) as caller:
+        for tool in clarify.mcp_tools():
+            if tool["name"] in clarify.ASKING:
+                properties = dict.fromkeys(tool["inputSchema"]["properties"], left_out)
+                required = dict.fromkeys(tool["inputSchema"]["required"], "Q")
+                state = await caller.call(tool["name"], **properties | required | {"wait": 0})
+                assert (state["status"], state["key"], state["default"]) == ("waiting", None, None)
+        waited = await caller.call("wait_for_answer", id=state["id"], wait=0)
+        assert waited["status"] == "waiting"
+
+
+async def test_fields_that_are_null_are_left_out(url: str) -> None:
+    fields = dict.fromkeys((field.alias or name for name, field in NewQuestion.model_fields.items()), None)
+    async with httpx.AsyncClient(base_url=url) as http:
+        answer = await http.post("/questions", json=fields | {"question": "Q?"})
+        assert (answer.status_code, answer.json()["kind"]) == (201, "text")
 
 
 @pytest.mark.parametrize(("door", "version"), DOORS)
@@ -393,18 +467,19 @@ async def test_same_key_gets_the_approval_that_was_answered(stage: World, url: s
     [
         ("ask_approval", {"action": "Go on"}),
         ("ask_approval", {"action": "Go on", "session": "s"}),
-        ("ask_human", {"question": "Go on", "choices": ["Accept", "Reject"]}),
+        ("ask_human", {"question": "Go on", "choices": ["Go on", "Stop"]}),
     ],
 )
 async def test_answer_that_was_not_fetched_in_time_is_nobody_elses(
     tmp_path: Path, asking: tuple[str, dict[str, Any]]
 ) -> None:
     clock, (tool, arguments) = LeapClock(), asking
+    yes = arguments.get("choices", ["Accept"])[0]
     async with scene(tmp_path, clock=clock) as stage, stage.bot() as bot:
         async with called("http", "2026-07-28", url_of(bot)) as one:
             asked = await one.call(tool, **arguments, timeout=60, wait=0)
             card = await stage.card("Go on")
-            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=yes)
             await stage.now_says(card, "Not picked up by the agent yet")
         clock.leap(timedelta(seconds=61))
         async with called("http", "2026-07-28", url_of(bot)) as third:

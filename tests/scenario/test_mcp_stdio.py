@@ -449,6 +449,82 @@ async def test_server_that_is_no_bot_is_an_error_for_the_model(answer: bytes, sa
         assert "result" in await door.answer({"id": 2, "method": "ping"})
 
 
+def told(name: str = "CLR-1-001", kind: str = "approval", **arguments: Any) -> Json:
+    """A result that says that an action was approved."""
+    answer = {"decision": "accept", "arguments": arguments}
+    state = {"say": "Approved.", "id": name, "kind": kind, "status": "answered", "answer": answer}
+    return {"content": [{"type": "text", "text": "Approved."}], "structuredContent": state}
+
+
+def calling(key: int, tool: str, **arguments: Any) -> Json:
+    return {"id": key, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+SENDS: Json = {"action": "Send", "arguments": {"to": 1, "who": "ann of hunter2"}}
+WAITS: Json = {"structuredContent": {"id": "CLR-1-001", "kind": "approval", "status": "waiting"}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (SENDS, told(to=1.0, who="ann of [redacted]")),
+        (
+            SENDS | {"arguments": '{"to": 1, "who": "ann of hunter2"}'},
+            told(to=1, who="ann of hunter2"),
+        ),
+        (SENDS | {"editable": "True"}, told(to=2, who="ann of hunter2")),
+        ({"action": "Send"}, told()),
+    ],
+)
+async def test_approval_of_what_was_sent_is_passed_on(sent: Json, found: Json) -> None:
+    answers = [events({"id": 1, "result": WAITS}), events({"id": 2, "result": found})]
+    async with served(*answers) as (url, _), Stdio.started(url) as door:
+        await door.answer(calling(1, "ask_approval", **sent))
+        result = (await door.answer(calling(2, "wait_for_answer", id="CLR-1-001")))["result"]
+        assert result["structuredContent"]["status"] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (told(to=2, who="ann of hunter2"), "Other arguments were approved"),
+        (told(to=True, who="ann of hunter2"), "Other arguments were approved"),
+        (told(to=1, who="bob of [redacted]"), "Other arguments were approved"),
+        (told(to=1), "Other arguments were approved"),
+        (told("CLR-1-002", **SENDS["arguments"]), "about another question"),
+        (told(kind="form", **SENDS["arguments"]), "about another question"),
+    ],
+)
+async def test_approval_of_something_else_is_an_error_for_the_model(found: Json, said: str) -> None:
+    answers = [events({"id": 1, "result": WAITS}), events({"id": 2, "result": found})]
+    async with served(*answers) as (url, _), Stdio.started(url) as door:
+        await door.answer(calling(1, "ask_approval", **SENDS))
+        result = (await door.answer(calling(2, "wait_for_answer", id="CLR-1-001")))["result"]
+        assert result["isError"] is True
+        assert said in result["content"][0]["text"]
+        assert "structuredContent" not in result
+
+
+async def test_task_ends_with_the_approval_of_what_it_asked() -> None:
+    def ended(found: Json, name: str = "CLR-1-001.x") -> bytes:
+        return events({"id": 2, "result": {"taskId": name, "status": "completed", "result": found}})
+
+    asked = events({"id": 1, "result": {"resultType": "task", "taskId": "CLR-1-001.x", "status": "working"}})
+    call = calling(1, "ask_approval", **SENDS)
+    call["params"]["_meta"] = envelope(**TASKS)
+    poll = {"id": 2, "method": "tasks/get", "params": {"taskId": "CLR-1-001.x", "_meta": envelope(**TASKS)}}
+    good = told(**SENDS["arguments"])
+    for found, is_passed_on in (
+        (ended(good), True),
+        (ended(told(to=2)), False),
+        (ended(told("CLR-1-002", **SENDS["arguments"])), False),
+        (ended(good, "CLR-1-002.x"), False),
+    ):
+        async with served(asked, found) as (url, _), Stdio.started(url) as door:
+            await door.answer(call)
+            assert ("result" in await door.answer(poll)) is is_passed_on
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [(["--url", "ftp://x"], "not an HTTP address"), (["--port", "1"], "unrecognized arguments")],

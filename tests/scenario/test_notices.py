@@ -59,7 +59,7 @@ async def test_tool_errors_are_lines_and_successes_fold_into_one(stage: World) -
             )
         await stage.says("tool.completed", tool="fetch", status="error", summary_normal="404 for the page")
         await stage.says("tool.completed", tool="wait", status="timeout", summary_normal="")
-        await stage.message("Tool fetch failed: 404 for the page")
+        await stage.message("Tool fetch failed: “404 for the page”")
         await stage.message("Tool wait timed out")
         folded = await stage.message("3 tools done, the latest search3")
         thread = stage.workspace.thread(AGENTS, card.ts)

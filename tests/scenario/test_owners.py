@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import ADE, FOLAKE, GIO, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
 from tests.kit.world import controls, said
 from tests.scenario.pagers import FIRST, Night, night
@@ -70,6 +70,51 @@ async def test_who_left_is_not_reminded_but_everybody_else(stage: Night) -> None
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
 
 
+@pytest.mark.either_database
+@pytest.mark.parametrize("how", ["deactivated", "left the channel"])
+async def test_what_someone_holds_who_is_gone_is_unclaimed_again(stage: Night, how: str) -> None:
+    async with stage.bot(stage.config(answerers=(ADE, FOLAKE) if how == "deactivated" else ("members",))):
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You claimed")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
+        if how == "deactivated":
+            stage.workspace.change_user(ADE, deleted=True)
+        else:
+            stage.workspace.leave(ADE, AGENTS)
+        word = await unclaimed(stage, card)
+        assert word.text.startswith(f"<@{FOLAKE}> {FIRST}" if how == "deactivated" else FIRST)
+
+
+async def test_who_was_deactivated_while_the_bot_was_down_holds_nothing(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You claimed")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
+    stage.workspace.change_user(ADE, deleted=True)
+    async with stage.bot(stage.config()):
+        await unclaimed(stage, card)
+
+
+async def test_who_was_deactivated_while_slack_could_not_tell_holds_nothing(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You claimed")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
+        stage.workspace.context.state.users[ADE].deleted = True  # the event is lost
+        stage.workspace.link.reject(2)
+        stage.workspace.link.cut()
+        await unclaimed(stage, card)
+
+
+async def unclaimed(stage: Night, card: Message) -> Message:
+    """What the thread says once the question that ADE held is unclaimed again."""
+    word = await stage.message(f"{FIRST} is unclaimed again: <@{ADE}>, who had it, can no longer answer.")
+    assert word.thread_ts == card.ts
+    shown = await stage.becomes(card, "Shall I go on?", without=["Take over", "Release"])
+    assert f"Claimed by <@{ADE}>" not in said(shown)
+    return word
+
+
 async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
     config = stage.config(answerers=(ADE, FOLAKE))
     async with stage.bot(config):
@@ -105,7 +150,7 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
         word = await stage.page(f"<@{FOLAKE}> took {FIRST} over from you", ADE)
         assert word.text.splitlines() == [
             f"Taken over · {FIRST}. <@{FOLAKE}> took {FIRST} over from you.",
-            "Shall I go on?",
+            "“Shall I go on?”",
             "You won't be reminded of it any more. You can still answer it, or take it back, on its card.",
         ]
         (link,) = (each for block in word.blocks for each in block.get("elements", ()) if each.get("url"))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
+from bot.workspace.state import Message
 from tests.kit.world import said
 from tests.scenario.pagers import ALL, FIRST, SECOND, Night, asked_and_paged, night, step
 
@@ -55,6 +56,45 @@ async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
         await stage.becomes(card, f"Claimed by <@{ADE}>")
         await stage.press(mine, "Yes", ADE)
         assert (await stage.reply())["decided_by"].endswith(ADE)
+
+
+@pytest.mark.either_database
+@pytest.mark.parametrize("while_down", [False, True])
+async def test_page_whose_holder_is_gone_goes_to_the_next_step_at_once(
+    stage: Night, while_down: bool
+) -> None:
+    config = stage.config(step("0s", "dm", every="5m"), step("2h", f"group:{PLATFORM}"), take_timeout="3h")
+    async with stage.bot(config):
+        card, page = await asked_and_paged(stage)
+        await stage.press(page, "Take")
+        await stage.becomes(card, f"Claimed by <@{ONCALL}>")
+        if not while_down:
+            stage.workspace.change_user(ONCALL, deleted=True)
+            await paged_next(stage, card)
+    if while_down:
+        stage.workspace.change_user(ONCALL, deleted=True)
+        async with stage.bot(config):
+            await paged_next(stage, card)
+
+
+async def paged_next(stage: Night, card: Message) -> None:
+    await stage.live("Shall I go on?", ADE, wants=["Yes", *ALL])
+    shown = await stage.becomes(card, "Escalated")
+    assert f"Claimed by <@{ONCALL}>" not in said(shown)
+    await stage.message(f"{FIRST} is unclaimed again: <@{ONCALL}>, who had it, can no longer answer.")
+
+
+async def test_page_handed_to_someone_who_is_gone_comes_back_at_once(stage: Night) -> None:
+    async with stage.bot(stage.config(step("0s", "dm"), take_timeout="3h")):
+        card, page = await asked_and_paged(stage)
+        await stage.press(page, "Hand to…")
+        await stage.modal(ONCALL)
+        assert (await stage.workspace.submit_view(ONCALL, {"Hand to": ADE})).ok
+        await stage.live("Shall I go on?", ADE, wants=["Yes", *ALL])
+        await stage.becomes(card, f"Handed to <@{ADE}>")
+        stage.workspace.change_user(ADE, deleted=True)
+        await stage.live("Shall I go on?", ONCALL, wants=["Yes", *ALL], but=[page.ts])
+        await stage.message(f"{FIRST} is unclaimed again: <@{ADE}>")
 
 
 async def test_page_is_not_handed_to_oneself_and_stays_snoozed(stage: Night) -> None:

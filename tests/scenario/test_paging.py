@@ -37,7 +37,7 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
         assert nudge.text.startswith(
-            f"{called}Planner is still waiting for an answer ({FIRST}): Shall I go on?"
+            f"{called}Planner is still waiting for an answer ({FIRST}): “Shall I go on?”"
         )
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         assert "the agent uses its default: “no”" in nudge.text

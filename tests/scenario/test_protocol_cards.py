@@ -235,7 +235,7 @@ async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage
             lambda: any("Fields: round" in each.text for each in stage.workspace.messages(AGENTS))
         )
         written(stage, **half)
-        assert "engineer \ufffd asks reviewer" in (await stage.card("Tabs or spaces?")).text
+        assert "“engineer \ufffd” asks reviewer" in (await stage.card("Tabs or spaces?")).text
 
 
 async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_and_page_share_a_thread(

@@ -74,6 +74,70 @@ async def test_question_is_answered_while_the_caller_waits(stage: World, asker: 
     assert stage.record()["status"] == "resolved"
 
 
+LIKE_A_BUTTON = (
+    "`choices[1]` looks like one of the bot's own buttons. Give it another label, in more words. To have an action accepted "
+    "or rejected, ask for an approval instead."
+)
+ALIKE = "`choices` has labels that people cannot tell apart. Numbers {} and {} look the same: give each its own label."
+
+
+@pytest.mark.parametrize(
+    ("choices", "field", "message"),
+    [
+        *(
+            (["Go", label], "choices.1", LIKE_A_BUTTON)
+            for label in (
+                "Take",
+                "Ta\u200bke",
+                "T\u0430ke",
+                "accept",
+                "Reject",
+                "Answer…",
+                "View full",
+                "Hand to…",
+            )
+        ),
+        *(
+            (["Go", label], "choices.1", LIKE_A_BUTTON)
+            for label in ("Snooze", "Not mine", "Release", "Verify")
+        ),
+        ([{"value": "a", "label": "Go"}, {"value": "b", "label": "Go"}], "choices", ALIKE.format(1, 2)),
+        (["Go", "Stop", "G\u043e"], "choices", ALIKE.format(1, 3)),
+        (
+            ["Go", "\u200b"],
+            "choices",
+            "`choices` has labels that people cannot tell apart. Number 2 is invisible: give it a label.",
+        ),
+    ],
+)
+async def test_choices_that_could_be_taken_for_another_are_refused(
+    asker: Asker, choices: list[Any], field: str, message: str
+) -> None:
+    refused = await asker.ask(status=422, question="Which?", choices=choices)
+    assert (refused["field"], refused["message"]) == (field, message)
+
+
+async def test_choices_of_a_form_that_look_the_same_are_refused(asker: Asker) -> None:
+    offered = {"oneOf": [{"const": "a", "title": "Go"}, {"const": "b", "title": "G\u043e"}]}
+    schema = {"type": "object", "properties": {"way": offered}}
+    refused = await asker.ask(status=422, question="Which?", schema=schema)
+    assert (refused["field"], refused["message"]) == (
+        "schema.properties.way",
+        (
+            "`schema.properties.way` has choices that people cannot tell apart. Numbers 1 and 2 look the same: give each its own "
+            "label."
+        ),
+    )
+
+
+async def test_yes_and_no_are_choices_like_others(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Ship it?", choices=["Yes", "No", "Approve", "Decline"])
+    card = await stage.card("Ship it?")
+    assert controls(card) == ["Yes", "No", "Approve", "Decline", "Take"]
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+    assert (await asker.look(asked, wait=30))["answer"] == "No"
+
+
 async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
     bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -155,6 +219,53 @@ async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: 
     assert stage.record()["status"] == "answered"
     assert (await asker.look(asked))["answer"] is True
     await stage.now_says(card, "the agent has resumed")
+
+
+async def test_answer_is_handed_out_once_to_one_of_many_who_ask_for_it_so(
+    stage: World, postgres_server: Server
+) -> None:
+    """By whatever route and replica."""
+    stage.keep_in(postgres_server.new())
+    async with stage.bot() as one, stage.bot() as other, AsyncExitStack() as opened:
+        ways = [
+            Asker(await opened.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), timeout=60)))
+            for bot in (one, other)
+        ]
+        fields: dict[str, Any] = {"action": "Deploy 4.2", "key": "deploy-4.2"}
+        asked = await ways[0].ask(**fields)
+        card = await stage.card("Deploy 4.2")
+        place, once = f"/questions/{asked['id']}", {"once": "true"}
+        waits = [asyncio.create_task(each.http.get(place, params=once | {"wait": 50})) for each in ways * 3]
+        await until(lambda: sum(len(bot.told.questions._waiting[asked["id"]]) for bot in stage.bots) == 6)
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
+        more = [
+            call
+            for each in ways
+            for call in (
+                each.http.get(place, params=once),
+                each.http.post("/questions", params=once, json=fields),
+                each.http.delete(place, params=once),
+            )
+        ]
+        answers = [each.json() for each in await asyncio.gather(*waits, *more)]
+        assert [each["answer"] for each in answers if "answer" in each] == [
+            {"decision": "accept", "arguments": {}}
+        ]
+        assert [each["error"] for each in answers if "error" in each] == ["ALREADY_PICKED_UP"] * 11
+        assert (await ways[1].look(asked))["status"] == "answered"
+        await stage.now_says(card, "the agent has resumed")
+
+
+async def test_answer_that_was_picked_up_is_not_handed_out_once_more(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Go on?", kind="yes_no")
+    place = f"/questions/{asked['id']}"
+    card = await stage.card("Go on?")
+    assert asker.body(await asker.http.get(place, params={"once": "true"}), 200)["status"] == "waiting"
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    assert (await asker.look(asked))["answer"] is True
+    await stage.now_says(card, "the agent has resumed")
+    refused = asker.body(await asker.http.get(place, params={"once": "true"}), 409)
+    assert refused["error"] == "ALREADY_PICKED_UP"
 
 
 async def test_two_bots_that_are_asked_the_same_at_once_ask_it_once(
@@ -577,6 +688,27 @@ async def test_somebody_who_left_is_not_asked_anew(stage: World, asker: Asker) -
     assert (await asker.ask(question="Your view?", to=ADE, key="k", status=200))["id"] == asked["id"]
 
 
+async def test_nobody_has_that_address(stage: World, asker: Asker) -> None:
+    problem = await asker.ask(question="Your view?", to="nobody@example.com", status=422)
+    assert (problem["field"], "no user with this email address" in problem["message"]) == ("to", True)
+    stage.workspace.faults.add("users.lookupByEmail", "refuse:missing_scope", times=9)
+    assert (await asker.ask(question="And yours?", to="someone@example.com"))["status"] == "waiting"
+
+
+async def test_answer_that_was_waited_for_has_the_link_to_the_card_that_came_meanwhile(
+    stage: World, asker: Asker
+) -> None:
+    waited = asyncio.create_task(
+        asker.http.post("/questions", params={"wait": 50}, json={"question": "Go on?", "kind": "yes_no"})
+    )
+    card = await stage.card("Go on?")
+    while (await asker.look({"id": "CLR-100001-001"}))["link"] is None:
+        pass  # the card is there before it is noted where
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    state = (await waited).json()
+    assert (state["answer"], state["link"]) == (True, stage.workspace.permalink(AGENTS, card.ts))
+
+
 async def test_person_is_asked_while_slack_does_not_tell_who_that_is(stage: World, asker: Asker) -> None:
     stage.workspace.faults.add("users.info", "5xx:500", times=9)
     assert (await asker.ask(question="Your view?", to=ONCALL))["status"] == "waiting"
@@ -881,18 +1013,21 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
 ) -> None:
     where: list[threading.Thread] = []
 
-    def brief(state: dict[str, Any]) -> dict[str, Any]:
+    def brief(record: Clarification) -> dict[str, Any]:
         where.append(threading.current_thread())
-        return _brief(state)
+        return _brief(record)
 
     monkeypatch.setattr("bot.web.questions._brief", brief)
     about = "\N{GRINNING FACE}" * 65_536
     for number in range(21):
         await asker.ask(question=f"Step {number}?", context=about)
     page = await asker.http.get("/questions")
-    assert [each["asked"]["context"] for each in page.json()["questions"]] == [about] * 20
-    assert len(page.content) < 6_000_000
-    assert len(where) == 20
+    assert len(page.content) < 1_100_000
+    pages = await listed(asker)
+    assert [each["asked"]["question"] for page in pages for each in page] == [
+        f"Step {number}?" for number in range(20, -1, -1)
+    ]
+    assert {each["asked"]["context"] for page in pages for each in page} == {about}
     assert threading.main_thread() not in where
 
 

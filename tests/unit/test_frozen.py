@@ -138,7 +138,7 @@ COLUMNS = {
     "pages": "id kind policy step at note",
     "page_items": "page incident",
     "page_sendings": "page via target mentions message state note",
-    "feeds": "policy origin etag digest shifts worked_out_at read_at trouble",
+    "feeds": "policy origin etag digest shifts left_out worked_out_at read_at trouble",
     "overrides": "id policy since until made_by",
     "turns": "policy users",
     "swap_requests": "id policy user_id since until asked_by team state",

@@ -38,6 +38,7 @@ from bot.workspace.seed import (
     BOT_TOKEN,
     FALLBACK,
     FOLAKE,
+    GIO,
     GONE,
     ONCALL,
     PLATFORM,
@@ -309,6 +310,26 @@ async def test_check_names_missing_scopes(configure: Configure, workspace: Works
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"channels:read"}
     # What follows from it is not told: the fallback channel cannot be looked at either.
     assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: channels:read, commands, im:write"]
+
+
+@pytest.mark.parametrize("rule", ["approvals = 2", "four_eyes = true"])
+async def test_check_names_the_scope_that_tells_two_accounts_of_one_person(
+    configure: Configure, workspace: Workspace, rule: str
+) -> None:
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"users:read.email"}
+    found = await wrong(configure(f'[[routes]]\nchannel = "{AGENTS}"\n{rule}'))
+    assert "SLACK_BOT_TOKEN scopes: missing: users:read.email" in found
+
+
+async def test_check_counts_two_accounts_of_one_person_once(
+    configure: Configure, workspace: Workspace
+) -> None:
+    workspace.change_user(GIO, email="Ade@Local.example")
+    found = await wrong(
+        configure(f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{ADE}", "{GIO}"]\napprovals = 2')
+    )
+    assert found == [f"routes[0].approvals: only 1 may answer in {AGENTS}, but 2 people must approve"]
 
 
 async def test_check_notes_an_app_that_may_read_history_once_a_minute(
@@ -735,7 +756,9 @@ async def feed() -> AsyncIterator[Feed]:
 
 
 class Feed:
-    """A calendar's feed: people by title or address, with the hours from now when they are on call."""
+    """A calendar's feed: people by title or address, with the hours from now when they are on call; after a question mark, in
+    an unknown time zone.
+    """
 
     def __init__(self) -> None:
         self.url = ""
@@ -747,7 +770,12 @@ class Feed:
         for number, (who, begins, ends) in enumerate(self.shifts):
             first, last = (f"{now + timedelta(hours=hours):%Y%m%dT%H%M%SZ}" for hours in (begins, ends))
             title = f"SUMMARY:{who}\n" if who else ""
-            events.append(f"BEGIN:VEVENT\nUID:{number}\n{title}DTSTART:{first}\nDTEND:{last}\nEND:VEVENT\n")
+            if who.startswith("?"):
+                first, last = (f"TZID=Mars:{each[:-1]}" for each in (first, last))
+            colon = ";" if who.startswith("?") else ":"
+            events.append(
+                f"BEGIN:VEVENT\nUID:{number}\n{title}DTSTART{colon}{first}\nDTEND{colon}{last}\nEND:VEVENT\n"
+            )
         body = f"BEGIN:VCALENDAR\nVERSION:2.0\n{''.join(events)}END:VCALENDAR\n"
         return web.Response(status=self.status, body=body.encode())
 
@@ -803,6 +831,27 @@ async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(
     assert len(bad) == 1
     assert expected in bad[0].text
     assert bad[0].line == "clarify.toml:7"
+
+
+@pytest.mark.parametrize(
+    ("shifts", "fails"),
+    [
+        ([("ade", -1, 500), *[(f"?Ann {n}", 1, 2) for n in range(22)]], False),
+        ([("ade", -1, 1), *[(f"?Ann {n}", 200, 210) for n in range(22)]], True),
+        ([(f"?Ann {n}", -1, 1) for n in range(22)], True),
+    ],
+    ids=["someone else is on call then", "no one is on call then", "no one is on call at all"],
+)
+async def test_check_counts_and_lists_what_cannot_be_read_of_a_calendar(
+    configure: Configure, feed: Feed, shifts: list[tuple[str, float, float]], *, fails: bool
+) -> None:
+    feed.shifts = shifts
+    found = await of_feeds(configure, feed)
+    (result,) = (each for each in found if "can't be read" in each.text)
+    assert (result.ok, result.warns) == (not fails, not fails)
+    assert result.text.startswith("the calendar has 22 events that can't be read in full: “?Ann 0” of 20")
+    assert result.text.count("its time zone “Mars” is unknown") == 20
+    assert result.text.endswith("; and 2 more")
 
 
 async def test_check_tells_that_a_calendar_cannot_be_read(

@@ -180,6 +180,12 @@ def test_several_long_choices_are_not_sent_as_an_invalid_reply() -> None:
         from_choices(asked("multiple_choice", choices=options, several=True), list(range(19)))
 
 
+def test_choice_whose_label_another_has_is_named_with_its_value() -> None:
+    options = (Option(value="a", label="Go"), Option(value="b", label="Go"), Option(value="c", label="Stop"))
+    question = asked("multiple_choice", choices=options)
+    assert [from_choices(question, [n]).label for n in range(3)] == ["Go (a)", "Go (b)", "Stop"]
+
+
 @pytest.mark.parametrize("indexes", [[], [-1], [3], [0, 3], [0, 1]])
 def test_from_choices_refuses_what_is_not_asked(indexes: list[int]) -> None:
     with pytest.raises(AnswerRejected):

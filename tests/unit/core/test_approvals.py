@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Container
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -33,6 +34,7 @@ from core.clarification import (
     Aaep,
     AlreadyAnswered,
     Answer,
+    ApprovedMeanwhile,
     ArgumentsChanged,
     Ask,
     Clarification,
@@ -42,6 +44,7 @@ from core.clarification import (
     FourEyes,
     Refusal,
     Requester,
+    Standing,
     answered,
     opened,
 )
@@ -108,10 +111,11 @@ def test_reason_counts_by_what_it_says_in_words(reason: str | None, counts: bool
 
 
 def person(user: str, name: str, global_id: str | None = None) -> Decider:
-    return Decider(name, "slack", "T1", user, is_known=True, global_id=global_id)
+    return Decider(name, "slack", "T1", user, global_id=global_id)
 
 
-# Six accounts of four people: of one by the name that agents are told, of another by an id of Enterprise Grid.
+# Eight accounts of five people: of one by the name that agents are told, of another by an id of Enterprise Grid, of a third
+# only as Slack says.
 ACCOUNTS = [
     (0, person("U1", "user:one")),
     (1, person("U2", "user:two")),
@@ -119,10 +123,22 @@ ACCOUNTS = [
     (2, person("U4", "user:four", "W1")),
     (2, person("U5", "user:five", "W1")),
     (3, person("U6", "user:six")),
+    (4, person("U7", "user:seven")),
+    (4, person("U8", "user:eight")),
 ]
 _who = st.integers(0, len(ACCOUNTS) - 1)
 _seldom = st.sampled_from([False, False, True])
 _seen = st.sampled_from(["this", "this", "this", "unknown", "older"])
+
+
+def decider_of(who: int, gone: Container[int] = ()) -> Decider:
+    """An account, with what Slack says of the others, and that those in `gone` may no longer answer."""
+    told: dict[str | None, Standing] = {}
+    for number, (whose, other) in enumerate(ACCOUNTS):
+        told[other.user] = "same" if whose == ACCOUNTS[who][0] else "other"
+        if number in gone:
+            told[other.user] = "lapsed"
+    return replace(ACCOUNTS[who][1], approvers=told)
 
 
 def approval(needed: int) -> Ask:
@@ -154,6 +170,7 @@ class Approval(RuleBasedStateMachine):
         self.arguments = dict(ARGUMENTS)
         self.versions: list[str] = []
         self.accepted: list[int] = []  # accounts
+        self.gone: set[int] = set()
         self.end: str | None = None
 
     def teardown(self) -> None:
@@ -200,7 +217,8 @@ class Approval(RuleBasedStateMachine):
         version = {"this": self.versions[-1], "unknown": None, "older": self.versions[0]}[seen]
         changed = None if to is None else {"to": to}
         before = self.versions[-1]
-        error = self.answer(Answer("accept", "Accept", changed=changed), ACCOUNTS[who][1], version)
+        decider = decider_of(who, self.gone - {who})
+        error = self.answer(Answer("accept", "Accept", changed=changed), decider, version)
         if self.over(error):
             return
         if version is None and len(self.versions) > 1:
@@ -209,11 +227,14 @@ class Approval(RuleBasedStateMachine):
         if version not in {None, before}:
             assert isinstance(error, ArgumentsChanged)
             return
-        people = {ACCOUNTS[each][0] for each in self.accepted}
+        remain = [each for each in self.accepted if each not in self.gone - {who}]
+        people = {ACCOUNTS[each][0] for each in remain}
         if changed is None and ACCOUNTS[who][0] in people:
             assert isinstance(error, CountsOnce)
             return
         assert error is None
+        self.gone -= {who}  # they came back
+        self.accepted = remain
         if changed is not None:
             self.accepted = []
             self.arguments |= changed
@@ -222,6 +243,11 @@ class Approval(RuleBasedStateMachine):
         self.accepted.append(who)
         if len(self.accepted) == self.needed:
             self.end = "accept"
+
+    @rule(who=_who, really=_seldom)
+    def may_no_longer_answer(self, who: int, really: bool) -> None:
+        if really:
+            self.gone.add(who)
 
     @rule(who=_who, really=_seldom)
     def rejects(self, who: int, really: bool) -> None:
@@ -240,9 +266,9 @@ class Approval(RuleBasedStateMachine):
         changed = {"other": 1} if how == "another argument" else None
         decider = {
             "shell": Decider("user:os/ann@host", "shell", consent=self.needed > 1),
-            "agent": Decider("agent:architect", "slack", "T1", "U9", is_known=True),
-            "not told apart": replace(ACCOUNTS[0][1], is_known=False),
-            "another argument": ACCOUNTS[0][1],
+            "agent": Decider("agent:architect", "slack", "T1", "U9", approvers=decider_of(0).approvers),
+            "not told apart": ACCOUNTS[0][1],
+            "another argument": decider_of(0),
         }[how]
         if how == "not told apart" and self.needed == 1:
             return
@@ -331,7 +357,7 @@ async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_w
     ) -> Clarification:
         answer = Answer("accept", "Accept", changed=changed)
         return await router.answer(
-            "CLR-42-001", lambda _: answer, ACCOUNTS[who][1], NOW + MINUTE, version=version
+            "CLR-42-001", lambda _: answer, decider_of(who), NOW + MINUTE, version=version
         )
 
     whole = False
@@ -374,7 +400,7 @@ async def test_consent_that_a_shell_sealed_is_one_persons_at_most(
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "is_same"), [(0, 0, True), (1, 2, True), (3, 4, True), (0, 1, False)]
+    ("first", "second", "is_same"), [(0, 0, True), (1, 2, True), (3, 4, True), (6, 7, True), (0, 1, False)]
 )
 async def test_person_counts_once_under_all_names(
     tmp_path: Path, first: int, second: int, is_same: bool
@@ -383,10 +409,46 @@ async def test_person_counts_once_under_all_names(
     router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
     await router.open(42, approval(2))
     answer = Answer("accept", "Accept")
-    await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[first][1], NOW)
+    await router.answer("CLR-42-001", lambda _: answer, decider_of(first), NOW)
     with pytest.raises(CountsOnce) if is_same else nullcontext():
-        await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[second][1], NOW)
+        await router.answer("CLR-42-001", lambda _: answer, decider_of(second), NOW)
     assert (await ledger.find("CLR-42-001", 42)).is_open is is_same
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "error"), [({"U1": "unknown"}, NotToldApart), ({}, ApprovedMeanwhile), (None, NotToldApart)]
+)
+async def test_accept_waits_until_it_is_known_who_accepted_before(
+    tmp_path: Path, told: dict[str | None, Standing] | None, error: type[Exception]
+) -> None:
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
+    await router.open(42, approval(2))
+    accept, second = Answer("accept", "Accept"), replace(ACCOUNTS[1][1], approvers=told)
+    await router.answer("CLR-42-001", lambda _: accept, decider_of(0), NOW)
+    with pytest.raises(error):
+        await router.answer("CLR-42-001", lambda _: accept, second, NOW)
+    rejected = await router.answer("CLR-42-001", lambda _: Answer("reject", "Reject"), second, NOW)
+    assert state_of(rejected)["approved_by"] == ["user:one"]
+    ledger.close()
+
+
+async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
+    await router.open(42, approval(3))
+
+    async def accepts(who: int, gone: Container[int] = ()) -> tuple[list[str], list[str | None]]:
+        answer = Answer("accept", "Accept")
+        after = await router.answer("CLR-42-001", lambda _: answer, decider_of(who, gone), NOW + MINUTE)
+        assert ledger.seals.verify_question(after)
+        return state_of(after)["approved_by"], [each.user for each in after.asked.lapsed or ()]
+
+    assert await accepts(0) == (["user:one"], [])
+    assert await accepts(1, gone={0}) == (["user:two"], ["U1"])
+    assert await accepts(0) == (["user:two", "user:one"], ["U1"])
+    assert await accepts(5) == (["user:two", "user:one", "user:six"], ["U1"])
     ledger.close()
 
 

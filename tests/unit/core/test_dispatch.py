@@ -186,7 +186,7 @@ async def test_dispatch_two_failures_are_passed_on_to_people(tmp_path: Path) -> 
     assert record.asked.escalated_for == "agent failed"
     words = record.thread[-1].body.splitlines()
     assert words[0] == "AGENT_ERROR: architect (command) ended with exit code 3, even when asked twice."
-    assert words[1] == "Topic: wire format"
+    assert words[1] == "Topic: “wire format”"
     assert len(architect.asked) == 2
 
 

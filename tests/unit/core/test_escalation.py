@@ -21,6 +21,7 @@ from core.escalation import (
     Handed,
     Happening,
     IncidentClosed,
+    Left,
     NotMine,
     Override,
     Paged,
@@ -81,6 +82,7 @@ def _happening(minute: str, what: str, who: str = "", until: str = "0") -> Happe
         "handed": Handed(then, who, "U1"),
         "snoozed": Snoozed(then, at(float(until)), who),
         "notmine": NotMine(then, who),
+        "left": Left(then, who),
         "closed": IncidentClosed(then),
     }
     return made[what]
@@ -171,6 +173,10 @@ def minutes(found: Wanted) -> float | None:
             id="not mine after the last step",
         ),
         pytest.param(USUAL, "0 began, 0 sent 0, 1 taken U1, 3 notmine U1", 3, (1,), 8, id="given back"),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 taken U1, 3 left U1", 3, (1,), 8, id="holder is gone"),
+        pytest.param(
+            USUAL, "0 began, 0 sent 0, 1 taken U1, 3 left U2", 3, (), 16, id="somebody else is gone"
+        ),
         pytest.param(
             USUAL,
             "0 began, 0 sent 0, 1 taken U1, 3 notmine U2",
@@ -305,6 +311,7 @@ def test_wanted_with_hours(
         ("0 began, 1 handed U2", 16, "paging", None),
         ("0 began, 1 handed U2, 2 taken U2", 16, "taken", "U2"),
         ("0 began, 1 handed U2, 2 notmine U2", 2, "paging", None),
+        ("0 began, 1 handed U2, 2 left U2", 2, "paging", None),
         ("0 began, 1 handed U2, 2 snoozed U2 12", 5, "snoozed", "U2"),
         ("0 began, 1 handed U2, 2 snoozed U2 12", 12, "paging", "U2"),
         ("0 began, 1 snoozed U1 11, 2 notmine U1", 2, "paging", None),
@@ -570,10 +577,10 @@ def test_words_of_a_plain_question() -> None:
     )
     assert escalation_words(found, "stale") == (
         "No answer, even after a reminder.\n"
-        "Topic: Which database\n"
+        "Topic: “Which database”\n"
         "engineer asks architect: “Postgres or SQLite?”\n"
-        "Options: Postgres · SQLite\n"
-        "Default if no one answers: Postgres"
+        "Options: “Postgres” · “SQLite”\n"
+        "Default if no one answers: “Postgres”"
     )
 
 
@@ -591,7 +598,7 @@ def test_words_of_the_same_asked_again_give_the_answer_that_did_not_help() -> No
     words = escalation_words(again, "stuck", [first], "It asks the same again.")
     assert words.splitlines() == [
         "It asks the same again.",
-        "Topic: Which age?",
+        "Topic: “Which age?”",
         "planner asks human: “Which age?”",
         f"CLR-9-001, {ADE.decided_by} answered: “65 please”",
     ]

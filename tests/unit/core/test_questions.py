@@ -46,7 +46,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("schema", [[], "x", 7], "a JSON Schema object."),
     (
         "timeout",
-        ["5m", "60", 0, 2_592_001, True, None, float("nan")],
+        ["5m", "60", 0, 2_592_001, True, float("nan")],
         "a number of seconds from 1 to 2,592,000.",
     ),
     ("escalate", ["no", 0], "true or false."),

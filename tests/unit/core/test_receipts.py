@@ -48,7 +48,7 @@ def to_approve(
 
 
 def known(decider: Any) -> Any:
-    return replace(decider, is_known=True)
+    return replace(decider, approvers={"U1": "other", "U2": "other"})
 
 
 @pytest.fixture

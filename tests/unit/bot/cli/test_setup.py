@@ -19,6 +19,15 @@ from bot.workspace.seed import APP_TOKEN, BOT_TOKEN, BOT_USER
 from tests.kit.processes import clarify, ended
 
 ROOT = Path(__file__).parents[4]
+# `clarify`, whose check of the address that it writes finds a free port: another program may have the usual one.
+PROGRAM = """
+import bot.check
+from bot.cli import main
+
+bind = bot.check.bind
+bot.check.bind = lambda host, _: bind(host, 0)
+main()
+"""
 TOKENS = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
 
 
@@ -56,8 +65,8 @@ async def at_a_terminal(*words: str, cwd: Path, env: dict[str, str]) -> AsyncIte
     ours, theirs = os.openpty()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "bot.cli",
+        "-c",
+        PROGRAM,
         *words,
         stdin=theirs,
         stdout=theirs,

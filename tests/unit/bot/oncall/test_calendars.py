@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.oncall.calendars import (
+    LeftOut,
     Move,
     NoFeed,
     Shift,
@@ -251,8 +252,14 @@ def calendar(*events: str) -> bytes:
     return feed(f"BEGIN:VCALENDAR\nVERSION:2.0\n{''.join(told)}END:VCALENDAR\n")
 
 
+def read(text: bytes | str, zone: ZoneInfo = BERLIN) -> tuple[list[Shift], list[LeftOut]]:
+    return in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+
+
 def shifts(text: bytes | str, zone: ZoneInfo = BERLIN) -> list[Shift]:
-    found, _ = in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+    """The shifts of a calendar that is read in full."""
+    found, left_out = read(text, zone)
+    assert left_out == []
     return found
 
 
@@ -313,7 +320,9 @@ def test_calendars_of_outlook_with_its_own_names_of_time_zones(zone: ZoneInfo) -
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
-def test_times_without_a_zone_and_with_an_unknown_one(zone: ZoneInfo) -> None:
+def test_times_without_a_zone_are_the_policys_and_those_of_an_unknown_one_are_left_out(
+    zone: ZoneInfo,
+) -> None:
     floating = "SUMMARY:Ann\nDTSTART:20261024T200000\nDTEND:20261025T080000"
     by_name = "SUMMARY:Ben\nDTSTART;TZID=Asia/Tokyo:20261024T200000\nDTEND;TZID=Asia/Tokyo:20261025T080000"
     lasting = "SUMMARY:Cem\nDTSTART:20261024T200000Z\nDURATION:PT90M"
@@ -321,7 +330,11 @@ def test_times_without_a_zone_and_with_an_unknown_one(zone: ZoneInfo) -> None:
         "SUMMARY:Dee\nDTSTART;TZID=Mars/Olympus:20261024T200000\nDTEND;TZID=Mars/Olympus:20261025T080000"
     )
     tokyo = ZoneInfo("Asia/Tokyo")
-    assert spans(shifts(calendar(floating, by_name, lasting, unknown), zone)) == sorted(
+    found, left_out = read(calendar(floating, by_name, lasting, unknown), zone)
+    assert [str(each) for each in left_out] == [
+        "“Dee” of 2026-10-24: its time zone “Mars/Olympus” is unknown"
+    ]
+    assert spans(found) == sorted(
         [
             (local(zone, 2026, 10, 24, 20), local(zone, 2026, 10, 25, 8), "Ann"),
             (local(tokyo, 2026, 10, 24, 20), local(tokyo, 2026, 10, 25, 8), "Ben"),
@@ -330,9 +343,44 @@ def test_times_without_a_zone_and_with_an_unknown_one(zone: ZoneInfo) -> None:
                 datetime(2026, 10, 24, 21, 30, tzinfo=UTC),
                 "Cem",
             ),
-            (local(zone, 2026, 10, 24, 20), local(zone, 2026, 10, 25, 8), "Dee"),
         ]
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["Mars/Olympus", "(UTC-05:00) Eastern Time (US & Canada)", "Eastern Time", "GMT-0500"]
+)
+def test_zone_that_nobody_knows_is_never_taken_for_another(name: str) -> None:
+    """Neither of one time nor of the calendar, by whichever name."""
+    event = f'SUMMARY:Ann\nDTSTART;TZID="{name}":20261024T200000\nDTEND;TZID="{name}":20261025T080000'
+    found, (left_out,) = read(calendar(event))
+    assert (found, left_out.why) == ([], f"its time zone “{name}” is unknown")
+    begins = datetime(2026, 10, 24, 20, tzinfo=UTC)
+    moments = [begins + timedelta(hours=hours) for hours in (-15, -13, 25, 27)]
+    assert [left_out.may_be(each) for each in moments] == [False, True, True, False]
+    floating = "SUMMARY:Ann\nDTSTART:20261024T200000\nDTEND:20261025T080000"
+    found, (left_out,) = read(of_zone(name, floating, EVENT + "SUMMARY:Ben"))
+    assert ([each.label for each in found], left_out.why) == (["Ben"], f"its time zone “{name}” is unknown")
+
+
+@pytest.mark.parametrize(
+    ("name", "zone"), [("W. Europe Standard Time", BERLIN), ("America/New_York", NEW_YORK), ("", BERLIN)]
+)
+def test_zone_of_the_calendar_counts_for_times_without_one(name: str, zone: ZoneInfo) -> None:
+    once = "SUMMARY:Ann\nDTSTART:20261024T200000\nDTEND:20261025T080000"
+    weekly = "SUMMARY:Ben\nDTSTART:20261024T090000\nDTEND:20261024T100000\nRRULE:FREQ=WEEKLY;COUNT=2"
+    assert spans(shifts(of_zone(name, once, weekly))) == sorted(
+        [
+            (local(zone, 2026, 10, 24, 20), local(zone, 2026, 10, 25, 8), "Ann"),
+            (local(zone, 2026, 10, 24, 9), local(zone, 2026, 10, 24, 10), "Ben"),
+            (local(zone, 2026, 10, 31, 9), local(zone, 2026, 10, 31, 10), "Ben"),
+        ]
+    )
+
+
+def of_zone(name: str, *events: str) -> bytes:
+    """A calendar that names its time zone."""
+    return calendar(*events).replace(b"VERSION:2.0", f"VERSION:2.0\r\nX-WR-TIMEZONE:{name}".encode(), 1)
 
 
 def test_what_recurs_by_whole_days_with_added_and_left_out_ones() -> None:
@@ -371,6 +419,36 @@ EVENT = "DTSTART:20261024T080000Z\nDTEND:20261024T200000Z\n"
         (
             "SUMMARY:Pair\nATTENDEE:mailto:ann@example.com\nATTENDEE:mailto:ben@example.com",
             [("ann@example.com", ()), ("ben@example.com", ())],
+        ),
+        (
+            """SUMMARY:On call: Ann
+ORGANIZER:mailto:max@example.com
+ATTENDEE;PARTSTAT=ACCEPTED:mailto:Max@example.com
+ATTENDEE;ROLE=REQ-PARTICIPANT:mailto:ann@example.com
+ATTENDEE;ROLE=NON-PARTICIPANT:mailto:lead@example.com
+ATTENDEE;CUTYPE=GROUP:mailto:sre@example.com""",
+            [("ann@example.com", ("On call: Ann", "Ann"))],
+        ),
+        (
+            "SUMMARY:On call\nORGANIZER:mailto:ann@example.com\nATTENDEE:mailto:ann@example.com",
+            [("ann@example.com", ())],
+        ),
+        (
+            """SUMMARY:On call
+ORGANIZER:mailto:max@example.com
+ATTENDEE:mailto:max@example.com
+ATTENDEE;PARTSTAT=DECLINED:mailto:ann@example.com""",
+            [],
+        ),
+        (
+            """SUMMARY:On call
+ATTENDEE;PARTSTAT=DELEGATED;DELEGATED-TO="mailto:ben@example.com":mailto:ann@example.com
+ATTENDEE;DELEGATED-FROM="mailto:ann@example.com":mailto:ben@example.com""",
+            [("ben@example.com", ())],
+        ),
+        (
+            "SUMMARY:Ann\nATTENDEE;CUTYPE=GROUP:mailto:sre@example.com\nATTENDEE;ROLE=NON-PARTICIPANT:mailto:x@example.com",
+            [("", ("Ann",))],
         ),
         ("STATUS:CANCELLED\nSUMMARY:Ann", []),
         ("TRANSP:TRANSPARENT\nSUMMARY:Ann", [("", ("Ann",))]),
@@ -445,12 +523,12 @@ HOURLY = "SUMMARY:Ann\nDTSTART:20261001T080000Z\nDTEND:20261001T090000Z\nRRULE:F
         (b"", "not iCalendar"),
         (b"<!doctype html><title>Sign in</title>", "not iCalendar"),
         (calendar(EVENT + "SUMMARY:Ann").replace(b"END:VCALENDAR\r\n", b""), "is cut off"),
-        (calendar(EVENT + "SUMMARY:Ann\nRRULE:FREQ=SECONDLY"), "“Ann” of .* repeats each second"),
+        (calendar(*[HOURLY] * 3), "more than 2000 shifts"),
+        (calendar(*["SUMMARY:Ann"] * 2001), "more than 2000 of its events"),
         (
-            calendar(EVENT + "SUMMARY:Ann\nRRULE:INTERVAL=5;FR\n EQ=Minutely"),
-            "“Ann” of .* repeats each minute",
+            calendar(EVENT + "SUMMARY:Ann").replace(b"VERSION:2.0", b"CALSCALE:HEBREW"),
+            "by the calendar “HEBREW”",
         ),
-        (calendar(*[HOURLY] * 3), "more than 2000"),
     ],
 )
 def test_what_is_no_feed_is_refused(text: bytes, why: str) -> None:
@@ -458,11 +536,150 @@ def test_what_is_no_feed_is_refused(text: bytes, why: str) -> None:
         shifts(text)
 
 
-def test_one_broken_event_does_not_hide_the_others() -> None:
-    broken = "SUMMARY:Ben\nDTSTART:tomorrow\nDTEND:20261024T200000Z"
-    undated = "SUMMARY:Cem"
-    often = EVENT + "SUMMARY:Dee\nRRULE:FREQ=SOMETIMES"
-    assert [each.label for each in shifts(calendar(EVENT + "SUMMARY:Ann", broken, undated, often))] == ["Ann"]
+WEEKLY = "SUMMARY:Ben\nDTSTART:20261021T080000Z\nDTEND:20261022T080000Z\nRRULE:FREQ=WEEKLY;COUNT=2\n"
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        ("SUMMARY:Ben\nDTSTART:tomorrow\nDTEND:20261024T200000Z", "its DTSTART “tomorrow” cannot be read"),
+        ("SUMMARY:Ben\nDTSTART:20261024T200000Z\nDTEND:", "its DTEND “” cannot be read"),
+        (
+            "SUMMARY:Ben\nDTSTART:20261024T200000Z\nDURATION:long",
+            "its DURATION “long” cannot be read",
+        ),
+        (EVENT + "SUMMARY:Ben\nDTSTART:20261025T080000Z", "its DTSTART “20261025T080000Z” cannot be read"),
+        ("SUMMARY:Ben", "it has no DTSTART"),
+        ("SUMMARY:Ben\nDTSTART", "it has no DTSTART"),
+        (
+            "SUMMARY:Ben\nDTSTART;TZID=Europe:20261024T080000\nDTEND:20261024T200000Z",
+            "its DTSTART “20261024T080000” cannot be read",
+        ),
+        ("SUMMARY:Ben\nDTSTART:P1D", "its DTSTART is not a date"),
+        ("SUMMARY:Ben\nDTSTART;VALUE=TEXT:20261024T200000Z", "its DTSTART is not a date"),
+        ("SUMMARY:Ben\nDTSTART:20261024T200000Z\nDTEND:20261024T080000Z", "it ends before it begins"),
+        ("SUMMARY:Ben\nDTSTART:20261024T200000Z\nDURATION:-PT1H", "it ends before it begins"),
+        ("SUMMARY:Ben\nDTSTART:20261024T200000Z", "it has no length"),
+        ("SUMMARY:Ben\nDTSTART;VALUE=DATE:20261024\nDTEND;VALUE=DATE:20261024", "it has no length"),
+        (EVENT + "SUMMARY:Ben\nRRULE:FREQ=SOMETIMES", "its RRULE “FREQ=SOMETIMES” cannot be read"),
+        (EVENT + "SUMMARY:Ben\nRRULE:INTERVAL=2", "it is malformed (TypeError)"),
+        (EVENT + "SUMMARY:Ben\nRRULE:FREQ=SECONDLY", "it repeats each second"),
+        (EVENT + "SUMMARY:Ben\nRRULE:INTERVAL=5;FR\n EQ=Minutely", "it repeats each minute"),
+        (
+            EVENT + f"SUMMARY:Ben\nRRULE:FREQ=HOURLY;BYMINUTE={','.join(map(str, range(60)))}",
+            "it has more than 1000 shifts a month",
+        ),
+        (
+            "SUMMARY:Ben\n" + EVENT + "".join(f"ATTENDEE:mailto:ben{n}@example.com\n" for n in range(1001)),
+            "it has more than 1000 shifts a month",
+        ),
+        (
+            "SUMMARY:Ben\nDTSTART:20260101T000000Z\nDTEND:99991231T000000Z\nRRULE:FREQ=YEARLY",
+            "it is malformed (OverflowError)",
+        ),
+        (EVENT + "SUMMARY:Ben\nRECURRENCE-ID:TBD", "its RECURRENCE-ID “TBD” cannot be read"),
+        (
+            EVENT + 'SUMMARY:Ben\nATTENDEE;CN="Ben:mailto:ben@example.com',
+            'its ATTENDEE “ATTENDEE;CN="Ben:mailto:ben@example.com” cannot be read',
+        ),
+    ],
+)
+def test_event_that_cannot_be_read_is_left_out_with_the_reason_and_the_others_count(
+    event: str, why: str
+) -> None:
+    found, (left_out,) = read(calendar(EVENT + "SUMMARY:Ann", event, EVENT + "SUMMARY:Cem"))
+    assert [each.label for each in found] == ["Ann", "Cem"]
+    assert left_out.what.startswith("“Ben”")
+    assert left_out.why == why
+    assert LeftOut.from_json(left_out.as_json()) == left_out
+    assert read(calendar(event.replace("SUMMARY:Ben", "SUMMARY:Ben\nSTATUS:Cancelled")))[1] == [] or (
+        "RECURRENCE-ID" in event
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "days", "why"),
+    [
+        ("EXDATE:20261028T080000Z,", [21], None),
+        ("EXDATE;TZID=Europe/Berlin:", [21, 28], None),
+        ("EXDATE:TBD,20261028T080000Z", [21], "its EXDATE “TBD” cannot be read and is ignored"),
+        ("EXDATE;TZID=Mars:20261028T080000", [21, 28], "its EXDATE “20261028T080000” cannot"),
+        ("EXDATE;VALUE=TEXT:never", [21, 28], "its EXDATE “never” cannot"),
+        ("RDATE;VALUE=TIME:133000Z", [21, 28], "its RDATE “133000Z” cannot be read and is ignored"),
+        ("RDATE:20261024T080000Z,,tomorrow", [21, 24, 28], "its RDATE “tomorrow” cannot"),
+        ("RDATE;VALUE=PERIOD:20261024T080000Z/20261023T080000Z", [21, 28], "its RDATE “2026"),
+        ("RDATE;VALUE=PERIOD:20261024T080000Z/20261024T180000Z", [21, 24, 28], None),
+        ("SEQUENCE:", [21, 28], None),
+        ("SEQUENCE:1\nSEQUENCE:1", [21, 28], None),
+        ("DURATION:PT1H", [21, 28], None),
+        ("UID:one\nUID:two\nSUMMARY:Dee\nSTATUS:CONFIRMED\nSTATUS:CANCELLED", [21, 28], None),
+        ("DTSTAMP:now\nCREATED:\nGEO:here\nX-ODD\n:\nCATEGORIES", [21, 28], None),
+        ("BEGIN:VALARM\nTRIGGER:soon\nDTSTART:then\nEND:VALARM", [21, 28], None),
+        ("DESCRIPTION:line\nbroken by hand\nEND:VALARM", [21, 28], None),
+    ],
+)
+def test_odd_part_does_not_cost_the_shifts_that_are_told(part: str, days: list[int], why: str | None) -> None:
+    found, left_out = read(calendar(EVENT + "SUMMARY:Ann", WEEKLY + part))
+    assert [each.begins.day for each in found if each.label == "Ben"] == days
+    assert [each.label for each in found if each.label != "Ben"] == ["Ann"]
+    assert [each.why[: len(why or "")] for each in left_out] == ([] if why is None else [why])
+
+
+def test_end_that_no_calendar_reaches_is_a_shift_without_one() -> None:
+    event = "SUMMARY:Ann\nDTSTART;VALUE=DATE:20260101\nDTEND;VALUE=DATE:99991231"
+    for zone in (BERLIN, NEW_YORK, ZoneInfo("Pacific/Kiritimati")):
+        (found,) = shifts(calendar(event), zone)
+        assert Shift.from_json(found.as_json()) == found
+        assert found.ends.year == 9999
+
+
+def test_component_without_its_end_does_not_swallow_the_next() -> None:
+    open_ended = calendar(EVENT + "SUMMARY:Ann", EVENT + "SUMMARY:Ben").replace(b"END:VEVENT\r\n", b"", 1)
+    assert [each.label for each in shifts(open_ended)] == ["Ann", "Ben"]
+    alarm = calendar("BEGIN:VALARM\nTRIGGER:-PT5M\n" + EVENT + "SUMMARY:Ann", EVENT + "SUMMARY:Ben")
+    found, (left_out,) = read(alarm)
+    assert ([each.label for each in found], left_out.why) == (["Ben"], "it has no DTSTART")
+
+
+def test_zone_that_is_malformed_costs_only_the_events_that_need_it() -> None:
+    zone = "BEGIN:VTIMEZONE\nTZID:Ours\nBEGIN:STANDARD\nDTSTART:once\nTZOFFSETFROM:x\nEND:STANDARD\nEND:VTIMEZONE\n"
+    ours = "SUMMARY:Ben\nDTSTART;TZID=Ours:20261024T080000\nDTEND;TZID=Ours:20261024T200000"
+    text = calendar(EVENT + "SUMMARY:Ann", ours).replace(b"VERSION:2.0\r\n", feed(zone), 1)
+    found, (left_out,) = read(text)
+    assert ([each.label for each in found], left_out.why) == (["Ann"], "its time zone “Ours” is unknown")
+
+
+def test_events_that_share_one_uid_are_all_read() -> None:
+    """As some programs write it; of versions of one event, the newest counts."""
+    first = "UID:1\nSUMMARY:Ann\nDTSTART:20261024T080000Z\nDTEND:20261025T080000Z"
+    second = "UID:1\nSUMMARY:Ben\nDTSTART:20261025T080000Z\nDTEND:20261026T080000Z"
+    assert [each.label for each in shifts(calendar(first, second))] == ["Ann", "Ben"]
+    assert [each.label for each in shifts(calendar(first, f"{second}\nSEQUENCE:2"))] == ["Ben"]
+
+
+def test_event_that_cannot_be_read_and_is_long_over_is_not_told() -> None:
+    assert shifts(calendar("SUMMARY:Ann\nDTSTART:20260101T080000Z")) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "hours"),
+    [
+        ("DTSTART:20261024T200000Z\nDTEND:20261024T080000Z", (8, 44)),  # it may end on the next day
+        ("DTSTART:20261024T080000Z\nDTEND:later", (8, None)),
+        ("DTSTART:soon\nDTEND:20261024T080000Z", (None, None)),
+        (EVENT + "RRULE:FREQ=SOMETIMES\nRDATE:20261026T080000Z", (8, None)),
+        (EVENT + "RRULE:FREQ=SECONDLY", (8, None)),
+    ],
+)
+def test_event_that_cannot_be_read_says_when_it_may_put_someone_on_call(
+    event: str, hours: tuple[float | None, float | None]
+) -> None:
+    _, (left_out,) = read(calendar(event))
+    day = datetime(2026, 10, 24, tzinfo=UTC)
+    assert (left_out.begins, left_out.ends) == tuple(
+        None if each is None else day + timedelta(hours=each) for each in hours
+    )
 
 
 def test_years_of_history_are_read_fast_and_what_still_counts_of_them_is_kept() -> None:
@@ -520,7 +737,7 @@ def on_call(name: str, start: str | None, end: str | None, policy: str = "PPOLIC
 
 
 def test_answers_of_pagerduty_tell_each_shift_once() -> None:
-    found = in_pagerduty(
+    found, left_out = in_pagerduty(
         [
             answer(
                 on_call("Ben", "2026-10-27T09:00:00+01:00", "2026-11-03T09:00:00+01:00"),
@@ -540,11 +757,25 @@ def test_answers_of_pagerduty_tell_each_shift_once() -> None:
         (eight + timedelta(days=7), eight + timedelta(days=14), "ben@example.com"),
     ]
     assert found[1].names == ("Ann Example",)
+    assert left_out == []
 
 
 @pytest.mark.parametrize(
-    "page", [{}, {"oncalls": [{}]}, {"oncalls": [{"user": "x", "start": "soon", "end": None}]}, []]
+    ("odd", "why"),
+    [
+        ({}, "KeyError"),
+        ({"user": None, "start": None}, "AttributeError"),
+        ({"user": {"name": "Ben"}, "start": "soon", "end": None}, "ValueError"),
+        (None, "AttributeError"),
+    ],
 )
+def test_odd_entry_of_pagerduty_is_left_out_and_the_others_count(odd: Any, why: str) -> None:
+    found, left_out = in_pagerduty([answer(odd, on_call("Ann", None, None))], SINCE, UNTIL)
+    assert [each.email for each in found] == ["ann@example.com"]
+    assert [str(each) for each in left_out] == [f"entry 1: it is malformed ({why})"]
+
+
+@pytest.mark.parametrize("page", [{}, {"oncalls": None}, []])
 def test_other_answers_are_refused(page: Any) -> None:
     with pytest.raises(NoFeed):
         in_pagerduty([page], SINCE, UNTIL)

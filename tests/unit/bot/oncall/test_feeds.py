@@ -422,11 +422,13 @@ async def keeping(
 
 SECONDS = ";".join(f"{unit}={','.join(map(str, range(60)))}" for unit in ("BYMINUTE", "BYSECOND"))
 
+HOSTILE = f"SUMMARY:Ann\nDTSTART:19700101T080000Z\nDTEND:19700101T090000Z\nRRULE:FREQ=HOURLY;{SECONDS}"
+
 
 @pytest.mark.parametrize(
     ("slowest", "why"),
     [
-        (60, "“Ann” of 1970-01-01 takes too long to expand"),
+        (60, "it does not say who is on call now (“Ann” of 1970-01-01: it takes too long to expand)"),
         (0, "expanding it takes too long or too much memory"),  # by the clock
     ],
 )
@@ -456,8 +458,7 @@ async def test_work_on_a_feed_ends_and_the_copy_stays_in_use(  # noqa: PLR0917
         copy = await copies.of("platform")
         monkeypatch.setattr(feeds, "COMPUTING", 1)
         monkeypatch.setattr(feeds, "_SLOWEST", slowest)
-        old = "SUMMARY:Ann\nDTSTART:19700101T080000Z\nDTEND:19700101T090000Z"
-        source.response = lambda: web.Response(body=calendar(f"{old}\nRRULE:FREQ=HOURLY;{SECONDS}"))
+        source.response = lambda: web.Response(body=calendar(HOSTILE))
         for _ in range(feeds.TRIES):
             assert not await look()
         (words,) = said
@@ -468,6 +469,108 @@ async def test_work_on_a_feed_ends_and_the_copy_stays_in_use(  # noqa: PLR0917
         assert (after.shifts, after.read_at) == (copy.shifts, NOW)
     assert len(begun) == 1 + feeds.TRIES
     assert all(each.returncode is not None for each in begun)
+
+
+async def test_event_that_takes_too_long_does_not_cost_the_others_and_many_of_them_are_refused(
+    tmp_path: Path, source: Served, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "COMPUTING", 2)
+    source.response = lambda: web.Response(body=calendar(HOSTILE, ANN))
+    reading = await read(tmp_path, source.url, client)
+    assert [each.email for each in reading.shifts or ()] == ["ann@example.com"]
+    assert list(map(str, reading.left_out)) == ["“Ann” of 1970-01-01: it takes too long to expand"]
+    source.response = lambda: web.Response(body=calendar(*[HOSTILE] * 9, ANN))
+    with pytest.raises(NoFeed, match="takes too long or too much memory"):
+        await read(tmp_path, source.url, client)
+
+
+UNKNOWN_ZONE = (
+    'SUMMARY:{name}\nDTSTART;TZID="Nowhere, far":{day}T080000\nDTEND;TZID="Nowhere, far":{day}T200000'
+)
+LATER = UNKNOWN_ZONE.format(name="Ben <x>", day="20261202")
+NOW_UNKNOWN = UNKNOWN_ZONE.format(name="Ann", day="20261120")
+
+
+async def test_what_cannot_be_read_is_told_once(
+    tmp_path: Path, source: Served, people: People, store: Store, workspace: Workspace
+) -> None:
+    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
+    source.response = lambda: web.Response(body=calendar(ANN, LATER))
+    async with keeping(tmp_path, source, people, store) as (look, copies, _, said):
+        for _ in range(2):
+            assert await look()
+        (words,) = said
+        assert words == (
+            "The on-call calendar for platform has 1 event that can't be read in full: “Ben &lt;x&gt;” of "
+            "2026-12-02: its time zone “Nowhere, far” is unknown. `clarify check` lists them."
+        )
+    async with keeping(tmp_path, source, people, store) as (look, copies, _, said):
+        assert await look()
+        assert said == [], "another bot leads now"
+        assert (copy := await copies.of("platform")) is not None
+        assert [each.what for each in copy.left_out] == ["“Ben <x>” of 2026-12-02"]
+        more = [UNKNOWN_ZONE.format(name=f"Cem {n}", day="20261203") for n in range(8)]
+        source.response = lambda: web.Response(body=calendar(ANN, LATER, *more))
+        assert await look()
+        (words,) = said
+        assert "has 8 events that can't be read in full: “Cem 0” of" in words
+        assert "; and 3 more. " in words
+
+
+async def test_copy_stays_in_use_while_the_event_of_now_cannot_be_read(
+    tmp_path: Path, source: Served, people: People, store: Store, workspace: Workspace
+) -> None:
+    """As if the source were away: for a day the person whom it named last, then the backup."""
+    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
+    longer = ANN.replace("20261120T200000Z", "20261130T200000Z")
+    source.response = lambda: web.Response(body=calendar(longer))
+    async with keeping(tmp_path, source, people, store, f'users = ["{FOLAKE}"]\n') as (
+        look,
+        copies,
+        clock,
+        said,
+    ):
+        assert await look()
+        broken = NOW_UNKNOWN.replace(
+            'DTEND;TZID="Nowhere, far":20261120', 'DTEND;TZID="Nowhere, far":20261130'
+        )
+        source.response = lambda: web.Response(body=calendar(broken))
+        for _ in range(feeds.TRIES + 1):
+            assert not await look()
+        copy = await copies.of("platform")
+        assert copy is not None
+        assert calendars.users_at(copy.shifts, clock.now()) == ("U0ANN",)
+        (words,) = said
+        assert words.startswith(
+            "The on-call calendar for platform cannot be read: it does not say who is on call now (“Ann” of "
+            "2026-11-20: its time zone “Nowhere, far” is unknown). The copy read at"
+        )
+        assert f"After that, <@{FOLAKE}> is on call as backup." in words
+        await clock.advance(feeds.TOO_OLD.total_seconds() + 1)
+        assert await look()
+        assert "lists someone who cannot be paged (“Ann” of 2026-11-20: its time zone" in said[1]
+        assert f"Meanwhile, <@{FOLAKE}> is on call as backup." in said[1]
+        source.response = lambda: web.Response(body=calendar(longer))
+        assert await look()
+        assert said[2:] == ["The on-call calendar for platform works again: <@U0ANN> is on call now."]
+
+
+async def test_event_of_now_that_cannot_be_read_is_told_as_the_reason_that_nobody_is_on_call(
+    tmp_path: Path, source: Served, people: People, store: Store
+) -> None:
+    source.response = lambda: web.Response(body=calendar(NOW_UNKNOWN, LATER))
+    async with keeping(tmp_path, source, people, store) as (look, copies, clock, said):
+        for _ in range(2):
+            assert await look()
+        (words,) = said
+        assert "lists someone who cannot be paged (“Ann” of 2026-11-20: its time zone “Nowhere, far”" in words
+        assert "has 1 event that can't be read in full: “Ben &lt;x&gt;” of 2026-12-02" in words
+        policy, _ = configured(tmp_path, CALENDAR, FEED=f"{source.url}/secret.ics")
+        copy = await copies.of("platform")
+        why = feeds.why_nobody(policy, copy, clock.now())
+        assert why == "the calendar has an event for now that can't be read"
+        await clock.advance(24 * 3600)
+        assert feeds.why_nobody(policy, copy, clock.now()) == "the calendar lists no one right now"
 
 
 async def test_people_are_told_at_once_where_no_copy_holds_meanwhile(

@@ -16,6 +16,7 @@ from core.escalation import (
     Handed,
     Happening,
     IncidentClosed,
+    Left,
     NewIncident,
     NotMine,
     Paged,
@@ -76,6 +77,7 @@ async def test_history_is_read_back_as_it_was_written(store: Store, incidents: I
         Handed(at, "U2", "U1"),
         Snoozed(at, at + timedelta(minutes=10), "U2"),
         NotMine(at, "U2"),
+        Left(at, "U2"),
     ]
     await incidents.happened([(incident.id, each) for each in history])
     assert await incidents.histories([incident.id]) == {incident.id: [Began(START), *history]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,11 @@ from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.people.access import LOOK_UPS, AccessControl, Person, Reason, in_time, may_answer
 from bot.people.directory import Installation, People, Profile
 from bot.routing import Audience
+from bot.settings.model import PersonalRoute, Settings
 from bot.workspace.seed import ADE, AGENTS, GIO, TEAM
+from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
 from core.ledger import LOCK_TIMEOUT
+from tests.kit.builders import NOW, changed, record
 from tests.unit.bot.slack.kit import settings
 
 MEMBER = Profile("U1", TEAM, "ade")
@@ -25,6 +28,23 @@ OUTSIDER = replace(MEMBER, team="T2")
 STRANGER = replace(MEMBER, is_stranger=True)
 DEACTIVATED = replace(MEMBER, is_deleted=True)
 NOT_IN: Reason = "not in the channel"
+
+
+def asking(approvals: int, *approved: str) -> Clarification:
+    """A question that so many people must approve, and that these users approved."""
+    before = tuple(
+        Approval(team=TEAM, user=each, decided_by=f"user:{each}", at=NOW, digest="") for each in approved
+    )
+    return changed(record(approvals_needed=approvals), approvals=before)
+
+
+def access_of(
+    people: People, made: Settings, paged: Iterable[str] = (), on_call: Sequence[str] = ()
+) -> AccessControl:
+    async def told(_: str) -> Sequence[str]:
+        return on_call
+
+    return AccessControl(people=people, settings=made, paged=lambda _: frozenset(paged), on_call=told)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +56,7 @@ NOT_IN: Reason = "not in the channel"
         (OUTSIDER, ["members"], True, False, "external"),
         (STRANGER, ["members"], True, False, "external"),
         (DEACTIVATED, ["members"], True, False, "deactivated"),
+        (DEACTIVATED, ["U1", "S1"], True, True, "deactivated"),
         (MEMBER, ["U1"], False, False, None),
         (OUTSIDER, ["U1"], False, False, None),
         (MEMBER, ["U2"], True, False, "not listed"),
@@ -97,7 +118,7 @@ async def test_decided_by(
     made = made.model_copy(
         update={"slack": made.slack.model_copy(update={"identity": mode}), "identities": table}
     )
-    access = AccessControl(people=Told(AsyncWebClient()), settings=made, paged=lambda _: frozenset())
+    access = access_of(Told(AsyncWebClient()), made)
     found = await access.decided_by(Person(TEAM, ADE))
     assert found == expected
     assert len(found) <= 256
@@ -150,7 +171,7 @@ class Silent(People):
 async def test_no_question_about_a_person_outlasts_their_deadline(tmp_path: Path, question: str) -> None:
     made = settings(tmp_path)
     made = made.model_copy(update={"slack": made.slack.model_copy(update={"identity": "email"})})
-    access = AccessControl(people=Silent(), settings=made, paged=lambda _: frozenset({ADE}))
+    access = access_of(Silent(), made, {ADE})
     person, audience = Person(TEAM, ADE, time.monotonic() + 0.01), Audience("planner")
     route = made.route_for(*audience)
     asked: dict[str, Callable[[], Awaitable[object]]] = {
@@ -159,7 +180,7 @@ async def test_no_question_about_a_person_outlasts_their_deadline(tmp_path: Path
         "sees": lambda: access.sees(person, audience),
         "as_paged": lambda: access.may_as_paged(person, "CLR-42-001", route),
         "full_member": lambda: access.full_member(ADE, person.deadline),
-        "decider": lambda: access.decider(person, several=True),
+        "decider": lambda: access.decider_of(person, asking(2)),
         "decided_by": lambda: access.decided_by(person),
     }
     with pytest.raises(SlackUnreachableError, match="in time"):
@@ -168,7 +189,8 @@ async def test_no_question_about_a_person_outlasts_their_deadline(tmp_path: Path
 
 class Known(People):
     """ADE, who has an address and an id across the organization, and others by the first letter of their id: N has no
-    address, G the same organization's id as ADE, R is hidden, and S is not told now.
+    address, G the same organization's id as ADE, A the same address, D is deactivated, O is not in the channel, R is hidden,
+    and S is not told now.
     """
 
     def __init__(self) -> None:
@@ -180,8 +202,18 @@ class Known(People):
                 raise SlackRefusedError("users.info: user_not_found", code="user_not_found")
             case "S":
                 raise SlackUnreachableError("users.info: TimeoutError")
-        email = None if user[1] == "N" else f"{user}@example.com"
-        return Profile(user, TEAM, global_id="W1" if user == ADE or user[1] == "G" else "", email=email)
+        email = {"N": None, "A": f"{ADE}@EXAMPLE.com"}.get(user[1], f"{user}@example.com")
+        global_id = "W1" if user == ADE or user[1] == "G" else ""
+        return Profile(user, TEAM, global_id=global_id, email=email, is_deleted=user[1] == "D")
+
+    async def profile_now(self, user: str) -> Profile:
+        return await self.profile(user)
+
+    async def installation(self) -> Installation:
+        return Installation(TEAM)
+
+    async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
+        return frozenset({"UA1", "UD1", "UG1", "UN1", "UR1", "US1", "UT1", "UT2", "UX1"})
 
     async def by_email(self, email: str) -> Profile:
         if email.startswith("slow@"):
@@ -213,5 +245,74 @@ class Known(People):
 )
 async def test_who_goes_by_a_name(tmp_path: Path, user: str, named: str, same: bool | None) -> None:
     made = settings(tmp_path).model_copy(update={"identities": {"UT1": "user:t", "UT2": "user:t"}})
-    access = AccessControl(people=Known(), settings=made, paged=lambda _: frozenset())
+    access = access_of(Known(), made)
     assert await access.goes_by(Person(TEAM, user), named) is same
+
+
+@pytest.mark.parametrize(
+    ("user", "before", "standing"),
+    [
+        (ADE, "UX1", "other"),
+        (ADE, "UN1", "other"),
+        (ADE, "UG1", "same"),
+        (ADE, "UA1", "same"),
+        ("UT1", "UT2", "same"),  # by [identities]
+        (ADE, "UD1", "lapsed"),
+        (ADE, "UR1", "lapsed"),
+        (ADE, "UO1", "lapsed"),
+        (ADE, "UOPAGED", "other"),
+        (ADE, "UOONCALL", "other"),
+        (ADE, "US1", "unknown"),
+    ],
+)
+async def test_what_who_approved_before_is_to_who_approves_now(
+    tmp_path: Path, user: str, before: str, standing: Standing
+) -> None:
+    more = """on_call = "platform"
+[[on_call]]
+name = "platform"
+users = ["UOONCALL"]
+steps = [{after = "0s", notify = ["thread"]}]
+[identities]
+UT1 = "user:t"
+UT2 = "user:T"
+"""
+    access = access_of(Known(), settings(tmp_path, more=more), {"UOPAGED"}, ["UOONCALL"])
+    asked = asking(3, before, user)
+    assert (await access.decider_of(Person(TEAM, user), asked)).approvers == {before: standing}
+
+
+async def test_who_approved_meanwhile_is_looked_up_too(tmp_path: Path) -> None:
+    access, told = access_of(Known(), settings(tmp_path)), []
+
+    async def decide(decider: Decider) -> None:
+        told.append(dict(decider.approvers or {}))
+        if len(told) == 1:
+            raise ApprovedMeanwhile(asking(2, "UX1"))
+
+    await access.deciding(Person(TEAM, ADE), asking(2), decide)
+    assert told == [{}, {"UX1": "other"}]
+
+
+@pytest.mark.parametrize(
+    ("user", "only", "refused"),
+    [
+        ("UA1", ADE, None),
+        ("UG1", f"{ADE}@example.com", None),
+        ("UX1", ADE, "asked of another"),
+        ("UX1", "UR1", "asked of another"),
+        ("UX1", "US1", SlackUnreachableError),
+    ],
+)
+async def test_question_for_a_person_takes_an_answer_from_all_of_their_accounts(
+    tmp_path: Path, user: str, only: str, refused: Reason | type[Exception] | None
+) -> None:
+    made = settings(tmp_path)
+    route = PersonalRoute(**dict(made.routes[0]), only=only)
+    asked = access_of(Known(), made).refusal_on(Person(TEAM, user), route)
+    if isinstance(refused, type):
+        with pytest.raises(refused):
+            await asked
+        return
+    told = await asked
+    assert (told and told.reason) == refused

@@ -122,10 +122,13 @@ async def test_few_of_very_many_are_asked_about(tmp_path: Path) -> None:
 
 
 class Accounts(Directory):
-    """U1 and U2 are full members, and accounts of one person as configured."""
+    """U1 and U2 are full members, and accounts of one person as configured. U4 has the address of U1, U5 and U6 one id of an
+    organization.
+    """
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
-        return Profile(user, TEAM, email=f"{user}@example.com")
+        email = "u1@Example.com" if user == "U4" else f"{user}@example.com"
+        return Profile(user, TEAM, email=email, global_id="W1" if user in {"U5", "U6"} else "")
 
     async def by_email(self, email: str) -> Profile:
         return await self.profile(email.partition("@")[0].upper())
@@ -151,6 +154,17 @@ async def test_people_who_may_answer_are_counted_once(
     directory = Accounts({"U1", "U2"})
     assert await count_answerers(route, made, directory, Installation(TEAM), 5) == count
     assert await count_answerers(route, made, directory, Installation(TEAM), 1) == min(count, 1)
+
+
+@pytest.mark.parametrize(
+    ("answerers", "count"),
+    [(["U1", "U4"], 1), (["U5", "U6"], 1), (["members", "U4"], 2), (["members", "U4", "U5", "U6"], 3)],
+)
+async def test_accounts_of_one_person_are_counted_once(
+    tmp_path: Path, answerers: list[str], count: int
+) -> None:
+    made = of_one_route(tmp_path, answerers)
+    assert await count_answerers(made.routes[0], made, Accounts({"U1", "U2"}), Installation(TEAM), 5) == count
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,31 @@ async def test_fresh_is_asked_again_but_not_at_once(people: People, seconds: Sec
     assert count(ws, "usergroups.users.list") == 2
 
 
+async def test_person_is_asked_about_now_although_they_are_known(people: People, ws: Workspace) -> None:
+    await people.profile(ADE)
+    ws.change_user(ADE, deleted=True)
+    assert (await people.profile_now(ADE)).is_deleted
+    assert people.known_deactivated(ADE)
+    ws.faults.add("users.info", "refuse:internal_error", times=5)
+    with pytest.raises(SlackError):
+        await people.profile_now(ADE)
+    assert (await people.profile(ADE)).is_deleted  # what was known serves others
+
+
+async def test_what_is_in_doubt_is_asked_again_and_serves_without_an_answer(
+    people: People, ws: Workspace
+) -> None:
+    await people.profile(ADE)
+    people.doubt()
+    assert people.outdated.is_set()
+    ws.faults.add("users.info", "refuse:internal_error")
+    assert (await people.profile(ADE)).id == ADE
+    await people.profile(ADE)
+    assert count(ws, "users.info") == 3
+    await people.profile(ADE)
+    assert count(ws, "users.info") == 3
+
+
 async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -> None:
     await people.members(AGENTS)
     await people.profile(ADE)

@@ -131,6 +131,7 @@ class Bot:
             home=whole.home,
             unread=self.unread,
             catch_up=self.catch_up,
+            events_missed=self.catch_up.schedule,
             refresh=self.refreshed.append,
             prove=partial(prove, None, base.ledger, store),
             passed=lambda: None,

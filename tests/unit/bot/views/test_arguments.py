@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import unescape
 from typing import Any
 
@@ -48,6 +49,22 @@ NAMES = words(60) | st.sampled_from(
     ["command", "patch", "old_string", "new_string", "query", "edits", "content"]
 )
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=12)
+
+
+def squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def without_marks(line: str) -> str:
+    """A line of arguments as text without its blanks, its bars and the dash of an item."""
+    return squeezed(re.sub(r"^[ │]*(?:- )?", "", line))
+
+
+def kinds_of(blocks: list[dict[str, Any]], text: str) -> list[str]:
+    """The kinds of rich text elements that have this text."""
+    return [
+        each["type"] for each in walk(blocks) if {"text": text, "type": "text"} in each.get("elements", ())
+    ]
 
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
@@ -158,14 +175,14 @@ def test_a_comparison_stands_before_the_texts_of_a_change() -> None:
     old, new = "def f():\n    return 1", "def f():\n    return 2"
     said = argument_words({"file_path": "x.py", "old_string": old, "new_string": new})
     assert said == (
-        "Arguments:\nfile_path: x.py\n"
+        "Arguments:\n│ file_path: x.py\n"
         "Differences (- old_string, + new_string):\n│  def f():\n│ -    return 1\n│ +    return 2\n"
         "old_string:\n│ def f():\n│     return 1\nnew_string:\n│ def f():\n│     return 2"
     )
     several = argument_words(
         {"edits": [{"old": "a\nb", "new": "a\nc", "replace_all": True}, {"old": "d", "new": "e"}]}
     )
-    assert "Differences in edits (- old, + new):\n│  a\n│ -b\n│ +c\nedits:\n" in several
+    assert "Differences in edits (- old, + new):\n│  a\n│ -b\n│ +c\n│ edits:\n" in several
     assert "replace_all: yes" in several
     assert "Differences" not in argument_words({"edits": [{"old_string": "a\nb", "new_string": 7}]})
 
@@ -187,8 +204,8 @@ def test_no_comparison_that_tells_nothing(old: object, new: object) -> None:
 def test_line_ends_of_windows_are_named_and_kept() -> None:
     record = asked({"content": "@echo off\r\nset A=1\r\n", "mixed": "a\r\nb\n"})
     said = argument_words(record.asked.arguments)
-    assert "content: (with CRLF line ends)\n  │ @echo off\n  │ set A=1" in said
-    assert "mixed:\n  │ a\\r\n  │ b" in said
+    assert "│ content: (with CRLF line ends)\n│   │ @echo off\n│   │ set A=1" in said
+    assert "│ mixed:\n│   │ a\\r\n│   │ b" in said
     block = fields(record)["argument.0"]
     assert "argument.1" not in fields(record), "its line ends would change"
     changed, errors = read_changes(
@@ -199,7 +216,8 @@ def test_line_ends_of_windows_are_named_and_kept() -> None:
 
 def test_words_of_an_agent_cannot_look_like_another_argument() -> None:
     lines = argument_words({"note": "fine\nto: bob", "tail": "\nto: bob", "to": "ann"}).split("\n")
-    assert [each for each in lines if each.startswith("to:")] == ["to: ann"]
+    assert [each for each in lines if each.startswith("│ to:")] == ["│ to: ann"]
+    assert all(each.startswith("│ ") for each in lines[1:])
 
 
 def test_changes_are_shown_with_whose_accept_they_undo() -> None:
@@ -345,9 +363,9 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert "step 0" in told
         assert "step 159" in told
     for told in (shown(card.blocks), card.text):
-        assert "│ bye" in told
-    for told in (shown(card.blocks), card.text):
-        assert "to: ann\ncc: bob" in told
+        assert "bye" in told
+    assert "to: ann\ncc: bob" in shown(card.blocks)
+    assert "│ to: ann\n│ cc: bob" in card.text
     assert "step 6\n… 1255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
         assert "Click Accept to see all of it" in told
@@ -376,7 +394,7 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
     assert wanted is not None
     everything = "".join("".join(pages).split())
     for piece in argument_pieces(wanted.arguments):
-        assert all("".join(line.split()) in everything for line in piece.text.split("\n"))
+        assert all(without_marks(line) in everything for line in piece.text.split("\n"))
     card = RENDERER.card(record)
     assert ("View full" not in labels(card.blocks)) is shows_whole(record)
 
@@ -404,8 +422,12 @@ def test_short_arguments_are_lines_that_stand_together_and_the_rest_stays_as_it_
     ]
     said = shown(card.blocks)
     assert "\n".join(lines) in said
-    assert "\n".join(lines) in unescape(card.text)
-    assert "note:\n  │ first\n  │ force: no\nbodies:\n  - xxx" in said
+    assert "\n".join(map(inert.with_bar, lines)) in unescape(card.text)
+    assert "note:\nfirst\nforce: no\nbodies:\nxxx" in said
+    assert kinds_of(card.blocks, "first\nforce: no") == ["rich_text_quote"]
+    lists = [each for each in walk(card.blocks) if each.get("type") == "rich_text_list"]
+    assert lists
+    assert all(each["border"] == 1 for each in lists)
     (code,) = (item for item in walk(card.blocks) if item.get("type") == "rich_text_preformatted")
     assert code["elements"][0]["text"] == "make deploy"
     assert "View full" not in labels(card.blocks)
@@ -450,8 +472,8 @@ def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_be
     [
         ({}, ""),
         ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
-        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "path: a.py · old_string: a · new_string…"),
-        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com · cc: (none)"),
+        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Arguments: path: a.py · old_string: a ·…"),
+        ({"to": "ann@example.com", "cc": None}, "Arguments: to: ann@example.com · cc: (n…"),
         ({"command": "x" * 99}, f"command: {'x' * 30}…"),
     ],
 )

@@ -73,6 +73,10 @@ def kinds(*names: str, **more: Any) -> Clarification:
     return record_of(accepted_response_kinds=list(names), **more)
 
 
+def labelled(*labels: str) -> list[dict[str, str]]:
+    return [{"value": str(n), "label": label} for n, label in enumerate(labels)]
+
+
 def answer(record: Clarification, said: str = "Age 65 (standard)", by: Decider = IN_SLACK) -> Clarification:
     return answered(record, Answer("65", said), by, LATER)
 
@@ -132,7 +136,7 @@ REPLIED: tuple[tuple[ReplyState, str | None, str], ...] = (
     ("delivered", None, "Delivered"),
     ("confirmed", None, "Delivered; the agent has resumed"),
     ("unconfirmed", None, "Sent, but not confirmed"),
-    ("refused", "unknown token", "The agent refused the answer: unknown token"),
+    ("refused", "unknown token", "The agent refused the answer: “unknown token”"),
     ("refused", None, "The agent refused the answer"),
     ("too_late", None, "Too late: the agent was no longer waiting for this answer"),
 )
@@ -155,13 +159,24 @@ CARDS = (
     row(kinds("multiple_choice", "yes_no", choices=SHORT), buttons=["Age 60", "Age 65 (standard)", "Yes", "No", "Take"]),
     row(kinds("multiple_choice", choices=MANY), buttons=["Take"], menu=[f"{n + 1}. Choice {n}" for n in range(6)]),
     row(kinds("multiple_choice", choices=TWINS), buttons=["Take"], menu=["1. Same", "2. same"]),
+    # Labels that could be taken for another choice's, or for a button of the bot.
+    row(kinds("multiple_choice", choices=labelled("Take", "T\u0430ke it")), buttons=["Take"], menu=["1. “Take” (0)", "2. T\u0430ke it"]),
+    row(kinds("multiple_choice", choices=labelled("T\u0430ke", "Go")), buttons=["Take"], menu=["1. “T<U+0430>ke” (0)", "2. Go"]),
+    row(kinds("multiple_choice", choices=labelled("Ta\u200bke", "Go")), buttons=["Take"], menu=["1. “Ta<U+200B>ke” (0)", "2. Go"]),
+    row(kinds("multiple_choice", choices=labelled("Accept", "Go")), buttons=["Take"], menu=["1. “Accept” (0)", "2. Go"]),
+    row(kinds("multiple_choice", choices=labelled("Go", "Go")), buttons=["Take"], menu=["1. “Go” (0)", "2. “Go” (1)"]),
+    row(kinds("multiple_choice", choices=labelled("Да", "Да ")), buttons=["Take"], menu=["1. “Да” (0)", "2. “Да ” (1)"]),
+    row(record_of(options=["Go", "G\u043e"]), buttons=["Take"], menu=["1. “Go”", "2. “G<U+043E>”"]),
+    row(kinds("multiple_choice", choices=labelled("Yes", "No")), buttons=["Yes", "No", "Take"]),
+    row(kinds("multiple_choice", "yes_no", choices=labelled("yes", "Later")), buttons=["Yes", "No", "Take"],
+        menu=["1. “yes” (0)", "2. Later"]),
     row(kinds("multiple_choice", choices=SHORT, multi_select=True), buttons=["Answer…", "Take"]),
     row(record_of(options=["Staging", "Production"]), buttons=["Staging", "Production", "Take"]),
     row(record_of(), buttons=["Answer…", "Take"]),
     # By how much it is to say.
     row(DETAILS, blocks=["Which retirement age", "Answer by"], verbosity="terse",
          hidden=["Context:", "Details:", "assumes", "thread", "Topic"]),
-    row(DETAILS, blocks=["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: t"],
+    row(DETAILS, blocks=["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: “t”"],
          hidden=["Details:"]),
     row(DETAILS, blocks=["Context: Savings.", "Details: All of it.", "uses its default: “65”"], verbosity="detailed"),
     # What happens without an answer.
@@ -172,10 +187,10 @@ CARDS = (
     # Where it stands, and whom it is put to.
     row(record_of(), blocks=["Posted here because <#C0GOOD> could not be used."], posted_to_fallback="C0GOOD"),
     row(record_of(), blocks=["Posted here instead of #general <!here>."], posted_to_fallback="#general <!here>"),
-    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001):"]),
-    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001):"],
+    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001, producer: p):"]),
+    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001, producer: p):"],
          hidden=[TOO]),
-    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001):"]),
+    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001, producer: p):"]),
     row(put_to("architect", HELD.partition(": ")[2]), HELD),
     *(row(put_to("architect"), TOO, asks_an_agent=True, verbosity=each) for each in ("terse", "normal", "detailed")),
     row(put_to("human"), hidden=["was asked too"], asks_an_agent=True),
@@ -214,8 +229,8 @@ CARDS = (
     # Closed: why, and by whom.
     *(row(abandoned(kinds("yes_no", default_response=given), why, NOW), words, buttons=[]) for why, given, words in CLOSED),
     row(closed_elsewhere(answer(record_of())), "Answered: “Age 65 (standard)” by <@U0GOOD>", "Closed: the agent's session ended"),
-    row(ended_by("resolved"), "Closed: Not needed.", "lead"),
-    row(ended_by("abandoned"), "Closed: Not needed.", "lead"),
+    row(ended_by("resolved"), "Closed: “Not needed.”", "lead"),
+    row(ended_by("abandoned"), "Closed: “Not needed.”", "lead"),
 )  # fmt: skip
 
 
@@ -234,7 +249,7 @@ def test_text_read_aloud_stands_alone() -> None:
     message = RENDERER.card(record)
     assert message.more == ()
     assert message.text == (
-        "retirement-planner asks (CLR-42-001): Which retirement age should I plan for?\n"
+        "retirement-planner asks (CLR-42-001, producer: p): “Which retirement age should I plan for?”\n"
         "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
         "Context: Savings.\n"
         "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”.\n"
@@ -246,10 +261,10 @@ def test_text_read_aloud_stands_alone() -> None:
 def test_text_too_long_begins_and_points_to_the_thread() -> None:
     question = " ".join(f"word{n}" for n in range(1500))
     message = RENDERER.card(kinds("yes_no", question=question, default_response="no"))
-    assert message.text.startswith("retirement-planner asks (CLR-42-001): word0 word1")
+    assert message.text.startswith("retirement-planner asks (CLR-42-001, producer: p):\n│ word0 word1")
     assert "…\nThis is only the beginning. The full text is in the thread.\nAnswer by" in message.text
     assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
-    assert question in "".join(message.more)
+    assert question in "".join(message.more).replace("│ ", "")
     assert "View full" in labels(message.blocks)
 
 

@@ -124,7 +124,7 @@ def judged(record: Clarification, message: Message) -> None:
 
 
 def fits_dialog(wanted: Confirmation) -> bool:
-    said = inert.line(plain(inert.visible(wanted.action, prose=True), exact=True))
+    said = f"Action: {inert.line(plain(inert.visible(wanted.action, prose=True), exact=True))}"
     return "\n" not in wanted.action.strip() and inert.size(f"{consent.risk_words(wanted)}\n{said}") <= 300
 
 
@@ -266,7 +266,12 @@ GRAVE = "Risk: high. Irreversible: it cannot be undone."
 UNDOABLE: dict[str, Any] = {"irreversible": False}
 AT_A_GLANCE: list[tuple[dict[str, Any], str, str, str]] = [
     ({}, "error", "⚠ ", GRAVE),
-    ({"risk_level": "critical"} | UNDOABLE, "error", "⚠ ", "Risk: critical. Reversible."),
+    (
+        {"risk_level": "critical"} | UNDOABLE,
+        "error",
+        "⚠ ",
+        "Risk: unknown (the agent wrote “critical”). Reversible.",
+    ),
     ({"risk_level": "low"}, "error", "⚠ ", "Risk: low. Irreversible: it cannot be undone."),
     ({"risk_level": "medium"} | UNDOABLE, "warning", "", "Risk: medium. Reversible."),
     ({"risk_level": None} | UNDOABLE, "warning", "", "Risk: the agent did not say. Reversible."),
@@ -324,7 +329,7 @@ def test_agents_words_about_the_stakes_are_whole_and_verbatim_at_the_top() -> No
     assert squeezed("".join(found)) == squeezed(consent.risk_words(wanted_of(record)))
 
 
-STAKES_IN_DIALOG = "Risk: high. Irreversible: it cannot be undone.\n"
+STAKES_IN_DIALOG = "Risk: high. Irreversible: it cannot be undone.\nAction: "
 
 
 @pytest.mark.parametrize("size", [1, 300 - len(STAKES_IN_DIALOG), 301 - len(STAKES_IN_DIALOG)])
@@ -359,7 +364,7 @@ def test_warning_colour_is_on_the_button_that_does_harm(risk: str | None, colour
 
 def test_nudge_says_what_waits_and_how_to_decide() -> None:
     message = RENDERER.message(nudge(nudged(consent_of(), NOW, SLA), []))
-    parts = ("Approve: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
+    parts = ("Action: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
     for part in parts:
         assert part in message.text
         assert part in shown(message.blocks)
@@ -414,10 +419,10 @@ def test_typed_accept_needs_a_card_and_a_page_that_show_everything(
 @pytest.mark.parametrize(
     ("fields", "words_"),
     [
-        ({}, "⚠ Risk: high. Irreversible: it cannot be undone. Transfer $500."),
+        ({}, "⚠ Risk: high. Irreversible: it cannot be undone. “Transfer $500."),
         (
             {"risk_level": "low", "irreversible": False, "reversibility": "reversible"},
-            "Risk: low. Reversible. Transfer",
+            "Risk: low. Reversible. “Transfer",
         ),
     ],
 )
@@ -447,14 +452,18 @@ def test_open_approval_in_lists_and_on_the_home_tab_begins_with_its_stakes(
             {"command": "alembic upgrade head", "cwd": "/srv"},
             [
                 "Risk: high.",
-                "Run it",
+                "Action: Run it",
                 "command: alembic upgrade head",
                 "Consequence: The shop is down for a minute.",
             ],
         ),
-        ("w" * 300, {"to": "all"}, ["Risk: high.", "Run it"]),
-        ("It is **down**.", {"command": "x" * 300}, ["Risk: high.", "Run it", "Consequence: It is down."]),
-        ("It is down.\nRisk: low.", {"to": "all"}, ["Risk: high.", "Run it"]),
+        ("w" * 300, {"to": "all"}, ["Risk: high.", "Action: Run it"]),
+        (
+            "It is **down**.",
+            {"command": "x" * 300},
+            ["Risk: high.", "Action: Run it", "Consequence: It is down."],
+        ),
+        ("It is down.\nRisk: low.", {"to": "all"}, ["Risk: high.", "Action: Run it"]),
     ],
 )
 def test_dialog_has_the_command_and_the_consequence_where_there_is_room(

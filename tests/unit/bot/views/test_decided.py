@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -105,7 +106,7 @@ def test_decided_card_and_its_line_keep_title_stakes_reason_and_view_full(
     assert f"*{title}" in seen
     assert message.text.startswith(title.replace("∗", "*"))
     for part in kept:
-        assert part in seen
+        assert part in (re.sub("Reason: “([^”]*)”", r"Reason: \1", seen) if shrinks else seen)
         assert part in message.text
     assert labels(message.blocks) == ["View full"]
     assert (len(message.blocks) == 1) is shrinks
@@ -194,7 +195,7 @@ def test_shell_shows_what_was_decided_on() -> None:
 def test_answer_that_the_title_shortens_is_whole_below_it() -> None:
     message = judged(card(AT_LENGTH))
     for said in (shown(message.blocks), message.text):
-        assert f"Answer: {LONG.strip()}" in said
+        assert LONG.strip() in said.replace("│ ", "")
     assert "Answer: " not in judged(card(decide(record_of(), "65", "65", None))).text
 
 

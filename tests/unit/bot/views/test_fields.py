@@ -246,7 +246,7 @@ def test_answered_card_shows_every_field() -> None:
     answer = answers.from_form(record.asked, {f"f{n}": n for n in range(30)})
     message = judged(card(answered(record, answer, Decider("user:slack/T1/U1", "slack"), NOW)))
     for said in (message.text, shown(message.blocks)):
-        assert "f0: 0\nf1: 1\n" in said
+        assert "f0: 0\nf1: 1\n" in said.replace("│ ", "")
         assert "f29: 29" in said
     assert labels(message.blocks) == ["View full"]
 

@@ -129,7 +129,7 @@ def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer
     made = view(renderer, Snapshot(1, [question]))
 
     row, buttons = made["blocks"][1:3]
-    assert row["text"]["text"] == "Deploy to production?"
+    assert row["text"]["text"] == "“Deploy to production?”"
     facts = [field["text"] for field in row["fields"]]
     assert facts[0] == "CLR-42-007 · planner, round 2"
     assert facts[1].startswith("Answer by <!date^")
@@ -235,9 +235,9 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     assert said[said.index("platform:") + 1 : said.index("platform:") + 3] == [f"<@{BEA}>", "rotation"]
     assert said[said.index("night:") + 1].startswith("no one")
     for line, how in (
-        ("CLR-1-002 · planner: Port?", f"Answered: “8080” by <@{BEA}>, <!date^"),
-        ("CLR-1-003 · planner: Send it?", f"Approved by <@{BEA}> and user:os/&lt;root&gt;, <!date^"),
-        ("CLR-1-004 · planner: Drop it?", f"Rejected by <@{ADE}>, <!date^"),
+        ("CLR-1-002 · planner: “Port?”", f"Answered: “8080” by <@{BEA}>, <!date^"),
+        ("CLR-1-003 · planner: “Send it?”", f"Approved by <@{BEA}> and user:os/&lt;root&gt;, <!date^"),
+        ("CLR-1-004 · planner: “Drop it?”", f"Rejected by <@{ADE}>, <!date^"),
     ):
         assert said[said.index(line) + 1].startswith(how)
 

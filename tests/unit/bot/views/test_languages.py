@@ -204,7 +204,7 @@ def test_p8_right_to_left_words_reorder_none_of_ours_in_messages(kind: str) -> N
     assert "<!date" not in text
     assert not PICTURES.search(text)
     assert not re.search(r"\.\s*\.(?!\.)|\.\u2069\.|\?\u2069\.|!\u2069\.", text), "doubled ends"
-    assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)", repr(text[-60:])
+    assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)”", repr(text[-60:])
 
 
 @pytest.mark.parametrize("kind", sorted(VIEWS))

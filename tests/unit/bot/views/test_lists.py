@@ -67,7 +67,7 @@ def test_which_question_asks_with_buttons_or_a_menu(count: int, buttons: int) ->
         record_of(issue=n, question="Deploy to production now? " + "x" * 200) for n in range(1, count + 1)
     ]
     message = judged(which_question(records, "1716561732.123456"))
-    assert message.text.startswith("Which question is this an answer to?\n1. CLR-1-001: Deploy")
+    assert message.text.startswith("Which question is this an answer to?\n1. CLR-1-001: “Deploy")
     assert len(labels(message.blocks)) == buttons
     values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
     assert len(values) == min(count, 100)

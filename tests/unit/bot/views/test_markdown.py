@@ -13,7 +13,7 @@ from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.card import card
 from bot.views.forms import full_view
-from bot.views.markdown import blocks, plain
+from bot.views.markdown import attributed, blocks, plain
 from bot.views.render import Renderer
 from tests.kit.times import walk
 from tests.unit.bot.judges import is_within, judge_message, judge_view, numbered, shown, solid
@@ -133,7 +133,8 @@ def test_markup_is_formatting_and_no_longer_characters(text: str, expected: str)
 )
 def test_what_only_looks_like_markup_stays_as_it_was_written(text: str) -> None:
     assert plain(text) == text
-    assert "\n".join(block["text"]["text"] for block in laid_out(text) if block["type"] == "section") == text
+    assert [each["type"] for block in laid_out(text) for each in block["elements"]] == ["rich_text_quote"]
+    assert shown(laid_out(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -144,8 +145,8 @@ def test_what_only_looks_like_markup_stays_as_it_was_written(text: str) -> None:
         ("# rm -rf /tmp/x", "# rm -rf /tmp/x"),
         ("> /etc/passwd", "> /etc/passwd"),
         ("- 5 units", "- 5 units"),
-        ("1) one\n2) two", "│ 1) one\n│ 2) two"),
-        ("Steps:\n- a\n- b", "│ Steps:\n│ • a\n│ • b"),
+        ("1) one\n2) two", "1) one\n2) two"),
+        ("Steps:\n- a\n- b", "Steps:\n• a\n• b"),
     ],
 )
 def test_text_to_approve_keeps_what_may_be_part_of_a_command(text: str, expected: str) -> None:
@@ -163,7 +164,7 @@ def test_nothing_in_text_to_approve_looks_like_the_bots_own_lines() -> None:
     assert all(each["type"] == "rich_text_quote" or each["border"] == 1 for each in barred)
     (plainly,) = laid_out("Action: Restart\ndry_run: yes", label="Action: ", exact=True)
     assert [each["type"] for each in plainly["elements"]] == ["rich_text_section", "rich_text_quote"]
-    said = plain(f"Action: {action}", label="Action: ", exact=True).split("\n")
+    said = attributed(f"Action: {action}", label="Action: ", exact=True).split("\n")
     assert said[0] == "Action:"
     assert all(line.startswith("│ ") for line in said[1:])
 
@@ -184,9 +185,13 @@ def test_styles_and_lists_are_slacks_own_and_a_table_is_lines() -> None:
         2,
     )
     assert (deep["style"], deep["indent"]) == ("bullet", 1)
-    assert quote == {"type": "rich_text_quote", "elements": [{"type": "text", "text": "q"}]}
-    assert code == {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": "code"}]}
-    assert table == {"type": "rich_text_section", "elements": [{"type": "text", "text": "A: `x` · B: y"}]}
+    assert quote == {"type": "rich_text_quote", "border": 1, "elements": [{"type": "text", "text": "q"}]}
+    assert code == {
+        "type": "rich_text_preformatted",
+        "border": 1,
+        "elements": [{"type": "text", "text": "code"}],
+    }
+    assert table == {"type": "rich_text_quote", "elements": [{"type": "text", "text": "A: `x` · B: y"}]}
 
 
 def test_a_cut_text_says_so_at_its_end() -> None:
@@ -197,7 +202,8 @@ def test_a_cut_text_says_so_at_its_end() -> None:
 
 
 def test_the_bots_own_words_come_before_the_agents_first_block() -> None:
-    assert plain("Action: # Deploy\nnow", label="Action: ") == "Action: Deploy\nnow"
+    assert attributed("Action: # Deploy\nnow", label="Action: ") == "Action:\n│ Deploy\n│ now"
+    assert attributed("Action: **Deploy**", label="Action: ") == "Action: Deploy"
     (rich,) = laid_out("Action: - a\n- b", label="Action: ")
     assert [each["type"] for each in rich["elements"]] == ["rich_text_section", "rich_text_list"]
 
@@ -274,14 +280,14 @@ def test_a_card_with_tables_fits_a_message_in_newer_and_classic_blocks(columns: 
 def test_text_of_many_short_runs_is_taken_by_slack_or_stays_text(marks: int) -> None:
     view = RENDERER.view(full_view(record_of(question="`a` b " * (marks // 2))))
     judge_view(view)
-    assert ("rich_text" in str(view["blocks"])) is (marks <= 700)
+    assert ("'code': True" in str(view["blocks"])) is (marks <= 700)
 
 
 @pytest.mark.parametrize(
     "text", ["line\n" * 3_000, "**b** " + "x" * 9_000, "- item\n" * 300 + "- " + "x" * 4_000]
 )
 def test_a_long_text_is_blocks_of_what_a_section_takes(text: str) -> None:
-    made = blocks(f"Action: {text}", label="Action: ", bar=True)
+    made = blocks(f"Action: {text}", label="Action: ")
     payload = [RENDERER._layouts[part.kind](part) for part in made]
     sizes = [
         len("".join(item["text"] for item in walk(block) if item.get("type") == "text")) for block in payload

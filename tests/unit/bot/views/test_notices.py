@@ -110,7 +110,7 @@ def test_notice_too_long_goes_whole_into_the_thread() -> None:
     summary = " ".join(f"word{n}" for n in range(2000))
     message = judged(failed(summary_normal=summary))
     assert message.text.endswith("The full text is in the thread.")
-    assert summary in "".join(message.more)
+    assert summary in "".join(message.more).replace("│ ", "")
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_notice_too_long_goes_whole_into_the_thread() -> None:
                 ToolLine("b", "error", "No input.", 421),
                 ToolLine("c", "success", "ok"),
             ],
-            "Tool b failed (421 ms): No input.\n2 tools done, the latest c: ok",
+            "Tool b failed (421 ms): “No input.”\n2 tools done, the latest c: “ok”",
         ),
         (
             [ToolLine("a", "timeout", "", 600_000), ToolLine("b", "error", "No.")],
-            "Tool a timed out (10 min).\nTool b failed: No.",
+            "Tool a timed out (10 min).\nTool b failed: “No.”",
         ),
         ([ToolLine("", "", "")], "Tool (unnamed) finished."),
     ],
@@ -187,7 +187,7 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
             "tools: a, b",
             "open:\n  question: 401k?",
         ):
-            assert said in each, said
+            assert said in each.replace("│ ", ""), said
     assert labels(message.blocks) == ["Take", "Hand to…"]
 
 
@@ -252,7 +252,7 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
     ):
         assert part in seen
     assert message.text.splitlines() == [
-        "<@U0GOOD> retirement-planner is still waiting for an answer (CLR-42-001): Which retirement age should I plan for?",
+        "<@U0GOOD> retirement-planner is still waiting for an answer (CLR-42-001): “Which retirement age should I plan for?”",
         "Answer by 24 May 2026, 14:27 UTC.",
         "If no one answers, the agent uses its default: “65”.",
         "Answer on its card, or in this thread: reply with yes or no.",

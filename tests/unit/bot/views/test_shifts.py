@@ -45,7 +45,7 @@ def test_text_alone_says_all_that_the_blocks_say() -> None:
         "You are no longer on call for data: <@U0BEN> took over. You still hold CLR-1-001.",
         "You are on call for platform until",
         "after <@U0ANN>. <@U0DEE> handed it over. On call with you: <@U0CYD>. Open now: 2.",
-        "Planner needs someone: Tax",
+        "Planner needs someone: “Tax”",
         "Unclaimed",
         "Claimed by <@U0ANN>",
         "https://acme.slack.com/archives/C1/p1",

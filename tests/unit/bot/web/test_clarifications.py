@@ -16,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
+from bot.producers.questions import Reading
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
 from bot.web.server import build_app
@@ -80,7 +81,9 @@ async def opened(
     router = Router(ledger, clock, timedelta(minutes=30), lambda _: None)
     hub = Hub(router=router, ledger=ledger, scopes=Scopes(folder / "workflows"), clock=clock, via="http")
     callers = Callers(TOKENS, speakers)
-    routes = clarification_routes(hub=hub, ledger=ledger, callers=callers, most_waiting=most_waiting)
+    routes = clarification_routes(
+        hub=hub, ledger=ledger, callers=callers, most_waiting=most_waiting, reading=Reading()
+    )
     app = build_app([routes], callers)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
@@ -287,6 +290,26 @@ async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["error"]) == (503, "BUSY")
         await world.answer(ID)
         assert (await asyncio.wait_for(task, LONG)).status_code == 200
+
+
+async def test_caller_with_most_that_wait_makes_room_for_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, most_waiting=2) as world:
+        await world.ask()
+        theirs = await world.ask({"Authorization": "Bearer t-other"}, issue=43)
+        tasks = [await waiting(world), await waiting(world)]
+        await until(lambda: len(world.ledger._folder._waiting) == 2)
+        other = asyncio.create_task(
+            world.client.get(
+                theirs.headers["Location"], params={"wait": 60}, headers={"Authorization": "Bearer t-other"}
+            )
+        )
+        first = await asyncio.wait_for(tasks[0], LONG)
+        assert (first.status_code, first.json()["status"]) == (200, "pending")
+        await world.answer(ID)
+        await world.answer(theirs.json()["id"])
+        assert {(await asyncio.wait_for(each, LONG)).json()["status"] for each in (tasks[1], other)} == {
+            "answered"
+        }
 
 
 async def test_gone_callers_leave_their_place(world: World) -> None:

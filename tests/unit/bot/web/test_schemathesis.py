@@ -7,6 +7,7 @@ a 500, and nothing is done without a token.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -26,7 +27,7 @@ from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.web.server import ConnectionLimits, HttpServer
 from bot.workspace import Workspace
-from bot.workspace.seed import BOT_TOKEN, FALLBACK, SIGNING_SECRET
+from bot.workspace.seed import BOT_TOKEN, FALLBACK, FOLAKE, SIGNING_SECRET
 from core.clarification import Decider
 from core.clock import SystemClock
 from core.hub import Hub, Request
@@ -171,8 +172,13 @@ def check(operation: Operation, mode: GenerationMode, *, known: bool) -> None:
 
 def make_sense(question: dict[str, Any]) -> None:
     """What JSON Schema cannot say: each choice is there once, the default is one of them, some risk has no low; what the
-    fields of a form are.
+    fields of a form are; how large an integer of the arguments may be; who is in the workspace.
     """
+    if question.get("to"):
+        question["to"] = FOLAKE
+    if question.get("arguments"):
+        text = json.dumps(question["arguments"])
+        question["arguments"] = json.loads(text, parse_int=lambda digits: int(digits) % 2**53)
     if question.get("choices"):
         question["choices"] = [f"{n}" for n, _ in enumerate(question["choices"])]
         question.pop("default", None)

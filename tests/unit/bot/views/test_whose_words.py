@@ -1,0 +1,503 @@
+"""Nothing of an agent looks like the bot's: on every surface, a line of an agent's has a bar, or stands after a label or in
+quotation marks on a line of the bot's.
+
+The agent's texts imitate each fixed line of the bot and end with a word of their own, by which they are found again.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.home import Admitted, Snapshot, chosen
+from bot.routing import audience_of
+from bot.views import forms, notices
+from bot.views.blockkit import Draft
+from bot.views.card import card, plain_card
+from bot.views.classic import classic
+from bot.views.figures import digest
+from bot.views.home import home
+from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, row, which_question
+from bot.views.page import outside_words, page_card
+from bot.views.wording import whole_words
+from core.clarification import (
+    Answer,
+    Approval,
+    Clarification,
+    Decider,
+    Edit,
+    abandoned,
+    answered,
+    escalated,
+    opened,
+)
+from core.digest import DigestBuilder
+from core.escalation import escalation_words
+from core.lists import PastDecision, page_of
+from core.names import is_bare
+from core.questions import NewQuestion, ask_of
+from tests.kit.times import walk
+from tests.unit.bot.strategies import NOW, SLA, record_of
+from tests.unit.bot.views.kit import RENDERER, about, content, event, item
+
+END = "zqx"
+LINES = (
+    "Approved by @folake (1 of 2). One more person must approve.",
+    "Approved by @folake",
+    "Rejected by @folake",
+    "Answered: “Yes” by @folake",
+    "Needs 2 approvals (1 of 2).",
+    "Risk: low. This can be undone.",
+    "⚠ Risk: low. Reversible.",
+    "Rіsk: low. Reversible.",
+    "Warning: if no one answers, the agent does this",
+    "Action: nothing",
+    "Consequence: none",
+    "Question: may I",
+    "Context: it is fine",
+    "Details: none",
+    "Summary: all good",
+    "Topic: none",
+    "Reason: agreed",
+    "Answer: yes",
+    "Why: nothing",
+    "Producer: planner",
+    "Arguments: none",
+    "Choices: none",
+    "Fields: none",
+    "Changed: nothing",
+    "command: ls",
+    "Arguments edited by @folake:",
+    "The original arguments, as the agent sent them:",
+    "This question is for @folake.",
+    "If no one answers, it is not approved",
+    "If no one answers, the agent decides on its own",
+    "Answer by 14:27 today",
+    "No time limit",
+    "Reminder sent today at 14:00",
+    "Escalated. No answer, even after a reminder.",
+    "Claimed by @folake",
+    "Handed to @folake, not claimed yet",
+    "Unclaimed. Click Take to claim it.",
+    "Delivered; the agent has resumed",
+    "Expired. The agent used its default: go ahead",
+    "Closed: the agent moved on without an answer",
+    "Withdrawn: the agent no longer needs an answer",
+    "Tampered with: another program changed this",
+    "Verified. The signature is good",
+    "Page 1 of 2",
+    "Accept is on the last page.",
+    "Some of this is hidden on the card.",
+    "This is only the beginning. The full text is in the thread.",
+    "Thread:",
+    "Tool deploy failed: no disk",
+    "Session: sess_1",
+    "planner asks for approval · CLR-42-001 · approved",
+    "… 12 more characters …",
+)
+# What may stand directly before an agent's words on a line of the bot's.
+MARK = re.compile(
+    r"(?:“|^\d+\. |^ +\d+\. |^• |: \d+\. |(?:^|[.·(] |, )(?:Action|Consequence|Context|Details|Question|Summary|Reason|Answer|"
+    r"Message|What to do|Result|Code|Category|Cancelled by|To|At|Urgency|Session|If no one decides|Earlier approvals|Topic|"
+    r"Choices as sent|Arguments|command|If no one answers, the agent uses its default): |^Arguments: (?:.*[: ])?)$"
+)
+BARRED = ("rich_text_quote", "rich_text_preformatted")
+FAIR = (
+    "",
+    "fine",
+    "Deploy it",
+    "x" * 90,
+    "x" * 700,
+    "“",
+    "”",
+    '"',
+    "\u202e",
+    "\u200b",
+    "**",
+    "```",
+    "> ",
+    "- ",
+    " " * 60,
+    "| a |",
+)
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> str:
+    """An innocent beginning, and lines like those of the bot."""
+    said = draw(st.lists(st.sampled_from(LINES), min_size=1, max_size=3))
+    between = draw(st.sampled_from(["\n", "\n\n", "\r", "\u2028", " "]))
+    begin = draw(st.sampled_from(FAIR))
+    return f"{begin}{between if begin else ''}{between.join(f'{each} {END}' for each in said)}"
+
+
+def lines(blocks: Any) -> Iterator[str]:
+    """The lines of blocks, and of the dialogs of their controls, that have neither a bar nor a frame."""
+    for block in blocks:
+        if block["type"] == "rich_text":
+            yield from rich_lines(block)
+            continue
+        said = [block.get("text"), *block.get("fields", ())]
+        said += block["elements"] if block["type"] == "context" else []
+        said += [each["confirm"]["text"] for each in walk(block) if "deny" in each.get("confirm", ())]
+        yield from (line for each in said if each for line in each["text"].split("\n"))
+        yield from lines(block.get("child_blocks", ()))
+
+
+def rich_lines(block: Any) -> Iterator[str]:
+    for each in block["elements"]:
+        if each["type"] in BARRED or each.get("border") == 1:
+            continue
+        for runs in each["elements"] if each["type"] == "rich_text_list" else (each,):
+            yield from "".join(run.get("text", "") for run in runs["elements"]).split("\n")
+
+
+def text_lines(text: str) -> Iterator[str]:
+    return iter(html.unescape(text).split("\n"))
+
+
+def judge(found: Iterator[str]) -> None:
+    for line in found:
+        bare = re.sub("[\u2066-\u2069*∗]", "", line)
+        if END not in bare or re.match(" *│ ", bare):
+            continue
+        for said in LINES:
+            for at in re.finditer(re.escape(said.translate(QUOTES)), bare.translate(QUOTES)):
+                if not bare[at.end() :].startswith(f" {END}"):
+                    continue
+                before = bare[: at.start()]
+                # Within quotation marks, or after other words of the agent that begin with a mark.
+                opened_at = before.rfind("“")
+                is_quoted = opened_at >= 0 and "”" not in before[opened_at:]
+                assert is_quoted or MARK.search(before) or _continues(before), line
+
+
+QUOTES = str.maketrans("‘’", "“”")
+
+
+def _continues(before: str) -> bool:
+    """Whether the agent's own words go on: one line of it after a label."""
+    labelled = re.search(
+        r"(?:(?:Action|Consequence|Context|Details|Question|Summary|Reason|Answer|Message|What to do|Result|Arguments|command|"
+        r"Choices as sent|If no one answers, the agent uses its default): |^ *\d+\. |^• )",
+        before,
+    )
+    return labelled is not None or END in before
+
+
+def judge_draft(draft: Draft) -> None:
+    message = RENDERER.message(draft)
+    judge(lines(message.blocks))
+    judge(lines(classic(message.blocks)))
+    judge(text_lines(message.text))
+    for piece in message.more:
+        judge(text_lines(piece))
+
+
+def asked(fields: dict[str, Any]) -> Clarification:
+    question = NewQuestion.model_validate({"key": "k", "timeout": 600} | fields)
+    ask = ask_of(question, producer="p", token="t", at=NOW, expires_at=NOW + timedelta(minutes=10))
+    return opened(42, 1, ask, NOW, SLA)
+
+
+def approval(said: str) -> Clarification:
+    name = " ".join(said.split())[:80]
+    return asked(
+        {
+            "action": said[:4000],
+            "consequence": said,
+            "question": said,
+            "context": said,
+            "agent": name,
+            "approvals": 2,
+            "editable": True,
+            "arguments": {
+                name: said,
+                "Risk": said,
+                "short": name[:60],
+                "list": [said, {name: said}],
+                "command": "ls",
+            },
+        }
+    )
+
+
+def lone_argument(said: str) -> Clarification:
+    return asked({"action": "Restart", "arguments": {"Risk": " ".join(said.split())[:200]}})
+
+
+def question(said: str) -> Clarification:
+    return record_of(
+        topic=said[:200],
+        question=said,
+        context=said,
+        default_response=said,
+        summary_detailed=said,
+        producer={"agent_id": "planner", "agent_name": said},
+        choices=[{"value": f"v{n}", "label": f"{said}{n}"[:1024]} for n in range(3)],
+        accepted_response_kinds=["multiple_choice", "freetext"],
+    ).model_copy(update={"to": " ".join(said.split())})
+
+
+def described(said: str) -> Clarification:
+    choices = [{"value": f"v{n}", "label": f"L{n}", "description": said[:1000]} for n in range(2)]
+    return asked({"question": said, "choices": choices})
+
+
+def form(said: str) -> Clarification:
+    fields = {
+        "a": {"type": "string", "title": said[:200], "description": said},
+        "b": {"enum": ["x", said[:200]]},
+    }
+    return asked({"question": said, "schema": {"properties": fields}})
+
+
+def confirmation(said: str) -> Clarification:
+    return record_of(
+        type="aaep:agent.awaiting.confirmation",
+        action=said,
+        consequence=said,
+        risk_level=said,
+        reversibility=said,
+        summary_detailed=said,
+        default_decision="reject",
+        extra_context={said: said, "deep": {"Risk": said}},
+        producer={"agent_id": "planner", "agent_name": said},
+    )
+
+
+MADE: tuple[Callable[[str], Clarification], ...] = (
+    approval,
+    lone_argument,
+    question,
+    described,
+    form,
+    confirmation,
+)
+DECIDER = Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD")
+
+
+def variants(record: Clarification, said: str) -> Iterator[Clarification]:
+    """The record as it is asked, escalated, half approved and edited, answered, and closed."""
+    yield record
+    yield escalated(record, "stuck", escalation_words(record, "stuck", (), None), NOW)
+    if record.asked.direct is not None and record.asked.direct.arguments:
+        edit = Edit.model_validate(
+            {"changed": {"Risk": said}, "user": "U0GOOD", "decided_by": "user:x", "at": NOW, "lapsed": []}
+        )
+        half = Approval(decided_by="agent:" + " ".join(said.split()), at=NOW, digest="")
+        update = {"edits": (edit,), "approvals": (half,)}
+        yield record.model_copy(update={"aaep": record.asked.model_copy(update=update)})
+    answer = Answer("reject", "Reject") if record.asked.is_confirmation else Answer(said, said)
+    yield answered(record, answer, DECIDER, NOW)
+    yield answered(record, answer, Decider(f"agent:{' '.join(said.split())}", "ledger"), NOW)
+    yield abandoned(record, "withdrawn", NOW, record.from_, said)
+    yield abandoned(record, "expired", NOW)
+
+
+def judge_record(record: Clarification) -> None:
+    for verbosity in ("terse", "normal", "detailed"):
+        judge_draft(card(record, verbosity=verbosity))
+    judge_draft(card(record, shrinks=True))
+    judge_draft(plain_card(record))
+    paged = about(record, state="live" if record.is_open else "closed")
+    for draft in (page_card(content(paged)), page_card(content(paged, item(2, body=record.question)))):
+        judge_draft(draft)
+    for text in (*outside_words(content(paged)), *outside_words(content(paged, item(2)))):
+        judge(text_lines(text))
+    for page in range(1, 4):
+        judge(lines(RENDERER.view(forms.full_view(record, page=page))["blocks"]))
+    judge_draft(listing("Open", page_of([row(record, Offer(answer=True), 1)], 1, 1), query="x"))
+    judge_draft(choice_of("Open", [record], ""))
+    if record.is_open:
+        for page in range(1, 4):
+            judge(lines(RENDERER.accept_modal(record, page)["blocks"]))
+        judge(lines(RENDERER.answer_modal(record)["blocks"]))
+        judge(lines(RENDERER.view(forms.plain_answer_modal(record))["blocks"]))
+        judge_draft(notices.nudge(record, ["U0GOOD"]))
+        judge_draft(notices.taken_over(record, "U0GOOD", None))
+        judge_draft(rollup([record], 3, None, record.asked.agent_name or record.from_))
+        judge_draft(which_question([record, record.model_copy(update={"id": "CLR-42-009"})], "1"))
+        judge(lines(RENDERER.view(rollup_modal(page_of([record], 1, 1)))["blocks"]))
+    else:
+        judge_draft(notices.nudge_over(record, None))
+    tab = home(chosen(Snapshot(1, [record]), "U0GOOD", Admitted(frozenset({audience_of(record)})), {}))
+    judge(lines(RENDERER.view(tab)["blocks"]))
+    if (wanted := record.asked.confirmation) is not None:
+        judge(line for each in whole_words(wanted) for line in text_lines(each))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(MADE), hostile())
+def test_no_line_of_an_agent_passes_for_the_bots(make: Callable[[str], Clarification], said: str) -> None:
+    for record in variants(make(said), said):
+        judge_record(record)
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("make", MADE)
+def test_each_line_of_the_bot_is_marked_where_an_agent_wrote_it(
+    make: Callable[[str], Clarification], line: str
+) -> None:
+    for said in (f"{line} {END}", f"fine\n{line} {END}"):
+        judge_record(make(said))
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_notices_mark_what_an_agent_wrote(line: str) -> None:
+    for said in (f"{line} {END}", f"fine\n{line} {END}"):
+        for draft in notice_drafts(said):
+            judge_draft(draft)
+
+
+def notice_drafts(said: str) -> Iterator[Draft]:
+    named = {"producer": {"agent_id": "planner", "agent_name": said}}
+    texts = dict.fromkeys(
+        ("summary_normal", "error_message", "remediation_hint", "error_code", "error_category"), said
+    )
+    yield notices.error_notice(event("session.errored", **named, **texts))
+    yield notices.error_notice(event("session.errored", error_message=said))
+    yield notices.session_notice(event("session.completed", **named, output_summary=said))
+    yield notices.session_notice(
+        event("session.cancelled", **named, cancelled_by=said, cancellation_reason=said, summary_normal=said)
+    )
+    yield notices.generic_notice(event("custom.thing", **named, **{said: said}, session_id=said))
+    yield notices.generic_notice(event("custom.thing", summary_normal=said))
+    broken = {"question": said, "context": said, "choices": [said, {"label": said}]}
+    yield notices.generic_notice(event("awaiting.clarification", **named, **broken))
+    asks = {
+        "action": said,
+        "consequence": said,
+        "risk_level": said,
+        "reversibility": said,
+        "default_decision": said,
+    }
+    yield notices.generic_notice(event("awaiting.confirmation", **named, **asks, extra_context={said: said}))
+    yield notices.unrecorded_notice(
+        event("awaiting.clarification", **named, reply_token="t", question=said, choices=[said, "b"]),
+        "no disk",
+    )
+    handoff = notices.Handoff(said, said, said, "human", said, said, said)
+    yield notices.handoff_card(handoff, item())
+    yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
+    yield notices.tools_notice([notices.ToolLine(said, said, said), notices.ToolLine(said, "success", said)])
+    past = PastDecision("CLR-1-001", NOW, said, "closed", said, "", None, ())
+    yield listing("Decisions", page_of([decision_row(past, None)], 1, 1), query="x")
+    yield counted(said)
+
+
+def counted(said: str) -> Draft:
+    figures = DigestBuilder(NOW - timedelta(days=1), NOW + timedelta(days=1))
+    figures.add(question(said), "route")
+    found = figures.result()
+    return digest(found, "The week", "UTC", counted=found.names(), shown=str)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Deployer asks: approved by @folake. Ignore",
+        "Approved by folake",
+        "Approved",
+        "Аpproved",
+        "Ａpproved",
+        "Deployer · approved",
+        "Deployer” asks · approved by “Folake",
+        "Deployer (approved)",
+        "Everything is fine. Deployer",
+        "Risk low",
+        "No one",
+    ],
+)
+def test_a_name_that_could_go_on_with_the_bots_sentence_is_quoted(name: str) -> None:
+    assert not is_bare(name)
+    record = question("Which?").model_copy(update={"to": "human"})
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"agent_name": name})})
+    for draft in (card(record), page_card(content(about(record))), notices.nudge(record, [])):
+        (head,) = (
+            each["text"]["text"] for each in RENDERER.message(draft).blocks if each["type"] == "header"
+        )
+        quoted = re.search("“([^”]*)”", head)
+        assert quoted is not None
+        assert len(quoted[1]) == len(name)
+        assert "approved" not in re.sub("“[^”]*”", "", head).casefold()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Deployer",
+        "retirement-planner",
+        "Release Agent",
+        "claude-code",
+        "shop_migrator.v2",
+        "Größe",
+        "ревьюер",
+        "計画",
+        "Nora",
+    ],
+)
+def test_a_plain_name_stands_as_it_is(name: str) -> None:
+    assert is_bare(name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"risk_level": "low"}, "Risk: low."),
+        ({"risk_level": " HIGH "}, "Risk: high."),
+        (
+            {"risk_level": "low. This can be undone"},
+            "Risk: unknown (the agent wrote “low. this can be undone”).",
+        ),
+        ({"risk_level": "hіgh"}, "Risk: unknown (the agent wrote “hіgh”)."),
+        ({"risk_level": "low”. Reversible. “"}, "Risk: unknown (the agent wrote “low’. reversible. ‘”)."),
+        ({"reversibility": "reversible_with_effort"}, "Reversible, with effort."),
+        ({"reversibility": "fully. Approved"}, "Reversibility: unknown (the agent wrote “fully. approved”)."),
+    ],
+)
+def test_only_known_words_of_the_stakes_are_the_bots(fields: dict[str, Any], words: str) -> None:
+    record = record_of(
+        type="aaep:agent.awaiting.confirmation", action="Go", default_decision="reject", **fields
+    )
+    message = RENDERER.card(record)
+    assert words in html.unescape(message.text)
+    assert any(words in line for line in lines(message.blocks))
+
+
+def test_wrapped_lines_of_an_argument_keep_their_bar_in_the_window() -> None:
+    record = asked(
+        {"action": "Send", "arguments": {"body": "word " * 400 + "\nRisk: low.", "cc": "x" * 5000}}
+    )
+    texts = [each for page in (1, 2) for each in walk(RENDERER.accept_modal(record, page)["blocks"])]
+    assert not any("│" in each.get("text", "") for each in texts if isinstance(each.get("text"), str))
+    holders = [each for each in texts if each.get("type") in BARRED or each.get("border") == 1]
+    said = "".join(run["text"] for each in holders for run in walk(each) if run.get("type") == "text")
+    assert "word word" in said
+    assert "Risk: low." in said
+    assert "x" * 2000 in said
+
+
+def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
+    def said(agent: str | None) -> str:
+        record = asked({"question": "Which?"} | ({"agent": agent} if agent else {}))
+        message = RENDERER.card(record)
+        found = [line for line in lines(message.blocks) if line.startswith("Producer:")]
+        assert bool(found) is ("producer: p" in message.text)
+        return "".join(found)
+
+    assert said("Deployer") == "Producer: p"
+    assert said(None) == ""
+    assert said("P") == ""
+    record = answered(asked({"question": "Which?", "agent": "Deployer"}), Answer("x", "x"), DECIDER, NOW)
+    for shrinks in (False, True):
+        assert "Producer: p" in "\n".join(lines(RENDERER.message(card(record, shrinks=shrinks)).blocks))
+    window = RENDERER.view(forms.full_view(record))
+    assert any("Producer: p" in line for line in lines(window["blocks"]))

@@ -1,0 +1,56 @@
+"""Every regular expression of the code takes linear time for whatever text, as anybody may write one of 40,000 characters."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bot.views.codec import LONGEST_SEARCH
+from tests.kit.patterns import LARGE, Pattern, hostile, in_code, what_slows
+
+PATTERNS, COMPUTED = in_code()
+LONGEST = {  # characters of what they are matched against, where that is less
+    "bot/decisions/search.py _TOKEN": LONGEST_SEARCH,
+    "bot/views/inert.py _CLUSTER": 65,
+    "core/similarity.py _ENDS_SENTENCE": 20,
+}
+OF_THE_OPERATOR = {  # in a thread of their own, for a limited time: see test_redaction.py
+    "bot/producers/redaction.py: pattern",
+    "bot/producers/redaction.py: each",
+    "bot/settings/model.py: value",
+}
+
+
+def test_patterns_are_found() -> None:
+    assert len(PATTERNS) > 200
+    assert set(COMPUTED) == OF_THE_OPERATOR
+    assert LONGEST.keys() <= {each.name for each in PATTERNS}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda each: f"{each.name.replace(' ', ':')}:{each.line}")
+def test_a_pattern_takes_linear_time(pattern: Pattern) -> None:
+    longest = LONGEST.get(pattern.name, LARGE)
+    assert [
+        slow for run in pattern.runs() if (slow := what_slows(run, hostile(pattern.compiled), longest))
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "methods"),
+    [
+        (r"[ \t]*<@U1>", {"sub"}),
+        (r"[\d.]*\d[\d.]*", {"fullmatch"}),
+        (r"^(\s*)>", {"sub"}),
+        (r"(a|aa)*b", {"match"}),
+        (r"(\d+)*x", {"match"}),
+        (r"\[+[^\]\n]*\]", {"search"}),
+        (r"x.*y.*z", {"search"}),
+        (rb"^BEGIN\n.*?^END", {"search"}),
+        (r"(.+?)\s*\(.*\)", {"fullmatch"}),
+    ],
+)
+def test_slow_patterns_are_noticed(pattern: str | bytes, methods: set[str]) -> None:
+    flags = re.MULTILINE | re.DOTALL if isinstance(pattern, bytes) else re.MULTILINE
+    each = Pattern("", 0, re.compile(pattern, flags), frozenset(methods))
+    assert any(what_slows(run, hostile(each.compiled)) for run in each.runs())
