@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Approval",
+    "BadQuestion",
     "ClarifyError",
     "Client",
     "Closed",
@@ -82,6 +83,7 @@ _TICK = (
 )
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
+_BAD_QUESTION = frozenset({400, 413, 422})  # the statuses of responses that the question is to blame for
 _REDACTED = "[redacted]"  # what the bot shows in place of what its `redact` hides
 _ONCE: dict[str, object] = {"once": "true"}  # in a query: hand out no answer that was handed out before
 
@@ -101,6 +103,17 @@ class Refused(ClarifyError):
         self.status = status
         self.code = code
         self.field = field
+
+
+class BadQuestion(Refused, ValueError):
+    """The question, not the setup, is wrong: a field, its size, or a value that cannot be shown. Tell the agent that wrote
+    it, and let the others go on.
+    """
+
+    def __init__(
+        self, message: str, field: str | None = None, *, status: int = 422, code: str = "BAD_INPUT"
+    ) -> None:
+        super().__init__(status, code, message, field)
 
 
 def _of_state(name: str, about: str) -> Any:
@@ -164,6 +177,16 @@ class Answer(_Decision, Generic[T]):
     def __bool__(self) -> bool:
         return self.value is not False
 
+    @property
+    def in_full(self) -> T | str:
+        """The whole answer, to hand on to an agent: `value`; if the person wrote `other`, the choices and their own words in
+        one text.
+        """
+        if self.other is None:
+            return self.value
+        chosen = self.value if isinstance(self.value, list) else [self.value]
+        return ", ".join(str(each) for each in (*chosen, self.other) if each is not None)
+
     def __repr__(self) -> str:
         return f"Answer({self.value!r}, status={self.status!r}, decided_by={self.decided_by!r})"
 
@@ -199,6 +222,16 @@ class Approval(_Decision):
         found = self._given.get("arguments")
         found = found if isinstance(found, dict) else {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
+
+    @property
+    def why_not(self) -> str | None:
+        """Why the action was not approved, to hand on to an agent: the person's reason, or who rejected it, or how the
+        question ended. None if it was approved.
+        """
+        if self:
+            return None
+        rejected = f"Rejected by {self.decided_by}." if self.decision == "reject" else None
+        return self.comment or rejected or str(_unanswered(self.state))
 
     @property
     def _given(self) -> Mapping[str, Any]:
@@ -649,7 +682,7 @@ def exact(value: Any, path: str) -> Any:
     """Returns a copy of a JSON value.
 
     Raises:
-        ValueError: JSON would change it, so that people would approve something else.
+        BadQuestion: JSON would change it, so that people would approve something else.
     """
     if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -661,7 +694,22 @@ def exact(value: Any, path: str) -> Any:
         if not odd:
             return {name: exact(each, f"{path}.{name}") for name, each in value.items()}
         what = f"{odd[0]} as a name"
-    raise ValueError(f"`{path}` is no JSON value ({what}). Convert it first.")
+    raise BadQuestion(f"`{path}` is no JSON value ({what}). Convert it first.", path)
+
+
+def arguments_in(text: str | None) -> dict[str, Any]:
+    """Returns the arguments of a model's tool call, from their JSON; none, if it is empty.
+
+    Raises:
+        BadQuestion: they cannot be read, or programs would read them differently.
+    """
+    try:
+        found = strict_json((text or "{}").encode())
+    except (ValueError, RecursionError) as error:
+        raise BadQuestion(f"The arguments cannot be read as JSON: {error}.", "arguments") from None
+    if not isinstance(found, dict):
+        raise BadQuestion("The arguments must be a JSON object.", "arguments")
+    return found
 
 
 class Model(Protocol[M_co]):
@@ -783,7 +831,7 @@ def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]
     Raises:
         Expired, Closed, Withdrawn: there is no answer.
     """
-    words, default = state.get("comment"), options.get("default")
+    default = options.get("default")
     schema: Any = options.get("schema")
     match state["status"]:
         case "answered":
@@ -793,13 +841,19 @@ def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]
             return Answer(value, state)
         case "expired" if default is not None:
             return Answer(default, state)
+    raise _unanswered(state)
+
+
+def _unanswered(state: Mapping[str, Any]) -> NotAnswered:
+    words = state.get("comment")
+    match state["status"]:
         case "expired" if state.get("id") is None:
-            raise Unreachable(words or "The bot could not be reached, so no one was asked.", state)
+            return Unreachable(words or "The bot could not be reached, so no one was asked.", state)
         case "expired":
-            raise Expired(words or "No one answered in time.", state)
+            return Expired(words or "No one answered in time.", state)
         case "withdrawn":
-            raise Withdrawn(words or "The question was withdrawn.", state)
-    raise Closed(words or "The question was closed without an answer.", state)
+            return Withdrawn(words or "The question was withdrawn.", state)
+    return Closed(words or "The question was closed without an answer.", state)
 
 
 # --- The conversation with the bot: what to say next, whatever carries it.
@@ -849,7 +903,10 @@ class Reply(NamedTuple):
             return Refused(
                 self.status, f"HTTP_{self.status}", f"The server answered with HTTP {self.status}."
             )
-        return Refused(self.status, str(said.get("error")), said["message"], said.get("field"))
+        code, words, field = str(said.get("error")), said["message"], said.get("field")
+        if self.status in _BAD_QUESTION:
+            return BadQuestion(words, field, status=self.status, code=code)
+        return Refused(self.status, code, words, field)
 
 
 class NotSent(ConnectionError):
@@ -879,8 +936,10 @@ class Asking:
         said = dict(fields)
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         self._timeout = said.pop("timeout", None)
-        if self._timeout is not None and not math.isfinite(self._timeout):
-            raise ValueError("`timeout` must be a number of seconds.")
+        if self._timeout is not None and not (
+            isinstance(self._timeout, (int, float)) and math.isfinite(self._timeout)
+        ):
+            raise BadQuestion("`timeout` must be a number of seconds.", "timeout")
         # A copy: the caller may change the values while people decide.
         self.fields = {name: exact(value, name) for name, value in said.items() if value is not None}
         self.fields.setdefault("key", f"py-{os.urandom(12).hex()}")
@@ -1656,6 +1715,8 @@ _ACTIONS = {  # by tool: what it does, and the field that names its object
     _PLAN: ("Carry out this plan", None),
 }
 _UNNAMED = "any"  # in place of a `tool_use_id`
+_FOR = ", for "  # between a subagent's name and its agent's, as the bot's routes read it
+_NOT_ANSWERED = "(The person did not answer this question.)"
 
 
 class _NoDecision(Exception):
@@ -1799,7 +1860,8 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool in {named.format(options.server_name, each) for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools need no permission.", None
     said = _hook_question(tool, given, event, options.agent)
-    fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
+    more = {"agent": _asker(event, options.agent), "session": _session(session), "escalate": options.escalate}
+    fields = said | more
     state = _decided(client, event, fields, options)
     check_state(state, said)
     if state["status"] != "answered":
@@ -1817,6 +1879,14 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
 
 
+def _asker(event: _Json, agent: str) -> str:
+    """Returns who asks: the agent, or a subagent ("Explore, for claude-code"), which alone has an `agent_id`."""
+    if not event.get("agent_id"):
+        return agent
+    kind = event.get("agent_type")
+    return f"{kind[:200] if kind and isinstance(kind, str) else 'subagent'}{_FOR}{agent}"
+
+
 def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
     """Returns the question's fields: an approval, or the agent's questions to its user, with all of the tool's input. The
     bot refuses an input that is too long to show.
@@ -1827,7 +1897,11 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
         raise _NoDecision("no decision: the request is without the plan, so people could not see it")
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
-    about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
+    about = {
+        "Folder": event.get("cwd"),
+        "Mode": event.get("permission_mode"),
+        "Subagent": event.get("agent_id"),
+    }
     context = [f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value]
     return {
         "action": f"{words} {named}" if isinstance(named, str) else words,
@@ -1883,15 +1957,15 @@ def _left_over(said: _Json, shown: set[str], where: str = "") -> Iterator[str]:
 
 
 def _user_answers(given: _Json, state: _Json) -> dict[str, str]:
-    """Returns the answer to each question: the chosen labels, joined by commas, or the person's own words."""
+    """Returns the answer to each question: the chosen labels and the person's own words, joined by commas."""
     questions, answer = given["questions"], state["answer"]
     if len(questions) == 1:
         answer = {"q1": answer, "q1_other": state.get("other")}
     found = {}
     for number, each in enumerate(questions, 1):
-        chosen = answer.get(f"q{number}_other") or answer.get(f"q{number}")
-        if chosen or len(questions) == 1:
-            found[each["question"]] = ", ".join(chosen) if isinstance(chosen, list) else chosen or ""
+        chosen = answer.get(f"q{number}") or []
+        words = [*(chosen if isinstance(chosen, list) else [chosen]), answer.get(f"q{number}_other")]
+        found[each["question"]] = ", ".join(filter(None, words)) or _NOT_ANSWERED
     return found
 
 
@@ -2208,8 +2282,12 @@ def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
         key = state.get("key") or ""
         call = _ToolCall.in_key(key)
         is_deferred = call is not None and _mark(event, call.use).exists()
-        is_mine = mine.may_be(call) if mine else key.startswith("hook-") and not is_deferred
-        if is_mine and state["agent"] == options.agent:
+        if mine:
+            is_mine = mine.may_be(call) and state["agent"] == _asker(event, options.agent)
+        else:
+            is_ours = state["agent"].rpartition(_FOR)[2] == options.agent and key.startswith("hook-")
+            is_mine = is_ours and not is_deferred
+        if is_mine:
             words = _AT_THE_TERMINAL if mine else "the session ended"
             client.call(Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
 

@@ -14,6 +14,7 @@ from bot.settings.model import Configuration, RouteSettings
 from core.approvals import bounded
 from core.clarification import HUMAN, Ask, Clarification, agent_key
 from core.index import OWN_THREAD, Session, session_of
+from core.workflow import main_agent
 
 _MOST_KEPT = 20_000
 
@@ -101,7 +102,7 @@ class Audiences:
         """Returns the session in whose thread a question is shown: its own thread if its session is shown in another
         channel.
         """
-        own = self.route_of(Audience(audience_of(record).agent))
+        own = self.route_of(Audience(main_agent(record.agent)))
         return session_of(record) if self.route(record).channel == own.channel else (OWN_THREAD, record.id)
 
     def is_asked_in(self, thread: Thread, record: Clarification) -> bool:

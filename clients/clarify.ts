@@ -67,6 +67,11 @@ export type State = Readonly<Record<string, unknown>>;
 export interface Answer<T> extends Outcome<"answered" | "expired"> {
   /** A boolean for yes_no, a number, a string, a choice's value (a list with `multiple`), or the form's content. */
   readonly value: T;
+  /**
+   * The whole answer, to hand on to an agent: `value`; if the person wrote `other`, the choices and their own words in one
+   * text.
+   */
+  readonly inFull: T | string;
 }
 
 /** A person's approval of an action. If it was not approved, there is none: see `NotApproved`. */
@@ -95,16 +100,25 @@ export class Refused extends ClarifyError {
   }
 }
 
+/**
+ * The question, not the setup, is wrong: a field, its size, or a value that cannot be shown. Tell the agent that wrote it, and
+ * let the others go on.
+ */
+export class BadQuestion extends Refused { override name = "BadQuestion"; }
+
 /** The action was not approved: a person rejected it (see `decision`), or no one decided. The message says which. */
 export class NotApproved extends ClarifyError {
   override name = "NotApproved";
   readonly decision: "reject" | null;
+  /** Why, to hand on to an agent: the person's reason, or who rejected it, or how the question ended. */
+  readonly whyNot: string;
 
   constructor(state: State) {
     const { decidedBy, comment } = outcome(state);
     const isRejected = decisionIn(state) === "reject";
     super(isRejected ? `Rejected by ${decidedBy}${comment ? `: ${comment}` : "."}` : unanswered(state).message);
     this.decision = isRejected ? "reject" : null;
+    this.whyNot = comment || this.message;
     Object.assign(this, outcome(state));
   }
 }
@@ -319,9 +333,11 @@ export class Client {
     const form = standard === undefined ? schema : formOf(json ?? jsonOf(standard));
     const state = await this.#ended({ question, ...more, schema: form, default: assumed }, options.signal);
     const { status, ...rest } = outcome(state);
-    if (status === "expired" && isAssumed) return { ...rest, status, value: usual };
+    if (status === "expired" && isAssumed) return { ...rest, status, value: usual, inFull: usual };
     if (status !== "answered") throw unanswered(state);
-    return { ...rest, status, value: await checked(state["answer"], state) };
+    const value = await checked(state["answer"], state);
+    const inFull = rest.other === null ? value : [value ?? [], rest.other].flat().join(", ");
+    return { ...rest, status, value, inFull };
   };
 
   readonly approve: Approves = async (
@@ -372,7 +388,7 @@ class Asking {
   constructor(bot: Bot, fields: Fields) {
     const { url: _, token: __, producer: ___, signal: ____, timeout, requestedBy, callbackUrl, ...rest } = fields;
     if (timeout !== undefined && timeout !== null && !Number.isFinite(timeout)) {
-      throw new TypeError("`timeout` must be a number of seconds.");
+      throw new BadQuestion(422, "BAD_INPUT", "`timeout` must be a number of seconds.", "timeout");
     }
     const key = rest["key"] ?? `ts-${crypto.randomUUID()}`;
     const named = { ...rest, key, requested_by: requestedBy, callback_url: callbackUrl };
@@ -529,7 +545,8 @@ function refusal({ status, json }: Reply): Refused {
   if (!isObject(json) || typeof json["message"] !== "string") {
     return new Refused(status, `HTTP_${status}`, `The server answered with HTTP ${status}.`);
   }
-  return new Refused(status, String(json["error"]), json["message"], text(json["field"]));
+  const isQuestion = [400, 413, 422].includes(status); // what the question is to blame for
+  return new (isQuestion ? BadQuestion : Refused)(status, String(json["error"]), json["message"], text(json["field"]));
 }
 
 function failure(error: unknown): Failure {

@@ -29,6 +29,7 @@ from core.errors import AnswerRejected
 from core.forms import Form, FormField
 
 TEXT_LIMIT = 16_384
+FILL_IN_SOME = "Fill in at least one field to answer."
 _YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
 _NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown:"])
 _PLAIN_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
@@ -210,12 +211,14 @@ def from_form(asked: Aaep, values: Mapping[str, Any]) -> Answer:
     """Returns the answer of a form. `values`: by the names of its fields.
 
     Raises:
-        AnswerRejected: the question is no form. Misfits: some values do not fit.
+        AnswerRejected: the question is no form, or nothing was filled in. Misfits: some values do not fit.
     """
     form = asked.form
     if form is None:
         raise AnswerRejected(hint(asked))
     checked = form.checked(values)
+    if not checked:
+        raise AnswerRejected(FILL_IN_SOME)
     return Answer(checked, form.lines(checked))
 
 

@@ -289,6 +289,9 @@ def role_name(role: str) -> str:
     return one_line("".join(char if char.isprintable() else " " for char in role), ROLE_LIMIT)
 
 
+_FOR = ", for "  # between a subagent's name and the agent's that it works for
+
+
 @dataclass(frozen=True, slots=True)
 class Speaker:
     """A producer, and the patterns of the agents for which it may speak besides its own name; None: all."""
@@ -310,4 +313,18 @@ class Speaker:
         if patterns is None or name == own:
             return True
         # A pattern's `*` matches anything, but text after a line break would look like another agent's.
-        return not _CONTROL.search(name) and any(fnmatchcase(name, pattern) for pattern in patterns)
+        return not _CONTROL.search(name) and (
+            main_agent(name) == own or any(is_named(name, pattern) for pattern in patterns)
+        )
+
+
+def is_named(agent_id: str, pattern: str) -> bool:
+    """Returns whether a pattern names an agent; case counts. A subagent ("Explore, for coder") has the patterns of the agent
+    that it works for, and those that themselves say for whom ("Explore, for *").
+    """
+    return fnmatchcase(agent_id if _FOR in pattern else main_agent(agent_id), pattern)
+
+
+def main_agent(agent_id: str) -> str:
+    """Returns the agent that a subagent ("Explore, for coder") works for; any other agent itself."""
+    return agent_id.rpartition(_FOR)[2]

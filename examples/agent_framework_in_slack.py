@@ -117,20 +117,42 @@ async def answer(request: Content, decided: Decided, key: str, session: str) -> 
     call = request.function_call if request.type == "function_approval_request" else request
     if call is None or call.type != "function_call" or call.call_id is None:
         raise NotImplementedError(request.type)
-    args: dict[str, Any] = dict(call.parse_arguments() or {})
     if call is request:
-        asked = {name: value for name, value in args.items() if name in ASKS}
-        value = (await clarify.aio.ask(**asked, session=session, key=key)).value
-        return Content.from_function_result(call.call_id, id=call.id, result=value)
+        result = await ask(call, key, session)
+        return Content.from_function_result(call.call_id, id=call.id, result=result)
+    try:
+        why_not = await approve(call, decided, key, session)
+    except clarify.BadQuestion as error:
+        why_not = f"No one was asked: {error}"
+    if why_not is not None:  # the model reads it
+        decided.reasons[call.id] = why_not
+    return request.to_function_approval_response(approved=why_not is None)
+
+
+async def approve(call: Content, decided: Decided, key: str, session: str) -> str | None:
+    """Asks for approval of a call; returns why it was not approved, or None if it was."""
+    args = arguments(call)
     if call.id in decided.edited and clarify.is_same(decided.edited.pop(call.id), args):
-        return request.to_function_approval_response(approved=True)  # a person edited it so, and accepted it
+        return None  # a person edited it so, and accepted it
     editable = not call.hosted  # what the model's provider runs itself cannot be edited
     approval = await clarify.aio.approve(
         f"Call {call.name}", arguments=args, editable=editable, session=session, key=key
     )
-    if approval:
-        if not clarify.is_same(approval.arguments, args):
-            decided.edited[call.id] = approval.arguments
-    else:  # rejected, or no one decided; the model reads why
-        decided.reasons[call.id] = approval.comment or f"No person accepted it: {approval.status}."
-    return request.to_function_approval_response(approved=bool(approval))
+    if approval and not clarify.is_same(approval.arguments, args):
+        decided.edited[call.id] = approval.arguments
+    return approval.why_not
+
+
+async def ask(call: Content, key: str, session: str) -> Any:
+    """Asks a question; returns the answer, or why there is none."""
+    try:
+        asked = {name: value for name, value in arguments(call).items() if name in ASKS}
+        return (await clarify.aio.ask(asked.pop("question", ""), **asked, session=session, key=key)).in_full
+    except (clarify.BadQuestion, clarify.NotAnswered) as error:
+        return f"No answer: {error}"
+
+
+def arguments(call: Content) -> dict[str, Any]:
+    """Returns a call's arguments. Raises clarify.BadQuestion: they cannot be read."""
+    given = call.arguments
+    return clarify.arguments_in(given) if given is None or isinstance(given, str) else dict(given)

@@ -23,7 +23,7 @@ export function inSlack(more: Options = {}): CanUseTool {
       return { behavior: "allow", updatedInput: approval.arguments };
     } catch (error) {
       if (!(error instanceof NotApproved)) throw error;
-      return { behavior: "deny", message: error.comment ?? error.message }; // Claude reads why
+      return { behavior: "deny", message: error.whyNot }; // Claude reads it
     }
   };
 }
@@ -35,7 +35,7 @@ async function answers(input: Record<string, unknown>, options: Options): Promis
   for (const { question, options: offered, multiSelect } of questions) {
     const choices = offered.map(({ label, description }) => ({ value: label, description }));
     const answer = await ask(question, { ...options, choices, multiple: multiSelect, other: true });
-    found[question] = [answer.value ?? [], answer.other ?? []].flat().join(", ");
+    found[question] = [answer.inFull].flat().join(", ");
   }
   return { ...input, answers: found };
 }

@@ -104,12 +104,21 @@ async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part
     elif call.name == INPUT:
         schema = args.get("response_schema") or {}
         form = schema if schema.get("type") == "object" else None
-        found = await clarify.aio.ask(args["message"], schema=form, session=session, key=key)
-        response = found.value if form else {"result": found.value}
+        found = await ask({"question": args.get("message"), "schema": form}, session, key)
+        response = found if form and isinstance(found, dict) else {"result": found}
     else:
-        asked = {name: value for name, value in args.items() if name in ASKS}
-        response = {"result": (await clarify.aio.ask(**asked, session=session, key=key)).value}
+        response = {"result": await ask(args, session, key)}
     return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
+
+
+async def ask(args: dict[str, Any], session: str, key: str) -> Any:
+    """Asks a question; returns the answer, or why there is none."""
+    asked = {name: value for name, value in args.items() if name in ASKS}
+    question = asked.pop("question", None) or ""
+    try:
+        return (await clarify.aio.ask(question, **asked, session=session, key=key)).in_full
+    except (clarify.BadQuestion, clarify.NotAnswered) as error:
+        return f"No answer: {error}"
 
 
 async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, Any]:
@@ -117,17 +126,20 @@ async def approve(call: Any, asked: Any, session: str, key: str) -> dict[str, An
     args, payload, hint = call.get("args") or {}, asked.get("payload"), asked.get("hint") or ""
     parts = payload if isinstance(payload, dict) else {} if payload is None else {"": payload}
     extra = {f"payload.{name}": value for name, value in parts.items()}
-    approval = await clarify.aio.approve(
-        f"Call {call['name']}",
-        arguments=extra | args,
-        editable=True,
-        question=None if "FunctionResponse" in hint else hint or None,  # ADK's own hint is for programs
-        session=session,
-        key=key,
-    )
-    if not approval:  # rejected, or no one decided; the model reads why
-        why = approval.comment or f"No person accepted it: {approval.status}."
-        return {"confirmed": False, "payload": {"why": why}}
+    try:
+        approval = await clarify.aio.approve(
+            f"Call {call['name']}",
+            arguments=extra | args,
+            editable=True,
+            question=None if "FunctionResponse" in hint else hint or None,  # ADK's own hint is for programs
+            session=session,
+            key=key,
+        )
+        why_not = approval.why_not
+    except clarify.BadQuestion as error:
+        why_not = f"No one was asked: {error}"
+    if why_not is not None:  # the model reads it
+        return {"confirmed": False, "payload": {"why": why_not}}
     accepted = approval.arguments
     parts = {name: accepted[f"payload.{name}"] for name in parts}
     payload = parts if isinstance(payload, dict) else parts.get("")

@@ -22,7 +22,7 @@
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { Agent } from "@mastra/core/agent";
-import { approve, ask, NotApproved } from "./clarify.ts";
+import { approve, ask, BadQuestion, NotAnswered, NotApproved } from "./clarify.ts";
 
 // What a model may say about a question: not where the bot is, nor for whom it asks.
 const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
@@ -77,15 +77,26 @@ async function answer(call: Suspended, more: { session: string; key: string }): 
     : call.suspendPayload) as { question?: string; action?: string; arguments?: object };
   if (asked.action === undefined) {
     const question = Object.fromEntries(Object.entries(asked).filter(([name]) => ASKS.includes(name)));
-    return { answer: (await ask(String(asked.question), { ...question, ...more })).value };
+    try {
+      return { answer: (await ask(String(asked.question ?? ""), { ...question, ...more })).inFull };
+    } catch (error) {
+      if (!(error instanceof BadQuestion || error instanceof NotAnswered)) throw error;
+      return { answer: `No answer: ${error.message}` };
+    }
   }
   try {
     const approval = await approve(asked.action, { ...asked, ...more });
     return { approved: true, arguments: approval.arguments };
   } catch (error) {
-    if (!(error instanceof NotApproved)) throw error;
-    return { approved: false, reason: error.comment ?? error.message }; // the model reads why
+    return { approved: false, reason: whyNot(error) }; // the model reads it
   }
+}
+
+/** Returns why a call was not approved, from what `approve` threw; throws any other error. */
+function whyNot(error: unknown): string {
+  if (error instanceof NotApproved) return error.whyNot;
+  if (error instanceof BadQuestion) return `No one was asked: ${error.message}`;
+  throw error;
 }
 
 function resumed(agent: Agent, call: Suspended, decided: any, runId: string): Promise<Output> {

@@ -7,7 +7,7 @@ Copy this file and clarify.py into your project, and call `run` in place of `Run
 
     @function_tool
     async def ask_person(question: str) -> str:
-        return (await clarify.aio.ask(question)).value
+        return str((await clarify.aio.ask(question)).in_full)
 
     output = await run(agent, "Send the newsletter.", Path("newsletter.json"))
 """
@@ -59,17 +59,48 @@ async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
         )
         save(state)
         for call, task in asked:
-            if approval := task.result():
+            if (why_not := task.result()) is None:
                 state.approve(call)
-            else:  # rejected, or no one decided; the model reads why
-                why = approval.comment or f"No person accepted it: {approval.status}."
-                state.reject(call, rejection_message=why)
+            else:
+                state.reject(call, rejection_message=why_not)
         result = await Runner.run(agent, state)
     saved.unlink(missing_ok=True)
     return result.final_output
 
 
-async def approve(call: ToolApprovalItem, key: str) -> clarify.Approval:
-    """Ask about a call. Asked again with the same key, after a restart, it is the same question."""
-    arguments = json.loads(call.arguments or "{}")
-    return await clarify.aio.approve(f"Call {call.name}", arguments=arguments, key=f"{key}.{call.call_id}")
+async def approve(call: ToolApprovalItem, key: str) -> str | None:
+    """Ask about a call; returns why it was not approved, for the model, or None if it was.
+
+    Asked again with the same key, after a restart, it is the same question.
+    """
+    try:
+        shown = arguments(call)
+        approval = await clarify.aio.approve(
+            f"Call {call.name}", arguments=shown, key=f"{key}.{call.call_id}"
+        )
+    except clarify.BadQuestion as error:
+        return f"No one was asked: {error}"
+    return approval.why_not
+
+
+def arguments(call: ToolApprovalItem) -> dict[str, Any]:
+    """What a call would run with, all of it.
+
+    Raises:
+        clarify.BadQuestion: it is not known here where that is, so people would approve what they do not see.
+    """
+    raw: Any = call.raw_item
+    match raw if isinstance(raw, dict) else raw.model_dump(mode="json", exclude_none=True):
+        case {"type": "function_call" | "mcp_approval_request", "arguments": str(text)}:
+            return clarify.arguments_in(text)
+        case {"type": "shell_call", "action": {"commands": [_, *_]} as action}:
+            return dict(action)
+        case {"type": "apply_patch_call", "operations": [_, *_] as operations}:
+            return {"operations": operations}
+        case {"type": "apply_patch_call", "operation": {"path": str()} as operation}:
+            return dict(operation)
+        case {"type": "custom_tool_call", "input": str(text)}:
+            return {"input": text}
+        case {"type": kind}:
+            raise clarify.BadQuestion(f"People cannot be shown what this call of the type {kind!r} does.")
+    raise clarify.BadQuestion("People cannot be shown what a call without a type does.")

@@ -40,13 +40,24 @@ async def in_slack(context: RunContext[Any], requests: DeferredToolRequests) -> 
 
 async def approve(call: ToolCallPart, more: dict[str, Any]) -> ToolApproved | ToolDenied:
     """The call with the arguments that were accepted, or why there is none."""
-    fields = {"arguments": call.args_as_dict(), "editable": True, **more}
-    approval = await clarify.aio.approve(f"Call {call.tool_name}", **fields)
-    if approval:
-        return ToolApproved(override_args=approval.arguments)
-    return ToolDenied(approval.comment or f"No person accepted it: {approval.status}.")
+    try:
+        fields = {"arguments": arguments(call), "editable": True, **more}
+        approval = await clarify.aio.approve(f"Call {call.tool_name}", **fields)
+    except clarify.BadQuestion as error:
+        return ToolDenied(f"No one was asked: {error}")
+    why_not = approval.why_not
+    return ToolDenied(why_not) if why_not else ToolApproved(override_args=approval.arguments)
 
 
 async def ask(call: ToolCallPart, more: dict[str, Any]) -> Any:
-    """A person's answer, as the tool's result."""
-    return (await clarify.aio.ask(**call.args_as_dict() | more)).value
+    """A person's answer, as the tool's result, or why there is none."""
+    try:
+        fields = arguments(call) | more
+        return (await clarify.aio.ask(fields.pop("question", ""), **fields)).in_full
+    except (clarify.BadQuestion, clarify.NotAnswered) as error:
+        return f"No answer: {error}"
+
+
+def arguments(call: ToolCallPart) -> dict[str, Any]:
+    """Returns a call's arguments. Raises clarify.BadQuestion: they cannot be read."""
+    return dict(call.args) if isinstance(call.args, dict) else clarify.arguments_in(call.args)

@@ -20,7 +20,7 @@
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { Agent, AssistantContent, ModelMessage, ToolContent } from "ai";
-import { approve, ask, NotApproved } from "./clarify.ts";
+import { approve, ask, BadQuestion, NotAnswered, NotApproved } from "./clarify.ts";
 
 // What a model may say about a question: not where the bot is, nor for whom it asks.
 const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
@@ -81,6 +81,13 @@ function waiting(messages: ModelMessage[]): { call: Call; request: Request | und
   });
 }
 
+/** Returns why a call was not approved, from what `approve` threw; throws any other error. */
+function whyNot(error: unknown): string {
+  if (error instanceof NotApproved) return error.whyNot;
+  if (error instanceof BadQuestion) return `No one was asked: ${error.message}`;
+  throw error;
+}
+
 /** Asks about all calls that wait, at once; resolves to the messages with the answers. */
 async function answered(messages: ModelMessage[], key: string, session: string): Promise<ModelMessage[]> {
   const content: ToolContent = [];
@@ -93,8 +100,13 @@ async function answered(messages: ModelMessage[], key: string, session: string):
     const about = { toolCallId: call.toolCallId, toolName: call.toolName };
     if (request === undefined) {
       const asked = Object.fromEntries(Object.entries(input).filter(([name]) => ASKS.includes(name)));
-      const { value } = await ask(String(input["question"]), { ...asked, ...more });
-      content.push({ type: "tool-result", ...about, output: { type: "json", value } });
+      try {
+        const { inFull } = await ask(String(input["question"] ?? ""), { ...asked, ...more });
+        content.push({ type: "tool-result", ...about, output: { type: "json", value: inFull } });
+      } catch (error) {
+        if (!(error instanceof BadQuestion || error instanceof NotAnswered)) throw error;
+        content.push({ type: "tool-result", ...about, output: { type: "error-text", value: `No answer: ${error.message}` } });
+      }
       return;
     }
     const providerExecuted = call.providerExecuted ?? false;
@@ -105,8 +117,7 @@ async function answered(messages: ModelMessage[], key: string, session: string):
       edited.set(call.toolCallId, approval.arguments);
       content.push({ ...response, approved: true });
     } catch (error) {
-      if (!(error instanceof NotApproved)) throw error;
-      content.push({ ...response, approved: false, reason: error.comment ?? error.message }); // the model reads why
+      content.push({ ...response, approved: false, reason: whyNot(error) }); // the model reads it
     }
   };
   try {

@@ -463,6 +463,12 @@ class Messages:
             "update messages set failed = :deleted, final = 1 where key in :keys", deleted=DELETED, keys=keys
         )
 
+    async def beginning(self, key: str) -> list[MessageRow]:
+        """Returns the messages whose keys begin with `key`, which ends with a colon."""
+        return await self._rows(
+            "select * from messages where key >= :first and key < :end", first=key, end=f"{key[:-1]};"
+        )
+
     async def overflow_of(self, row: MessageRow) -> list[MessageRow]:
         """Returns the messages that continue a message in its own thread."""
         return await self._rows(

@@ -105,6 +105,11 @@ def build(
         clock=clock,
         outage=outage,
     )
+
+    async def on_call() -> tuple[str, ...]:
+        policy = settings.route_for("").on_call
+        return await board.roster.on_call(policy) if policy is not None else ()
+
     return IntakeParts(
         sessions=sessions,
         notices=notices,
@@ -114,7 +119,7 @@ def build(
             web=base.web,
             messenger=shown.messenger,
             delivery=shown.delivery,
-            incidents=board.incidents,
+            on_call=on_call,
             store=store,
             clock=clock,
         ),

@@ -1,8 +1,8 @@
 """Knows in which of the channels that it needs the bot cannot post, and tells people once, where they can still be told.
 
-A channel that was archived or deleted, or that the bot was removed from, is told in the fallback channel. If that is the lost
-one, whoever is on call is paged. Once the channel can be used again, the message says so and the page closes. What people still
-need to see of a lost channel is shown again in the fallback channel at once.
+A channel that was archived or deleted, or that the bot was removed from, is told in the fallback channel. If that is lost, whoever
+is on call gets a direct message. Once the channel can be used again, the message says so. What people still need to see of a lost
+channel is shown again in the fallback channel at once.
 
 Slack's events say when to look; what is told follows from what Slack answers then. So a start finds what happened meanwhile, and
 an event that comes late or twice changes nothing.
@@ -11,7 +11,7 @@ an event that comes late or twice changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.delivery.delivery import Delivery, word
 from bot.delivery.messenger import Messenger
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
-from bot.oncall.incidents import Incidents
 from bot.producers.inbox import counter, set_counter
 from bot.settings.model import Settings, parse_target
 from bot.settings.problems import Place as Key
@@ -31,7 +30,6 @@ from bot.storage.store import Store
 from bot.views import inert
 from core.clock import Clock, backoff
 from core.errors import ClarifyError
-from core.escalation import NewIncident
 
 _log = structlog.get_logger("clarify.channels")
 _RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds
@@ -74,6 +72,7 @@ def _named(settings: Settings) -> Iterator[tuple[Key, str | None]]:
 class Channels:
     """Looks at channels when asked to: `run` until cancelled. Every bot looks, for /readyz; the leader tells people.
 
+    on_call: returns the users on call for the default route.
     lost: the channels that the bot cannot use, each with Slack's code for why.
     """
 
@@ -81,7 +80,7 @@ class Channels:
     web: AsyncWebClient
     messenger: Messenger
     delivery: Delivery
-    incidents: Incidents
+    on_call: Callable[[], Awaitable[Collection[str]]]
     store: Store
     clock: Clock
 
@@ -131,9 +130,6 @@ class Channels:
             self._note(channel, await self._refusal(channel))
         if not self.store.leads:
             return
-        for open_one in self.incidents:  # about a channel that the configuration no longer names
-            if (key := open_one.incident.key).startswith(_PAGES) and key.split(":")[2] not in self._needed:
-                await self.incidents.close_all(key)
         for channel in due:
             if (code := self.lost.get(channel)) is not None:
                 await self._tell_lost(channel, code)
@@ -168,39 +164,37 @@ class Channels:
         if since is None:
             since = int(self.clock.now().timestamp() * 1000)
             await set_counter(self.store, _counter(channel), since)
-        place, why = self._place(), _WHY.get(code, _GONE)
+        why = _WHY.get(code, _GONE)
         keys = ", ".join(f"`{each}`" for each in self._needed[channel])
-        what = f"{why[1]}, or name another channel in clarify.toml ({keys}) and restart the bot."
-        if place == channel or place in self.lost:
-            title = f"The bot cannot post in {channel} ({', '.join(self._needed[channel])})"
-            await self.incidents.raise_(
-                NewIncident(f"{_PAGES}{channel}:{since}", f"{channel} {why[0]}", title, what.replace("`", ""))
-            )
-        else:
-            said = (
-                f"*{inert.channel(channel)} {why[0]}, so the bot cannot post there.* What is open there is shown here now, and so is "
-                f"what comes next. {what}"
-            )
-            await self.delivery.notify(word(_key(channel, since), Place(place), said, wanted=code))
+        elsewhere = self.settings.slack.fallback_channel not in {None, channel, *self.lost}
+        said = f"*{inert.channel(channel)} {why[0]}, so the bot cannot post there.*"
+        if elsewhere:
+            said += " What is open there is shown in the fallback channel, and so is what comes next."
+        said += f" {why[1]}, or name another channel in clarify.toml ({keys}) and restart the bot."
+        for place in await self._told(channel, since) or await self._places():
+            await self.delivery.notify(word(_key(channel, since, place), Place(place), said, wanted=code))
         await self.messenger.leave(channel, code)
 
     async def _tell_back(self, channel: str) -> None:
         since = await counter(self.store, _counter(channel))
         if since is None:
             return
-        key = _key(channel, since)
-        if await self.delivery.messages.get(f"word:{key}") is not None:
-            said = f"The bot can post in {inert.channel(channel)} again. What was moved here stays here, with its threads."
-            await self.delivery.notify(word(key, Place(self._place()), said, wanted="again"))
-        await self.incidents.close_all(f"{_PAGES}{channel}:")
+        said = f"The bot can post in {inert.channel(channel)} again. What was moved stays where it is, with its threads."
+        for place in await self._told(channel, since):
+            await self.delivery.notify(word(_key(channel, since, place), Place(place), said, wanted="again"))
         await set_counter(self.store, _counter(channel), None)
 
-    def _place(self) -> str:
-        """Returns where people are told what concerns the bot as a whole."""
-        return self.settings.slack.fallback_channel or self.settings.route_for("").channel
+    async def _told(self, channel: str, since: int) -> list[str]:
+        """Returns where people were told that a channel is lost."""
+        stored = await self.delivery.messages.beginning(f"word:{_key(channel, since, '')}")
+        return [each.target for each in stored]
 
-
-_PAGES = "unplaceable:channel:"
+    async def _places(self) -> Collection[str]:
+        """Returns where people can be told now: in the fallback channel, else whoever is on call, else in any channel."""
+        fallback = self.settings.slack.fallback_channel
+        if fallback is not None and fallback not in self.lost:
+            return [fallback]
+        return await self.on_call() or [each for each in self._needed if each not in self.lost][:1]
 
 
 def _counter(channel: str) -> str:
@@ -208,5 +202,5 @@ def _counter(channel: str) -> str:
     return f"channel lost: {channel}"
 
 
-def _key(channel: str, since: int) -> str:
-    return f"channel:{channel}:{since}"
+def _key(channel: str, since: int, place: str) -> str:
+    return f"channel:{channel}:{since}:{place}"

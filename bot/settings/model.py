@@ -12,7 +12,6 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
@@ -37,7 +36,7 @@ from bot.settings.addresses import WebUrl, callback_url, link_pattern
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, FourEyes, Requester, agent_key
 from core.hours import Hours
-from core.workflow import Speaker
+from core.workflow import Speaker, is_named
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 _PART = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(ms|[wdhms])")
@@ -639,8 +638,8 @@ class RouteSettings(SettingsTable):
     """Where an agent's questions go, who may answer them, and who is paged. The first table that matches wins."""
 
     agent: Annotated[str, AfterValidator(glob)] | None = None
-    """Pattern on the agent's name; case counts. The first route that matches wins; one without `agent` takes
-    the rest.
+    """Pattern on the agent's name; case counts. Takes its subagents, too; "Explore, for *" takes only those of
+    that name. The first route that matches wins; one without `agent` takes the rest.
     """
     channel: ChannelId
     """Where its questions are posted. Invite the bot there."""
@@ -1028,7 +1027,7 @@ class Configuration(SettingsTable):
 
     def _route_of(self, agent_id: str) -> RouteSettings:
         """Returns the first route whose glob matches (case counts), else the default, else the fallback channel."""
-        named = (each for each in self.routes if each.agent and fnmatchcase(agent_id, each.agent))
+        named = (each for each in self.routes if each.agent and is_named(agent_id, each.agent))
         default = (each for each in self.routes if each.agent is None)
         if (route := next(chain(named, default), None)) is not None:
             return route

@@ -70,7 +70,7 @@ def hides(form: Form, inputs: tuple[Input, ...]) -> bool:
 
 
 def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], dict[str, str]]:
-    """Reads a submitted modal. Returns the fields' values, and errors by the inputs' block ids.
+    """Reads a submitted modal. Returns the fields' values, and errors by the inputs' block ids; one if all is empty.
 
     Args:
         values: the view's state values. An optional field that is empty is omitted.
@@ -91,6 +91,8 @@ def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], 
                 given[field.name] = None if field.nullable else []
         except AnswerRejected as error:
             errors[block] = inert.plain(str(error))
+    if not given and not errors:
+        errors[f"{_BLOCK}0"] = answers.FILL_IN_SOME
     return given, errors
 
 

@@ -6,7 +6,7 @@ import { stripTypeScriptTypes } from "node:module";
 import { test } from "node:test";
 import { createContext, runInContext } from "node:vm";
 
-import { approve, ask, Client, ClarifyError, Invalid, NotApproved, type StandardJsonSchema } from "../../clients/clarify.ts";
+import { approve, ask, BadQuestion, Client, ClarifyError, Invalid, NotApproved, type StandardJsonSchema } from "../../clients/clarify.ts";
 import { type Json, Script } from "./script.ts";
 
 console.warn = () => {}; // that the bot cannot be reached
@@ -154,8 +154,8 @@ test("a default that JSON would change is an error of the program", async () => 
 });
 
 test("a timeout that is no number is an error of the program", async () => {
-  await assert.rejects(ask("Which?", { timeout: Number.NaN }), TypeError);
-  await assert.rejects(ask("Which?", { timeout: "60" as unknown as number }), TypeError);
+  await assert.rejects(ask("Which?", { timeout: Number.NaN }), BadQuestion);
+  await assert.rejects(ask("Which?", { timeout: "60" as unknown as number }), BadQuestion);
 });
 
 test("a client knows its bot, and its functions can be passed around", async () => {

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,18 @@ EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs/agents/frameworks.md"
 Turn = str | list[tuple[str, dict[str, Any]]]  # what a model says at last, or the tools that it calls
 ELSEWHERE = {"url": "http://127.0.0.1:1"}  # a model must not say where the bot is
+# What people cannot be asked about, beside a call that they can be asked about.
+UNASKABLE: list[tuple[str, dict[str, Any]]] = [
+    ("send_newsletter", {"subject": "May", "recipients": 1204}),
+    ("send_newsletter", {"subject": "July", "recipients": 1187654321098765433}),
+    ("send_newsletter", {"subject": "x" * 300_000, "recipients": 1}),
+    ("ask_person", {"question": "Which list?", "choices": ["all", "all"]}),
+]
+CHOICES = {"choices": ["all", "staff"], "other": True}
+IN_OWN_WORDS: list[tuple[str, dict[str, Any]]] = [
+    ("ask_person", {"question": "Which list?", **CHOICES}),
+    ("ask_person", {"question": "Who else?", **CHOICES, "multiple": True}),
+]
 SENDS: list[Turn] = [[("send_newsletter", {"subject": "June", "recipients": 1204})], "Done."]
 
 
@@ -47,6 +59,26 @@ async def answer(stage: World, card: Message, **entered: str | list[str]) -> Non
     await stage.modal(FOLAKE)
     values = {name.replace("_", " "): value for name, value in entered.items()}
     assert (await stage.workspace.submit_view(FOLAKE, values)).ok
+
+
+async def answer_in_own_words(stage: World) -> list[str]:
+    """Answers what IN_OWN_WORDS asks; returns the answers."""
+    await answer(stage, await stage.card("Which list?"), Your_answer="only Japan, please")
+    await answer(stage, await stage.card("Who else?"), Your_answer="Ada")
+    return ["only Japan, please", "Ada"]
+
+
+def check_refusals(results: Sequence[Any]) -> None:
+    """Checks what a model heard of the calls in UNASKABLE, the first of which was rejected without a reason."""
+    rejected, inexact, long, *repeated = map(str, results)
+    assert "Rejected by user:" in rejected
+    assert "No one was asked" in inexact
+    assert "2^53" in inexact
+    assert "No one was asked" in long
+    assert "at most 262144 are allowed" in long
+    for each in repeated:  # of those that can ask questions
+        assert "No answer" in each
+        assert "uplicate" in each
 
 
 async def fields(stage: World, card: Message) -> list[str]:

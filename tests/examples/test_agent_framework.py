@@ -23,12 +23,16 @@ from agent_framework import (
 
 from tests.examples.mailing import (
     ELSEWHERE,
+    IN_OWN_WORDS,
     SENDS,
+    UNASKABLE,
     Mailing,
     Turn,
     accepted,
     answer,
+    answer_in_own_words,
     asks_again_about_what_may_have_run,
+    check_refusals,
     fields,
     killed_while_asking,
     of_the_page,
@@ -89,6 +93,10 @@ class Scripted(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatC
 
 
 def _call(call_id: str, name: str, args: dict[str, Any]) -> Content:
+    if name == "malformed":
+        return Content.from_function_call(
+            call_id, "send_newsletter", arguments='{"subject": "June", "recipients": 5'
+        )
     if name != "hosted":
         return Content.from_function_call(call_id, name, arguments=json.dumps(args))
     call = Content.from_function_call(call_id, name, arguments=json.dumps(args), hosted=True)
@@ -127,6 +135,30 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World, tmp
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
 
 
+async def test_own_words_reach_the_model(stage: World, tmp_path: Path) -> None:
+    from agent_framework_in_slack import run
+
+    agent, model = mailer([IN_OWN_WORDS, "Done."])
+    running = asyncio.create_task(run(agent, "Ask.", tmp_path / "mailer.json"))
+    words = await answer_in_own_words(stage)
+    assert await running == "Done."
+    assert list(model.results().values()) == words
+
+
+async def test_model_reads_why_people_were_not_asked(stage: World, tmp_path: Path) -> None:
+    from agent_framework_in_slack import run
+
+    mailing = Mailing()
+    agent, model = mailer([[*UNASKABLE, ("malformed", {})], "Done."], mailing.send_newsletter)
+    running = asyncio.create_task(run(agent, "Send all.", tmp_path / "mailer.json"))
+    await press(stage, await stage.card("May"), "Reject")
+    assert await running == "Done."
+    results = model.results()
+    check_refusals([results[f"0-{n}"] for n in range(4)])
+    assert "cannot be read as JSON" in results["0-4"]
+    assert (mailing.sent, len(stage.cards())) == ([], 1)
+
+
 async def test_calls_that_the_provider_runs_cannot_be_edited(stage: World, tmp_path: Path) -> None:
     from agent_framework_in_slack import run
 
@@ -154,7 +186,7 @@ async def test_run_that_is_given_up_runs_no_tool(stage: World, tmp_path: Path) -
     assert (
         await run(agent, "Send it.", tmp_path / "mailer.json") == "Done."
     )  # the model is told when it continues
-    assert model.results() == {"0-0": "No person accepted it: withdrawn."}
+    assert model.results() == {"0-0": "The question was withdrawn."}
     assert mailing.sent == []
 
 

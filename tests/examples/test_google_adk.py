@@ -21,12 +21,16 @@ from google.genai import types
 
 from tests.examples.mailing import (
     ELSEWHERE,
+    IN_OWN_WORDS,
     SENDS,
+    UNASKABLE,
     Mailing,
     Turn,
     accepted,
     answer,
+    answer_in_own_words,
     asks_again_about_what_may_have_run,
+    check_refusals,
     killed_while_asking,
     of_the_page,
     output,
@@ -118,6 +122,39 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> 
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
 
 
+def asking(mailing: Mailing, *turns: Turn) -> App:
+    """An agent that asks before it sends, and that may ask people."""
+
+    def ask_person(question: str, choices: list[str]) -> None:
+        """Asks a person."""
+
+    send = FunctionTool(mailing.send_newsletter, require_confirmation=True)
+    return mailer(turns, send, LongRunningFunctionTool(ask_person))
+
+
+async def test_own_words_reach_the_model(stage: World) -> None:
+    from google_adk_in_slack import run
+
+    sessions = InMemorySessionService()
+    app = asking(Mailing(), IN_OWN_WORDS, "Done.")
+    running = asyncio.create_task(run(app, "Ask.", sessions, "session-1"))
+    words = await answer_in_own_words(stage)
+    assert await running == "Done."
+    assert await results(sessions) == [{"result": each} for each in words]
+
+
+async def test_model_reads_why_people_were_not_asked(stage: World) -> None:
+    from google_adk_in_slack import run
+
+    mailing, sessions = Mailing(), InMemorySessionService()
+    app = asking(mailing, UNASKABLE, "Done.")
+    running = asyncio.create_task(run(app, "Send all.", sessions, "session-1"))
+    await press(stage, await stage.card("May"), "Reject")
+    assert await running == "Done."
+    check_refusals(await results(sessions))
+    assert (mailing.sent, len(stage.cards())) == ([], 1)
+
+
 async def test_tool_asks_with_a_hint_and_a_payload_to_edit(stage: World) -> None:
     from google_adk_in_slack import run
 
@@ -162,7 +199,7 @@ async def test_tool_that_no_one_accepts_does_not_run(stage: World) -> None:
     assert (
         await run(app, "Send it.", sessions, "session-1") == "Done."
     )  # it is told so when it is taken up again
-    assert await results(sessions) == [{"error": "No person accepted it: withdrawn."}]
+    assert await results(sessions) == [{"error": "The question was withdrawn."}]
     assert mailing.sent == []
 
 

@@ -9,12 +9,27 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
+import clarify
 from bot.workspace.seed import AGENTS
-from tests.examples.mailing import ELSEWHERE, SENDS, Mailing, Turn, accepted, answer, of_the_page, press
+from tests.examples.mailing import (
+    ELSEWHERE,
+    IN_OWN_WORDS,
+    SENDS,
+    UNASKABLE,
+    Mailing,
+    Turn,
+    accepted,
+    answer,
+    answer_in_own_words,
+    check_refusals,
+    of_the_page,
+    press,
+)
 from tests.kit.world import World
 
 pytestmark = pytest.mark.examples
@@ -46,6 +61,18 @@ class State(TypedDict, total=False):
     name: str
     dropped: bool
     again: list[Any]
+    paid: Any
+    refused: Any
+    audience: Any
+
+
+def graph(*nodes: Any) -> Any:
+    """A graph that runs its nodes at once."""
+    made = StateGraph(State)
+    for node in nodes:
+        made.add_node(f"{node.__name__}_node", node)
+        made.add_edge(START, f"{node.__name__}_node")
+    return made.compile(checkpointer=InMemorySaver())
 
 
 async def test_what_nodes_interrupt_for_is_asked_at_once(stage: World) -> None:
@@ -63,13 +90,7 @@ async def test_what_nodes_interrupt_for_is_asked_at_once(stage: World) -> None:
     def again(_: State) -> State:
         return {"again": [interrupt({"question": "How many?", "kind": "number"}) for _ in range(2)]}
 
-    graph = StateGraph(State)
-    nodes: tuple[Any, ...] = (region, name, drop, again)
-    for node in nodes:
-        graph.add_node(node.__name__, node)
-        graph.add_edge(START, node.__name__)
-    compiled = graph.compile(checkpointer=InMemorySaver())
-    running = asyncio.create_task(run(compiled, {}, "thread-1"))
+    running = asyncio.create_task(run(graph(region, name, drop, again), {}, "thread-1"))
     await press(stage, await stage.card("Which region?"), "eu")
     await answer(stage, await stage.card("Which name?"), Your_answer="Ada")
     await answer(stage, await stage.card("Drop the table"), Your_decision="Reject", Reason="not today")
@@ -115,6 +136,115 @@ async def test_calls_of_tools_are_accepted_edited_rejected_and_answered(stage: W
     assert str(june.content).endswith("sent to 12")
     assert (july.status, answered.status, answered.content) == ("error", "success", "staff")
     assert "not in summer" in july.content
+
+
+def asks(question: str, choices: list[str], other: bool = False, multiple: bool = False) -> str:
+    """Asks a person."""
+    raise NotImplementedError
+
+
+def mailer(mailing: Mailing, *turns: Turn) -> Any:
+    """An agent that asks before it sends, and that may ask people."""
+    gate = HumanInTheLoopMiddleware(
+        {
+            "send_newsletter": {"allowed_decisions": ["approve", "edit", "reject"]},
+            "ask_person": {"allowed_decisions": ["respond"]},
+        }
+    )
+    tools: list[Any] = [mailing.send_newsletter, tool("ask_person")(asks)]
+    return create_agent(scripted(turns), tools, middleware=[gate], checkpointer=InMemorySaver())
+
+
+async def results(running: asyncio.Task[Any]) -> list[Any]:
+    messages = (await running)["messages"]
+    assert messages[-1].content == "Done."
+    return [each.content for each in messages if isinstance(each, ToolMessage)]
+
+
+async def test_own_words_reach_the_model(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    agent = mailer(Mailing(), IN_OWN_WORDS, "Done.")
+    running = asyncio.create_task(run(agent, {"messages": [("user", "Ask.")]}, "thread-1"))
+    words = await answer_in_own_words(stage)
+    assert await results(running) == words
+
+
+async def test_model_reads_why_people_were_not_asked(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    mailing = Mailing()
+    agent = mailer(mailing, UNASKABLE, "Done.")
+    running = asyncio.create_task(run(agent, {"messages": [("user", "Send all.")]}, "thread-1"))
+    await press(stage, await stage.card("May"), "Reject")
+    check_refusals(await results(running))
+    assert (mailing.sent, len(stage.cards())) == ([], 1)
+
+
+async def test_edit_of_a_type_counts(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    found: list[Any] = []
+
+    def deploy(options: dict[str, Any]) -> str:
+        """Deploys."""
+        found.append(options)
+        return "deployed"
+
+    gate = HumanInTheLoopMiddleware({"deploy": True})
+    agent = create_agent(
+        scripted([[("deploy", {"options": {"dry_run": 1}})], "Done."]),
+        [deploy],
+        middleware=[gate],
+        checkpointer=InMemorySaver(),
+    )
+    running = asyncio.create_task(run(agent, {"messages": [("user", "Deploy.")]}, "thread-1"))
+    await answer(stage, await stage.card("deploy"), Your_decision="Accept", options='{"dry_run": true}')
+    await running
+    assert repr(found) == "[{'dry_run': True}]"
+
+
+async def test_node_gets_the_arguments_as_approved(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    def paid(_: State) -> State:
+        payment = {"amount": 1000, "to": "acme"}
+        return {"paid": interrupt({"action": "Transfer money", "arguments": payment, "editable": True})}
+
+    def refused(_: State) -> State:
+        return {"refused": interrupt({"action": "Pay", "arguments": {"id": 1187654321098765433}})}
+
+    def named(_: State) -> State:
+        return {
+            "audience": interrupt({"question": "Which list?", "choices": ["all", "staff"], "other": True})
+        }
+
+    running = asyncio.create_task(run(graph(paid, refused, named), {}, "thread-1"))
+    await answer(stage, await stage.card("Transfer money"), Your_decision="Accept", amount="10")
+    await answer(stage, await stage.card("Which list?"), Your_answer="only Japan, please")
+    assert await running == {
+        "paid": {"amount": 10, "to": "acme"},
+        "refused": False,
+        "audience": "only Japan, please",
+    }
+
+
+async def test_interrupt_that_cannot_be_asked_raises_once_the_others_went_on(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    def name(_: State) -> State:
+        return {"name": interrupt("Which name?")}
+
+    def region(_: State) -> State:
+        return {"region": interrupt({"question": "Which region?", "choices": ["eu", "eu"]})}
+
+    compiled = graph(name, region)
+    running = asyncio.create_task(run(compiled, {}, "thread-1"))
+    await answer(stage, await stage.card("Which name?"), Your_answer="Ada")
+    with pytest.raises(clarify.BadQuestion, match="uplicate"):
+        await running
+    saved = await compiled.aget_state({"configurable": {"thread_id": "thread-1"}})
+    assert [each.value["question"] for each in saved.interrupts] == ["Which region?"]
 
 
 async def test_tool_that_nobody_accepts_does_not_run(stage: World) -> None:

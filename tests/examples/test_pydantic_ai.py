@@ -2,14 +2,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ApprovalRequired, CallDeferred, RunContext
+from pydantic_ai import Agent, AgentRunResult, ApprovalRequired, CallDeferred, RunContext
 from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
+from tests.examples.mailing import (
+    IN_OWN_WORDS,
+    SENDS,
+    UNASKABLE,
+    Mailing,
+    Turn,
+    accepted,
+    answer,
+    answer_in_own_words,
+    check_refusals,
+    of_the_page,
+    press,
+)
 from tests.kit.world import World, said
 
 pytestmark = pytest.mark.examples
@@ -64,6 +77,41 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> 
     }
     assert sorted(mailing.sent) == [("June", 12), ("May", 1204)]
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
+
+
+def mailer(mailing: Mailing, *turns: Turn) -> Agent[None, str]:
+    """An agent that asks before it sends, and that may ask people."""
+    from pydantic_ai_in_slack import in_slack
+
+    agent = Agent(scripted(turns), capabilities=[HandleDeferredToolCalls(in_slack)])
+    agent.tool_plain(requires_approval=True)(mailing.send_newsletter)
+
+    @agent.tool_plain
+    def ask_person(question: str, choices: list[str], other: bool = False, multiple: bool = False) -> str:
+        raise CallDeferred
+
+    return agent
+
+
+def results(run: AgentRunResult[str]) -> list[Any]:
+    """What the model heard that its calls returned, in their order."""
+    parts = [part for message in run.all_messages() for part in message.parts]
+    found = {part.tool_call_id: part.content for part in parts if isinstance(part, ToolReturnPart)}
+    return [found[each] for each in sorted(found)]
+
+
+async def test_own_words_reach_the_model(stage: World) -> None:
+    running = asyncio.create_task(mailer(Mailing(), IN_OWN_WORDS, "Done.").run("Ask."))
+    words = await answer_in_own_words(stage)
+    assert results(await running) == words
+
+
+async def test_model_reads_why_people_were_not_asked(stage: World) -> None:
+    mailing = Mailing()
+    running = asyncio.create_task(mailer(mailing, UNASKABLE, "Done.").run("Send all."))
+    await press(stage, await stage.card("May"), "Reject")
+    check_refusals(results(await running))
+    assert (mailing.sent, len(stage.cards())) == ([], 1)
 
 
 async def test_program_of_the_page(stage: World) -> None:

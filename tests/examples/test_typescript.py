@@ -14,10 +14,14 @@ import pytest
 
 from tests.examples.mailing import (
     ELSEWHERE,
+    IN_OWN_WORDS,
     SENDS,
+    UNASKABLE,
     Program,
     answer,
+    answer_in_own_words,
     asks_again_about_what_may_have_run,
+    check_refusals,
     fields,
     killed_while_asking,
     on_the_page,
@@ -34,7 +38,8 @@ GIVEN = 'import { model as scripted, send, show } from "./scripted.ts";\nconst m
 
 
 def agent(node_program: Path, project: Path, name: str, turns: Sequence[Any] = SENDS) -> Program:
-    return Program([str(node_program), f"{name}.ts"], project, {"TURNS": json.dumps(turns)})
+    (project / "turns.json").write_text(json.dumps(turns))
+    return Program([str(node_program), f"{name}.ts"], project)
 
 
 async def shown(program: Program, saved: Path) -> Any:
@@ -71,6 +76,26 @@ async def test_calls_are_accepted_edited_rejected_and_answered(
     }
     assert not (project / "run.json").exists()
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+async def test_own_words_reach_the_model(stage: World, node_program: Path, project: Path, name: str) -> None:
+    program = agent(node_program, project, name, [IN_OWN_WORDS, "Done."])
+    running = asyncio.create_task(shown(program, project / "run.json"))
+    words = await answer_in_own_words(stage)
+    assert list((await running)["results"].values()) == words
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+async def test_model_reads_why_people_were_not_asked(
+    stage: World, node_program: Path, project: Path, name: str
+) -> None:
+    program = agent(node_program, project, name, [UNASKABLE, "Done."])
+    running = asyncio.create_task(shown(program, project / "run.json"))
+    await press(stage, await stage.card("May"), "Reject")
+    found = await running
+    assert (found["text"], found["sent"], len(stage.cards())) == ("Done.", [], 1)
+    check_refusals([found["results"][f"0-{n}"] for n in range(4)])
 
 
 async def test_calls_that_the_provider_runs_cannot_be_edited(

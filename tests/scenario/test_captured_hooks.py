@@ -65,7 +65,7 @@ async def test_nobody_decides_a_captured_event(stage: World, hooks: Hooks, name:
     card = await stage.card(ASKING[name]["card"][0])
     process.send_signal(signal.SIGTERM)
     assert await printed(process) == ASKING[name]["silence"]
-    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
 @pytest.mark.parametrize("name", sorted(CAPTURED.keys() - ASKING.keys()))
@@ -109,5 +109,5 @@ async def test_end_of_a_session_of_copilot_takes_its_cards_away(stage: World, ho
     process = await started(hooks, "copilot/bash")
     card = await stage.card("Run a shell command")
     await (await started(hooks, "copilot/session-end")).communicate()
-    await stage.now_says(card, "Withdrawn: the session ended")
+    await stage.now_says(card, "Withdrawn: “the session ended”")
     assert await printed(process) == {"behavior": "deny", "message": "no decision: decided at the terminal"}

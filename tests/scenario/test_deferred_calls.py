@@ -323,7 +323,7 @@ async def test_call_that_claude_would_not_defer_is_denied(
     process = await started(hooks, given)
     card = await stage.card("Run a shell command")
     assert await decision(process) == "deny"
-    assert not controls(await stage.now_says(card, "Withdrawn: no one answered in time"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
 
 
 async def test_calls_of_other_messages_do_not_count(stage: World, hooks: Hooks, session: Session) -> None:

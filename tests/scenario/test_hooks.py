@@ -22,7 +22,7 @@ from aiohttp import web
 from bot.app import Bot
 from bot.tools import TOOLS
 from bot.workspace.controls import ControlError
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
@@ -202,6 +202,41 @@ async def test_everybody_who_approved_is_named(stage: World) -> None:
         assert reason == f"Approved in Slack by {names}."
 
 
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
+async def test_subagent_that_asks_is_named(stage: World, agent: str) -> None:
+    """It asks on the route of the agent that it works for, unless it has its own."""
+    text = config(stage.producer.url, more='[[producers]]\nname = "local"\nagents = ["c*"]\n')
+    route = f'[[routes]]\nagent = "Explore, for *"\nchannel = "{FALLBACK}"\n'
+    async with stage.bot(f"{text}\n{route}") as bot:
+        hooks = Hooks(bot)
+        explores, plans = [
+            await hooks.start(event(agent_id=f"a{number}", agent_type=kind), agent=agent)
+            for number, kind in enumerate(("Explore", "Plan"))
+        ]
+        plan = await stage.card(f"Plan, for {agent}")
+        assert "Subagent: a1" in said(plan)
+        await press(stage, plan, "Accept")
+        assert (await hooks.decided(plans))["decision"] == {"behavior": "allow"}
+        explore = await stage.card(f"Explore, for {agent}", FALLBACK)
+        ends = await hooks.start(
+            event("PostToolUse", tool_response={}), agent=agent
+        )  # of the agent's own call
+        await ends.communicate()
+        assert controls(stage.workspace.message(FALLBACK, explore.ts))
+        ends = await hooks.start(event("SessionEnd" if agent == "claude-code" else "Stop"), agent=agent)
+        await ends.communicate()
+        await stage.now_says(explore, "the session ended")
+        assert await hooks.decided(explores) is None
+
+
+async def test_main_thread_of_any_type_is_no_subagent(stage: World, hooks: Hooks) -> None:
+    """As in `claude --agent Explore`: an `agent_id` alone says that a subagent asks."""
+    process = await hooks.start(event(agent_type="Explore"))
+    await press(stage, await stage.card("Run a shell command"), "Accept")
+    await hooks.decided(process)
+    assert stage.record()["from"] == "claude-code"
+
+
 def waiting(stage: World) -> int:
     """How many calls wait for the first question, wherever they came in."""
     return sum(len(bot.told.questions._waiting.get("CLR-100001-001", ())) for bot in stage.bots)
@@ -352,7 +387,7 @@ async def test_silence_never_allows(
     assert b"no decision within 5 s" in err
     found = json.loads(out)["hookSpecificOutput"] if out else {}
     assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
-    assert not controls(await stage.now_says(card, "Withdrawn: no one answered in time"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -363,7 +398,7 @@ async def test_decision_at_the_terminal_takes_the_card_away(
     card = await stage.card("Run a shell command")
     process.send_signal(number)
     assert await hooks.decided(process) is None
-    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
 async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) -> None:
@@ -375,7 +410,7 @@ async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) 
     card = await stage.card("Run a shell command")
     agent.kill()
     await agent.wait()
-    await stage.now_says(card, "Withdrawn: decided at the terminal")
+    await stage.now_says(card, "Withdrawn: “decided at the terminal”")
 
 
 @pytest.mark.parametrize(
@@ -392,7 +427,7 @@ async def test_what_comes_after_takes_the_card_away(
     assert controls(stage.workspace.message(AGENTS, card.ts))
     after = await hooks.start(event(ends, tool_response={"stdout": ""}))
     await after.communicate()
-    await stage.now_says(card, f"Withdrawn: {words}")
+    await stage.now_says(card, f"Withdrawn: “{words}”")
     assert await hooks.decided(process) is None
 
 
@@ -490,7 +525,7 @@ async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage:
     assert controls(stage.workspace.message(AGENTS, card.ts))
     second.send_signal(signal.SIGTERM)
     assert await hooks.decided(second) is None
-    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+    assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "codex"])
@@ -583,27 +618,69 @@ async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> No
     }
 
 
-async def test_several_questions_are_one_form(stage: World, hooks: Hooks) -> None:
-    def asked(question: str, header: str, *labels: str, several: bool = False) -> dict[str, Any]:
-        offered = [{"label": each, "description": f"About {each}"} for each in labels]
-        return {"question": question, "header": header, "options": offered, "multiSelect": several}
+def asked_of_user(question: str, header: str, *labels: str, several: bool = False) -> dict[str, Any]:
+    offered = [{"label": each, "description": f"About {each}"} for each in labels]
+    return {"question": question, "header": header, "options": offered, "multiSelect": several}
 
-    given = {
-        "questions": [
-            asked("Which database?", "Database", "PostgreSQL", "SQLite"),
-            asked("Which parts?", "Parts", "Web", "Shell", "Docs", several=True),
-            asked("Which name?", "Name", "shop", "store"),
-        ]
-    }
-    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=given))
-    card = await stage.card("Which database?")
+
+SEVERAL = {
+    "questions": [
+        asked_of_user("Which features?", "Features", "Search", "SSO", "Export", several=True),
+        asked_of_user("Which layout?", "Layout", "Sidebar", "Tabs"),
+        asked_of_user("Which name?", "Name", "shop", "store"),
+    ]
+}
+OPEN = "(The person did not answer this question.)"
+
+
+@pytest.mark.parametrize(
+    ("entered", "answers"),
+    [
+        (
+            {"Features": ["Search", "Export"], "Layout": "Tabs", "Name: in your own words": "kiosk"},
+            ("Search, Export", "Tabs", "kiosk"),
+        ),
+        (
+            {
+                "Features": ["Search", "SSO"],
+                "Features: in your own words": "and dark mode",
+                "Layout": "Sidebar",
+                "Layout: in your own words": "but on the right",
+            },
+            ("Search, SSO, and dark mode", "Sidebar, but on the right", OPEN),
+        ),
+    ],
+)
+async def test_several_questions_are_one_form(
+    stage: World, hooks: Hooks, entered: dict[str, Any], answers: tuple[str, ...]
+) -> None:
+    """What was picked and what was written both reach the agent, which also learns what was left open."""
+    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=SEVERAL))
+    card = await stage.card("Which features?")
     await press(stage, card, "Answer…")
-    assert "About Docs" in json.dumps((await stage.modal(FOLAKE)).payload)
-    entered = {"Database": "SQLite", "Parts": ["Web", "Docs"], "Name: in your own words": "kiosk"}
+    assert "About Export" in json.dumps((await stage.modal(FOLAKE)).payload)
     assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
     found = (await hooks.decided(process))["decision"]
-    answers = {"Which database?": "SQLite", "Which parts?": "Web, Docs", "Which name?": "kiosk"}
-    assert found == {"behavior": "allow", "updatedInput": given | {"answers": answers}}
+    expected = dict(zip(("Which features?", "Which layout?", "Which name?"), answers, strict=True))
+    assert found == {"behavior": "allow", "updatedInput": SEVERAL | {"answers": expected}}
+    for value in entered.values():
+        for words in value if isinstance(value, list) else [value]:
+            assert words in said(await stage.now_says(card, "Answered"))
+
+
+async def test_form_with_nothing_filled_in_is_no_answer(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=SEVERAL))
+    card = await stage.card("Which features?")
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    refused = await stage.workspace.submit_view(FOLAKE, {})
+    assert [*refused.errors.values()] == ["Fill in at least one field to answer."]
+    await stage.workspace.post(FOLAKE, AGENTS, "{}", card.ts)
+    await stage.whisper(FOLAKE, "Fill in at least one field to answer.")
+    assert process.returncode is None
+    assert (await stage.workspace.submit_view(FOLAKE, {"Name": "shop"})).ok
+    found = (await hooks.decided(process))["decision"]["updatedInput"]["answers"]
+    assert found == {"Which features?": OPEN, "Which layout?": OPEN, "Which name?": "shop"}
 
 
 async def test_plan_is_shown_and_accepted(stage: World, hooks: Hooks) -> None:
@@ -844,34 +921,37 @@ def hooks_in(settings: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("source", [*INSTALL, *BY_HAND])
-@pytest.mark.parametrize("broken", BROKEN)
-def test_hook_that_cannot_start_lets_nothing_through(source: str, broken: str, tmp_path: Path) -> None:
+def test_hook_that_cannot_start_lets_nothing_through(source: str, tmp_path: Path) -> None:
     """`PreToolUse` denies, and so does Copilot's hook, which comes before its rules too. Every other hook is silent: exit code 2
     would deny, or send an agent that wants to stop back to work.
     """
     found = hooks_in(settings_of(source, tmp_path))
-    path = tmp_path / "bin"
-    path.mkdir()
-    for name in ("sh", "grep"):
-        (path / name).symlink_to(str(shutil.which(name)))
-    if (script := BROKEN[broken]) is not None:
-        for name in ("clarify", "python3"):
+    chosen = source.partition("--on-silence ")[2]
+    for number, (broken, script) in enumerate(BROKEN.items()):
+        path = tmp_path / f"bin{number}"
+        path.mkdir()
+        for name in ("sh", "grep"):
+            (path / name).symlink_to(str(shutil.which(name)))
+        for name in ("clarify", "python3") if script is not None else ():
             (path / name).write_text(f"#!/bin/sh\n{script}\n")
             (path / name).chmod(0o755 if script else 0o644)
-    for name, command in found:
-        is_asked = name in {"PreToolUse", "PermissionRequest", "permissionRequest"}
-        silence = "deny" if name in {"PreToolUse", "permissionRequest"} else "pass"
-        silence = source.rpartition("--on-silence ")[2] if "--on-silence" in source and is_asked else silence
-        sent = json.dumps(event(name)).encode()
-        ended = subprocess.run(
-            ["/bin/sh", "-c", command], input=sent, env={"PATH": str(path)}, capture_output=True, check=False
-        )
-        if silence == "deny":
-            assert (ended.returncode, ended.stdout) == (2, b""), (name, ended)
-            assert b"hook could not run" in ended.stderr
-        else:
-            said = b"clarify 7.1\n" if broken == "another program" else b""
-            assert (ended.returncode, ended.stdout) == (0, said), (name, ended)
+        for name, command in found:
+            ended = subprocess.run(
+                ["/bin/sh", "-c", command],
+                input=json.dumps(event(name)).encode(),
+                env={"PATH": str(path)},
+                capture_output=True,
+                check=False,
+            )
+            silence = "deny" if name in {"PreToolUse", "permissionRequest"} else "pass"
+            if chosen and name in {"PreToolUse", "permissionRequest", "PermissionRequest"}:
+                silence = chosen
+            if silence == "deny":
+                assert (ended.returncode, ended.stdout) == (2, b""), (broken, name, ended)
+                assert b"hook could not run" in ended.stderr
+            else:
+                said = b"clarify 7.1\n" if broken == "another program" else b""
+                assert (ended.returncode, ended.stdout) == (0, said), (broken, name, ended)
 
 
 @pytest.mark.parametrize("name", ["PreToolUse", "PermissionRequest"])
@@ -892,4 +972,4 @@ async def test_shell_between_the_agent_and_its_hook_does_not_keep_the_card(
     card = await stage.card("Run a shell command")
     agent.kill()
     await agent.wait()
-    await stage.now_says(card, "Withdrawn: decided at the terminal")
+    await stage.now_says(card, "Withdrawn: “decided at the terminal”")

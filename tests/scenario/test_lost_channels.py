@@ -13,7 +13,7 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said, url_of
+from tests.kit.world import World, config, said, url_of
 from tests.scenario.pagers import night, pager, step
 from tests.scenario.typist import FREE
 
@@ -130,42 +130,44 @@ async def test_what_happens_to_channels_while_the_bot_is_down_is_told_at_its_sta
 
 
 @pytest.mark.parametrize("how", LOSE)
-async def test_lost_fallback_channel_pages_who_is_on_call_until_it_is_back(stage: World, how: str) -> None:
+async def test_lost_fallback_channel_is_told_to_who_is_on_call_until_it_is_back(
+    stage: World, how: str
+) -> None:
     async with stage.bot():
         LOSE[how][0](stage, FALLBACK)
-        page = await stage.page(f"The bot cannot post in {FALLBACK}")
-        assert LOSE[how][1] in said(page)
-        assert "slack.fallback_channel" in said(page)
+        told = await stage.page(f"<#{FALLBACK}> {LOSE[how][1]}")
+        assert "`slack.fallback_channel`" in said(told)
         assert FALLBACK in await degraded(stage)
         await stage.ask()  # others go on
         if how in BACK:
             BACK[how](stage, FALLBACK)
-            await stage.until(lambda: not any("Take" in controls(m) for m in stage.workspace.direct(ONCALL)))
+            await stage.now_says(told, f"can post in <#{FALLBACK}> again")
             assert await degraded(stage) == ""
-
-
-async def test_fallback_that_the_configuration_no_longer_names_pages_nobody(stage: World) -> None:
     async with stage.bot():
-        stage.workspace.archive(FALLBACK)
-        await stage.page(f"The bot cannot post in {FALLBACK}")
-    stage.configure(config(stage.producer.url, fallback=AGENTS))
-    async with stage.bot():
-        await stage.until(lambda: not any("Take" in controls(m) for m in stage.workspace.direct(ONCALL)))
-        assert await degraded(stage) == ""
+        await stage.ask("rpl_2", question="After a restart?")
+        assert len(told_of(stage, FALLBACK, told.channel)) == (how not in BACK)
 
 
-async def test_channel_lost_after_the_fallback_pages_and_its_questions_page_too(stage: World) -> None:
+async def test_channel_lost_after_the_fallback_is_told_to_who_is_on_call_and_its_questions_page(
+    stage: World,
+) -> None:
     async with stage.bot():
         await stage.ask(question="Still open?", **YES_NO)
         stage.workspace.archive(FALLBACK)
-        await stage.page(f"The bot cannot post in {FALLBACK}")
+        await stage.page(f"<#{FALLBACK}> was archived")
         stage.workspace.archive(AGENTS)
-        await stage.until(lambda: f"The bot cannot post in {AGENTS}" in pages(stage))
-        await stage.until(lambda: "Still open?" in pages(stage))
+        told = await stage.page(f"<#{AGENTS}> was archived")
+        assert "shown in the fallback" not in said(told)
+        page = await stage.page("could not be shown anywhere")
+        await stage.workspace.click(ONCALL, page.channel, page.ts, label="Yes")
+        await stage.reply()
 
 
-def pages(stage: World) -> str:
-    return "".join(map(said, stage.workspace.direct(ONCALL)))
+async def test_lost_fallback_channel_is_told_in_another_where_nobody_is_on_call(stage: World) -> None:
+    stage.configure(config(stage.producer.url).replace('on_call = "platform"\n', ""))
+    async with stage.bot():
+        stage.workspace.archive(FALLBACK)
+        await stage.message(f"<#{FALLBACK}> was archived", AGENTS)
 
 
 async def test_channel_that_nothing_needs_is_nobody_s_concern(stage: World) -> None:

@@ -462,7 +462,7 @@ async def test_end_of_a_hook_takes_the_card_away(stage: World, file: OneFile) ->
     done = await late
     assert "no decision within 5 s" in done.err
     assert json.loads(done.out)["hookSpecificOutput"]["permissionDecision"] == "deny"
-    await stage.now_says(card, "Withdrawn: no one answered in time")
+    await stage.now_says(card, "Withdrawn: “no one answered in time”")
     assert file.locks() == []
 
 

@@ -1,5 +1,6 @@
 /** What the agents of these tests have: a model that says what it is told to, and a newsletter to send. */
 
+import { readFileSync } from "node:fs";
 import { MockLanguageModelV4, convertArrayToReadableStream } from "ai/test";
 
 export type Turn = string | [tool: string, input: object, id?: string][];
@@ -8,7 +9,7 @@ type Options = Parameters<MockLanguageModelV4["doGenerate"]>[0];
 type Content = Awaited<ReturnType<MockLanguageModelV4["doGenerate"]>>["content"];
 
 export const [saved = "", what = ""] = process.argv.slice(2);
-const turns: Turn[] = JSON.parse(process.env["TURNS"] ?? "[]");
+const turns: Turn[] = JSON.parse(readFileSync("turns.json", "utf8"));
 const results: Record<string, unknown> = {}; // what the model heard that its calls returned
 const sent: [string, number][] = [];
 

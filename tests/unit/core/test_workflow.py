@@ -278,6 +278,11 @@ def test_folder_that_cannot_be_read_keeps_what_was_known(tmp_path: Path) -> None
         (("mailer-*",), "mailer-2\nbilling", False, True),  # a role's name is read on one line
         (("mailer-*",), "mailer-\x1b[2J", False, False),
         (None, "any\nbody", True, True),
+        ((), "Explore, for planner", True, True),
+        (("mailer",), "Explore, for mailer", True, True),
+        (("mailer",), "mailer, for billing", False, False),
+        (("*, for mailer",), "mailer", False, False),
+        (("Explore, for *",), "Plan, for mailer", False, False),
     ],
 )
 def test_speaker_may_be(agents: tuple[str, ...] | None, name: str, event: bool, role: bool) -> None:

@@ -133,6 +133,10 @@ def test_settings_accept_the_tables_of_later_parts() -> None:
         ("tax-7", "C2"),
         ("tax-x", "C3"),
         ("", "C3"),
+        ("Explore, for tax-7", "C5"),
+        ("Plan, for tax-7", "C2"),
+        ("tax-7, for anybody", "C3"),
+        ("tax-7, for retirement-planner", "C1"),
     ],
 )
 def test_route_for_first_match_wins(agent_id: str, channel: str) -> None:
@@ -140,6 +144,9 @@ def test_route_for_first_match_wins(agent_id: str, channel: str) -> None:
         """
         [[routes]]
         channel = "C3"
+        [[routes]]
+        agent = "Explore, for *"
+        channel = "C5"
         [[routes]]
         agent = "retirement-*"
         channel = "C1"

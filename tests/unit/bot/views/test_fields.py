@@ -127,14 +127,14 @@ def element(field: Json, **more: Any) -> Json:
 
 
 def taken(field: Json, state: Json, *, required: bool = False) -> Any:
-    """What a submission of a form's only field gives: its value, "left out", or what is wrong."""
+    """What a submission of a form's only field gives: its value, or what is wrong."""
     record = one(field, required=required)
     (block,) = modal(record)
     answer, errors = submitted(record, {block["block_id"]: {"value": state}})
     if answer is None:
         return errors[block["block_id"]]
     assert isinstance(answer.response, dict)
-    return answer.response.get("a", "left out")
+    return answer.response["a"]
 
 
 def text(value: str | None) -> Json:
@@ -190,7 +190,7 @@ def test_field_for_a_time_says_in_which_time_zone_it_is_read() -> None:
     ("field", "state", "value"),
     [
         ({"type": "string"}, text("  as typed\n"), "  as typed\n"),
-        ({"type": "string"}, text(" "), "left out"),
+        ({"type": "string"}, text(" "), answers.FILL_IN_SOME),
         ({"type": "string", "format": "uri"}, text(" https://example.org "), "https://example.org"),
         ({"type": "string", "format": "uri"}, text("example.org"), "Expected a web address or another URI, like https://example.org."),
         ({"type": "string", "format": "email"}, text("ann at home"), "Expected an e-mail address."),
@@ -202,7 +202,7 @@ def test_field_for_a_time_says_in_which_time_zone_it_is_read() -> None:
         ({"type": "string", "format": "date-time"}, {"selected_date_time": 1779631200}, "2026-05-24T14:00:00Z"),
         ({"type": "string", "format": "date"}, {"selected_date": "2026-05-24"}, "2026-05-24"),
         ({"type": "boolean"}, {"selected_option": {"value": "no"}}, False),
-        ({"type": "boolean"}, {"selected_option": None}, "left out"),
+        ({"type": "boolean"}, {"selected_option": None}, answers.FILL_IN_SOME),
         ({"enum": [1, True, "1"]}, {"selected_option": {"value": "1"}}, True),
         (FRUIT, {"selected_option": {"value": "7"}}, "That choice is not part of the form."),
         ({"type": "array", "items": FRUIT}, {"selected_options": [{"value": "1"}, {"value": "0"}]}, ["a", "p"]),
