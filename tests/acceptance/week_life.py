@@ -27,7 +27,7 @@ import bot.oncall.feeds
 import bot.storage.sqlite
 from bot.app import Bot, files
 from bot.delivery.build import resume_when_back
-from bot.oncall.calendars import Shift, in_calendar
+from bot.oncall.calendars import LeftOut, Shift, in_calendar
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
@@ -115,9 +115,12 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     )
 
 
-async def _read_here(feed: bytes, zone: str, since: datetime, until: datetime) -> tuple[Shift, ...]:
+async def _read_here(
+    feed: bytes, zone: str, since: datetime, until: datetime
+) -> tuple[tuple[Shift, ...], tuple[LeftOut, ...]]:
     """Without the process that the bot has for it: there is no time in which that could work."""
-    return tuple(in_calendar(feed, ZoneInfo(zone), since, until)[0])
+    shifts, left_out = in_calendar(feed, ZoneInfo(zone), since, until)
+    return tuple(shifts), tuple(left_out)
 
 
 def _keep_faults(faults: list[str], _logger: object, name: str, event: structlog.typing.EventDict) -> str:

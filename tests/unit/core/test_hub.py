@@ -156,7 +156,7 @@ async def test_question_after_the_last_round_goes_to_people_and_is_no_hang(
     question, escalation = record.thread[-2:]
     assert (question.type, question.body, escalation.type) == ("question", "And when?", "escalation")
     assert "Rounds exhausted: a follow-up was asked after 2 rounds." in escalation.body
-    assert "Topic: storage" in escalation.body
+    assert "Topic: “storage”" in escalation.body
     after = await world.hub.answer(ID, "Tomorrow", PERSON)
     assert after.status == "resolved", "nobody holds the lock"
 
