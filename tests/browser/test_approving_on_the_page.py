@@ -88,8 +88,8 @@ async def test_what_a_card_leaves_out_is_read_before_it_is_accepted(visit: Visit
         shown = card(page, "Send the mail")
         for told in ("Dear customer 0,", "more lines …"):
             await expect(shown).to_contain_text(told)
-        for row in ('test "no"', '"blank<U+200B>" (none)'):
-            await expect(shown.get_by_role("row", name=row)).to_be_visible()
+        for line in ('test: "no"', '"blank<U+200B>": (none)'):
+            await expect(shown.get_by_role("listitem").filter(has_text=line)).to_be_visible()
         await expect(shown.get_by_text("Dear customer 30,")).to_be_hidden()
         await picture(page, "left-out")
         await hand.press(page, shown.get_by_role("button", name="Accept"))
