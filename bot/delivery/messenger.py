@@ -384,29 +384,28 @@ class Messenger:
         await self._page(row, f"unplaceable:{row.key}:{place}:{code}", f"{what}. {_shown_in(elsewhere)}")
         return elsewhere is not None
 
-    async def leave(self, channel: str, code: str) -> None:
-        """Shows again, elsewhere, what people still need to see of a channel in which the bot can no longer post. `code`: why
-        not.
+    async def leave(self, channel: str, code: str, elsewhere: str | None) -> None:
+        """Shows again in `elsewhere` what people still need to see of a channel in which the bot can no longer post, and pages
+        on-call. `code`: why not; `elsewhere` None: there is no such place, so it only pages.
 
         Raises:
             StorageUnavailable, ClarifyError: something may be left; the next call goes on.
         """
         for row in await self.messages.changing_in(channel):
             async with self._turn(row.key):
-                await self._leave(row, code)
+                await self._leave(row, code, elsewhere)
 
-    async def _leave(self, before: MessageRow, code: str) -> None:
+    async def _leave(self, before: MessageRow, code: str, elsewhere: str | None) -> None:
         row, place = await self.messages.get(before.key), before.channel
         if row is None or row.channel != place or row.kind in {"page", "word", "more", "nudge", "digest"}:
             return
         desired = await self.desired.of(row)
         if isinstance(desired, Skip) or not desired.needed:
             return
-        thread = await self.messages.thread_of(row.producer or "", row.session_id or "")
-        if thread is not None and thread.channel == place:
-            await self.messages.leave_thread(thread.producer, thread.session_id)
-        elsewhere = self._fallback if self._fallback != place else None
         if elsewhere is not None:
+            thread = await self.messages.thread_of(row.producer or "", row.session_id or "")
+            if thread is not None and thread.channel == place:
+                await self.messages.leave_thread(thread.producer, thread.session_id)
             if code == "not_in_channel":
                 await self._delete(row)  # if Slack lets us: nobody clicks in vain then
             await self.messages.move(row.key, elsewhere)

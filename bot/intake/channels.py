@@ -166,14 +166,14 @@ class Channels:
             await set_counter(self.store, _counter(channel), since)
         why = _WHY.get(code, _GONE)
         keys = ", ".join(f"`{each}`" for each in self._needed[channel])
-        elsewhere = self.settings.slack.fallback_channel not in {None, channel, *self.lost}
+        elsewhere = None if (fallback := self.settings.slack.fallback_channel) in self.lost else fallback
         said = f"*{inert.channel(channel)} {why[0]}, so the bot cannot post there.*"
-        if elsewhere:
+        if elsewhere is not None:
             said += " What is open there is shown in the fallback channel, and so is what comes next."
         said += f" {why[1]}, or name another channel in clarify.toml ({keys}) and restart the bot."
-        for place in await self._told(channel, since) or await self._places():
+        for place in await self._told(channel, since) or await self._places(elsewhere):
             await self.delivery.notify(word(_key(channel, since, place), Place(place), said, wanted=code))
-        await self.messenger.leave(channel, code)
+        await self.messenger.leave(channel, code, elsewhere)
 
     async def _tell_back(self, channel: str) -> None:
         since = await counter(self.store, _counter(channel))
@@ -189,10 +189,9 @@ class Channels:
         stored = await self.delivery.messages.beginning(f"word:{_key(channel, since, '')}")
         return [each.target for each in stored]
 
-    async def _places(self) -> Collection[str]:
+    async def _places(self, fallback: str | None) -> Collection[str]:
         """Returns where people can be told now: in the fallback channel, else whoever is on call, else in any channel."""
-        fallback = self.settings.slack.fallback_channel
-        if fallback is not None and fallback not in self.lost:
+        if fallback is not None:
             return [fallback]
         return await self.on_call() or [each for each in self._needed if each not in self.lost][:1]
 

@@ -148,17 +148,19 @@ async def test_lost_fallback_channel_is_told_to_who_is_on_call_until_it_is_back(
         assert len(told_of(stage, FALLBACK, told.channel)) == (how not in BACK)
 
 
+@pytest.mark.parametrize("how", BACK)
 async def test_channel_lost_after_the_fallback_is_told_to_who_is_on_call_and_its_questions_page(
-    stage: World,
+    stage: World, how: str
 ) -> None:
     async with stage.bot():
-        await stage.ask(question="Still open?", **YES_NO)
+        card = await stage.ask(question="Still open?", **YES_NO)
         stage.workspace.archive(FALLBACK)
         await stage.page(f"<#{FALLBACK}> was archived")
-        stage.workspace.archive(AGENTS)
-        told = await stage.page(f"<#{AGENTS}> was archived")
+        LOSE[how][0](stage, AGENTS)
+        told = await stage.page(f"<#{AGENTS}> {LOSE[how][1]}")
         assert "shown in the fallback" not in said(told)
         page = await stage.page("could not be shown anywhere")
+        assert stage.cards() == [card]  # who still sees it there can still click
         await stage.workspace.click(ONCALL, page.channel, page.ts, label="Yes")
         await stage.reply()
 
