@@ -161,6 +161,9 @@ def is_shown(value: str, text: str, *, prose: bool = False) -> bool:
         forms = forms[:1]
     elif "\n" in value or "\t" in value or "\r" in value:
         forms += [each.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t") for each in forms[:2]]
+        forms += [
+            each.replace("\t", "\\t") for each in forms[:2]
+        ]  # line by line: long runs of line ends are counted
     whole = solid(text, prose=prose)
     kept = _JOINERS + (_DIRECTION if prose and _RTL.search(value) else "")
     return any(
