@@ -339,7 +339,7 @@ class NewerBlocks:
     Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent again with
     classic blocks in place of those (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in
     memory: then, and after a restart, they are tried once more. If Slack names no type, and the message has several, only this
-    message is in classic blocks: nobody knows which one Slack refused.
+    message is in classic blocks, since it is unknown which type Slack refused.
 
     A modal is sent once more with the same trigger, which works once and for three seconds. Slack does not document whether
     a refused view uses it up. If it does, the types are remembered all the same: the person's next click opens the modal.

@@ -163,7 +163,7 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
     Raises:
         CountsOnce: the same person accepted before.
         NotToldApart: several people must accept, or not this person, and we do not know who this is, or who accepted before.
-        ApprovedMeanwhile: nobody asked who accepted before.
+        ApprovedMeanwhile: someone accepted since the earlier approvers were looked up.
         ConsentRefused: several people must accept, or four eyes are demanded, and this is not Slack.
         NoRequester, OwnRequest: see `check_four_eyes`.
         ReasonWanted: the route wants a reason.

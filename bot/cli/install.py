@@ -285,7 +285,7 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
 
 
 def _hook(agent: str, words: Sequence[str], silence: str, seconds: int) -> dict[str, Any]:
-    """Returns a hook in the agent's format. One that cannot start, for whatever reason, is silent: it denies or passes.
+    """Returns a hook in the agent's format. If it cannot start, whatever the reason, it is as if nobody decided: it denies or passes.
 
     Agents take exit code 2 for a denial (Codex: if standard error says why) and, where a hook only watches, for a complaint.
     Any other code, and output that is no decision, leaves the call to the agent's own rules.

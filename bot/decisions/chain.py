@@ -174,7 +174,9 @@ class _LogPass:
     found: Verified = field(default_factory=Verified)
     announced: set[str] = field(default_factory=set)
     decided: dict[str, int] = field(default_factory=dict)  # the entry of each round
-    missing: dict[str, int] = field(default_factory=dict)  # those whose receipt is neither here nor forgotten
+    missing: dict[str, int] = field(
+        default_factory=dict
+    )  # decisions whose receipt is missing and was not forgotten
     forgotten: set[str] = field(default_factory=set)
     begins: str | None = None  # the digest of what was before the first entry
     cut: Head = field(default_factory=Head)  # the last entry that was cut off

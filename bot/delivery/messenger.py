@@ -124,6 +124,7 @@ class Messenger:
         try:
             row = await self.messages.get(key)
             if row is None or row.failed is not None:
+                self._troubles.pop(key, None)
                 return Done()
             if row.ts is not None or row.session_id is None:
                 return await self._bring(row)
@@ -172,6 +173,8 @@ class Messenger:
                 await self.messages.now_shows(
                     row.key, desired.digest, final=desired.final, revision=desired.revision
                 )
+                if desired.final:
+                    self._troubles.pop(row.key, None)
             case _:
                 await self._do_without(row, step, desired)
         return step.result
@@ -407,7 +410,7 @@ class Messenger:
             if thread is not None and thread.channel == place:
                 await self.messages.leave_thread(thread.producer, thread.session_id)
             if code == "not_in_channel":
-                await self._delete(row)  # if Slack lets us: nobody clicks in vain then
+                await self._delete(row)  # if Slack lets us, so that nobody clicks it
             await self.messages.move(row.key, elsewhere)
             self.lanes.put(elsewhere, row.key, post=True, priority=(CARD, 0.0))
         await self._page(

@@ -19,7 +19,7 @@ _LOOKS = (0.5, 1.0, 2.0, LANDING)  # most late posts arrive within the first
 _LOOK_AGAIN = 1.0
 _APP_RETRY = 30.0
 _ALONE_RETRY = 15.0
-_UNKNOWN_CODE = 300.0  # seconds for which a code that nobody knows counts as a temporary one
+_UNKNOWN_CODE = 300.0  # seconds during which an unknown error code counts as temporary
 _STUBBORN = 3  # server errors for the same layout: then a plainer one is tried
 _SERVER_ERRORS = frozenset({"internal_error", "fatal_error"})
 NOT_NEEDED = "not needed any more"
@@ -43,9 +43,7 @@ Layout = Literal["full", "classic", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What Slack last said against a message that it does not take: `count` times for this layout, in any since `since`
-    (seconds since 1970).
-    """
+    """Why Slack last refused a message: `count` times in this layout, in any layout since `since` (seconds since 1970)."""
 
     layout: Layout = "full"
     reason: str = ""
@@ -124,8 +122,8 @@ def _not_taken(tried: Tried, trouble: Trouble) -> Step:
 
 
 def _server_fails(reason: str, layout: Layout, *, posted: bool) -> Step:
-    """After Slack failed several times with this layout: the content may be why. The message is never given up, as in an outage
-    Slack says the same of every message.
+    """Returns the step after Slack failed several times with this layout: the content may be the cause. Never gives the message
+    up, because during an outage Slack answers every message like that.
     """
     if layout != "plain":
         return Step("classic" if layout == "full" else "plain", Again(_LOOKS[0], posted=posted))

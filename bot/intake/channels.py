@@ -1,7 +1,7 @@
-"""Knows in which of the channels that it needs the bot cannot post, and tells people once, where they can still be told.
+"""Finds the channels that the bot needs but cannot post in, and tells people once, where they can still be reached.
 
-A channel that was archived or deleted, or that the bot was removed from, is told in the fallback channel. If that is lost, whoever
-is on call gets a direct message. Once the channel can be used again, the message says so. What people still need to see of a lost
+If a channel was archived or deleted, or the bot was removed from it, the fallback channel says so. If that is lost, too, the people on
+call get a direct message. Once the channel can be used again, the message says so. What people still need to see of a lost
 channel is shown again in the fallback channel at once.
 
 Slack's events say when to look; what is told follows from what Slack answers then. So a start finds what happened meanwhile, and
@@ -190,7 +190,7 @@ class Channels:
         return [each.target for each in stored]
 
     async def _places(self, fallback: str | None) -> Collection[str]:
-        """Returns where people can be told now: in the fallback channel, else whoever is on call, else in any channel."""
+        """Returns where to tell people now: the fallback channel, else the people on call, else any usable channel."""
         if fallback is not None:
             return [fallback]
         return await self.on_call() or [each for each in self._needed if each not in self.lost][:1]

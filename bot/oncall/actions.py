@@ -135,7 +135,7 @@ class Announcer:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
     async def tell_of_leaver(self, record: Clarification, holder: Holder, *, calls: bool) -> None:
-        """Post that whoever had a question is gone. `calls`: mention those who may answer it."""
+        """Post that the person who had claimed a question is gone. `calls`: mention those who may answer it."""
         others = [each for each in self.audiences.route(record).mentioned if each != holder.user]
         called = " ".join(inert.mentions(others)) if calls else ""
         who = inert.person(holder.user)

@@ -46,7 +46,7 @@ _SEVERAL = frozenset({"RRULE", "ATTENDEE"})
 _LISTS = frozenset({"EXDATE", "RDATE"})
 _NEEDED = _TIMES | _SEVERAL | {"DURATION"}
 _READ = _NEEDED | _LISTS | {"UID", "SUMMARY", "STATUS", "SEQUENCE", "ORGANIZER"}
-"""The properties of an event that count; whatever is odd in others does no harm."""
+"""The properties of an event that count. Errors in others are ignored."""
 _TOO_OFTEN = {"SECONDLY": "second", "MINUTELY": "minute"}
 _SHARE = 4  # one event may use this part of the computing time
 _MEMORY = 1024**3  # bytes, of the process that reads a feed
@@ -265,7 +265,7 @@ def _limit(seconds: int) -> None:
 
 @contextmanager
 def _alone(share: float) -> Iterator[None]:
-    """Turns whatever fails while one event is read into _Unreadable, so that the others count. It may use `share` seconds of
+    """Turns any failure while one event is read into _Unreadable, so that the others count. It may use `share` seconds of
     the computing time.
 
     Raises:
@@ -351,7 +351,7 @@ class _Calendar:
             del self._inside[self._inside.index(name) :]
 
     def value(self, name: bytes) -> str:
-        """The value of one of its own properties; empty without one."""
+        """Returns the value of one of the calendar's own properties, or an empty text."""
         for line in self.lines:
             told = _PROPERTY.match(line)
             if told and told[1].upper() == name and (value := _VALUE.fullmatch(line, told.end())):
@@ -616,7 +616,7 @@ def _end(event: Any) -> date | datetime:
 
 
 def _unknown_zone(prop: Any, value: date | datetime, zones: _Zones) -> str:
-    """The name of a time's zone if nobody knows it; empty otherwise."""
+    """Returns the name of a time's zone if it is unknown, else an empty text."""
     if not isinstance(value, datetime) or value.tzinfo is not None:
         return ""
     return str(prop.params.get("TZID", "")) or ("" if zones.times is not None else zones.name)
@@ -669,7 +669,7 @@ def _of_event(event: Any, zones: _Zones) -> Iterator[Shift]:
     shift = Shift(begins, ends, level)
     invited = [each for each in _all(event, "ATTENDEE") if _is_person(each)]
     organizer = _address(event.get("ORGANIZER", ""))
-    # Whoever invites others is not on call with them.
+    # The organizer of an event with other attendees is not on call.
     invited = [each for each in invited if not organizer or _address(each) != organizer] or invited
     if invited:
         # A person who declined is not on call, even if the title names them.

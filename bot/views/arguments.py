@@ -5,8 +5,7 @@ Longer values become lines, nested ones indented. Each line of a multi-line text
 another argument; in blocks it has a bar, which wrapped lines keep. All of it is `inert.visible`, and ambiguous strings are quoted
 (`inert.value_words`).
 
-Every value is shown as it is: nothing stands in for one. A change of a file also has a comparison of its two texts beside them.
-Pure.
+Every value is shown as it is: nothing replaces one. For a change of a file, a comparison of the two texts comes before them. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -76,11 +75,11 @@ _SENT_AS_TEXT = "Sent as text, not as a number or another value."
 _YES_OR_NO = "Yes is sent as true, No as false."
 
 
-class _LeftOut:
+class _Missing:
     """Stands for a missing value."""
 
 
-_NOTHING = _LeftOut()
+_NOTHING = _Missing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +91,10 @@ class Piece:
     is_code: bool = False
     is_list: bool = False
 
-    def cut(self, text: str) -> Piece:
-        """Returns the piece with `text`, which may be cut."""
-        return replace(self, text=text)
-
 
 def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
-    """Returns all arguments in order, but short values stand together, where the first of them is. The comparison of two
-    texts is before the first of them.
+    """Returns all arguments in order, except that short values are grouped where the first of them is. A comparison of two
+    texts comes before them.
     """
     found: list[Piece] = []
     lines: list[str] = []
@@ -259,11 +254,11 @@ def _compared(name: str, was: object, now: object) -> list[str]:
 
 
 def _json_of(value: object) -> str:
-    return str(value) if isinstance(value, _LeftOut) else json.dumps(value)
+    return str(value) if isinstance(value, _Missing) else json.dumps(value)
 
 
 def _brief(value: object) -> str:
-    return "(left out)" if isinstance(value, _LeftOut) else inert.value_words(value)
+    return "(left out)" if isinstance(value, _Missing) else inert.value_words(value)
 
 
 def _differing(was: str, now: str) -> tuple[str, str]:
@@ -413,13 +408,13 @@ def _code(name: str, value: object, changes: Mapping[str, Piece]) -> Piece | Non
     is_code = is_code or (
         "\n" in value and any(name in pair and not changes.keys().isdisjoint(pair) for pair in _REPLACED)
     )
-    return Piece(inert.visible(value), _head(name, value), is_code=True) if is_code else None
+    head = _before_text(f"{inert.name_words(name)}:", value)
+    return Piece(inert.visible(value), head, is_code=True) if is_code else None
 
 
-def _head(name: str, value: object) -> str:
-    """Returns an argument's name before a text of several lines, with what the text does not show of its line ends."""
-    said = f"{inert.name_words(name)}:"
-    return f"{said} ({_CRLF})" if isinstance(value, str) and inert.ends_with_crlf(value) else said
+def _before_text(head: str, text: str) -> str:
+    """Returns what stands before a text of several lines, with what the text does not show of its line ends."""
+    return f"{head} ({_CRLF})" if inert.ends_with_crlf(text) else head
 
 
 def _changes(arguments: Mapping[str, Any]) -> dict[str, Piece]:
@@ -496,7 +491,7 @@ def _named(head: str, value: object, depth: int) -> Iterator[str]:
         for each in value:
             yield from _named(f"{'  ' * (depth + 1)}-", each, depth + 1)
     elif isinstance(value, str) and value.strip() and "\n" in value:
-        yield f"{head} ({_CRLF})" if inert.ends_with_crlf(value) else head
+        yield _before_text(head, value)
         yield inert.with_bar(inert.visible(value), "  " * (depth + 1))
     else:
         yield f"{head} {inert.value_words(value)}"

@@ -335,7 +335,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     )
     action, consequence, changes, *texts = budget.excerpts(list(parts), growth)
     besides, texts = texts[: len(besides)], texts[len(besides) :]
-    shorter = [each.cut(text) for each, text in zip(with_what, texts, strict=True)]
+    shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
         *action_parts(action, consequence),
         *argument_parts(shorter),
