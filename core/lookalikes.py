@@ -57,9 +57,8 @@ def _bare(text: str) -> str:
     if len(words := _NO_WORD.sub("", shown)) > _LONGEST:
         return words  # no button has so much text
     seen = "".join(map(_latin, shown)).casefold()
-    return "".join(char for char in seen if char.isalnum()).replace(
-        "i", "l"
-    )  # a capital i is an l to the eye
+    # A capital i is an l to the eye.
+    return "".join(char for char in seen if char.isalnum()).replace("i", "l")
 
 
 def _latin(char: str) -> str:

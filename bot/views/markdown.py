@@ -69,11 +69,8 @@ _AFTER = re.compile(r"[A-Za-z0-9_*/\\~]|[^\w\s][A-Za-z0-9_*/]")
 _WORD = re.compile(r"\w")
 _OF_MARKUP = dict.fromkeys(map(ord, "*_~`#>-|:.)[]\u2066\u2067\u2068\u2069"))
 _STYLES: dict[str, str] = {"strong": "bold", "em": "italic", "s": "strike"}
-_COLUMNS, _ROWS, _CELL = (
-    20,
-    100,
-    1000,
-)  # of a table; characters of a cell. More is easier to read as it was written
+# Of a table, and characters of a cell. More is easier to read as it was written.
+_COLUMNS, _ROWS, _CELL = 20, 100, 1000
 _DEEPEST = 8  # level of a nested list
 _MOST_OFFSET = 9_999
 _CUT = "…"  # where `inert` has cut a text
