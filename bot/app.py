@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
@@ -55,6 +56,7 @@ from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import ask
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
 from bot.webhooks import Webhooks, endpoints_of
@@ -137,10 +139,10 @@ def _restart() -> NoReturn:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
-def files(settings: Settings, *, expected: bool) -> FileLedger:
+def files(settings: Settings, folder: Path, *, expected: bool) -> FileLedger:
     """Returns the ledgers as files. `expected`: the bot wrote some there before."""
     return FileLedger(
-        settings.ledger.directory,
+        folder,
         mode=settings.ledger.mode,
         expected=expected,
         shell_consents=settings.shell.consent,
@@ -158,17 +160,13 @@ class Bot:
             StorageError: the storage is in use or cannot be used.
             ConfigurationError: the signing key is not Ed25519.
         """
-        url, listen_url = settings.database_url, settings.listen_url
-        store = await Store.open(url or settings.storage.path, listen_url)
-        if url is not None:
-            from bot.storage.ledger import DatabaseLedger
-
-            ledger: Ledger = await DatabaseLedger.open(
-                store, url, listen_url, shell_consents=settings.shell.consent
-            )
+        store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
+        if settings.ledger_folder is None:
+            ledger: Ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         else:
             # If clarifications were shown before, an empty folder means a disk that is not mounted.
-            ledger = files(settings, expected=await Messages(store).know_clarifications())
+            expected = await Messages(store).know_clarifications()
+            ledger = files(settings, settings.ledger_folder, expected=expected)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
         except ClarifyBotError:

@@ -68,10 +68,11 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         results, connections = postgres.check(url, settings.listen_url or url)
         yield from results
     else:
-        yield from _ledgers(settings)
-        yield from _ignored(settings)
-        yield from _odd(settings)
-        yield from _open_to_others(settings)
+        if (folder := settings.ledger_folder) is not None:
+            yield from _ledgers(settings, folder)
+            yield from _ignored(settings, folder)
+            yield from _odd(settings, folder)
+            yield from _open_to_others(folder)
         yield beside.check_storage(settings.storage.path)
         connections = beside.connections(settings.storage.path)
     if has_socket:
@@ -90,9 +91,8 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
 
 
-def _ledgers(settings: Settings) -> Iterator[CheckResult]:
+def _ledgers(settings: Settings, folder: Path) -> Iterator[CheckResult]:
     """Check that the folder can be written and that no lock is held for long."""
-    folder = settings.ledger.directory
     # If the storage has shown questions, their ledgers must exist.
     shown = "select 1 from messages where clarification is not null limit 1"
     if _first_row(settings.storage.path, shown) is None:
@@ -128,9 +128,8 @@ def _first_row(storage: Path, query: str) -> Row | None:
     return None
 
 
-def _ignored(settings: Settings) -> Iterator[CheckResult]:
+def _ignored(settings: Settings, directory: Path) -> Iterator[CheckResult]:
     """Report files that are named like a ledger but ignored: they may hold a question."""
-    directory = settings.ledger.directory
     row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
     last = row["value"] if row and row["value"] <= HIGHEST else 0  # the last reserved number that was used
     numbers = Numbers(directory / PRIVATE)
@@ -146,9 +145,8 @@ def _ignored(settings: Settings) -> Iterator[CheckResult]:
     )
 
 
-def _odd(settings: Settings) -> Iterator[CheckResult]:
+def _odd(settings: Settings, directory: Path) -> Iterator[CheckResult]:
     """Report ledgers and records that cannot be read, and records that another program changed."""
-    directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
     seals.receipts = StoredKeys(settings.storage.path, None)
     marked = "select 1 from counters where name = 'marks questions'"
@@ -197,9 +195,8 @@ def _changed(
         yield wrong(_LEDGERS, text, fix)
 
 
-def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
+def _open_to_others(folder: Path) -> Iterator[CheckResult]:
     """Report who else can write or read the ledgers: a writer cannot speak for a person, but a reader sees everything."""
-    folder = settings.ledger.directory
     try:
         mode = folder.stat().st_mode
         found = [path for _, path in Folder(folder, Numbers(folder / PRIVATE)).ledgers()]

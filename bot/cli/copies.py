@@ -15,6 +15,7 @@ from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces
+from bot.retention.rows import InStorage
 from core.clock import iso
 from core.errors import BadInput
 from core.ledger import FileLedger
@@ -70,9 +71,11 @@ def kept_by(shell: Shell) -> Kept:
     """Returns where the ledgers and the storage are."""
     if isinstance(shell.ledger, FileLedger):
         return InFiles(shell.ledger.files, shell.settings.storage.path)
+    if shell.database_url is None:
+        return InStorage(shell.settings.storage.path)
     from bot.retention.database import InDatabase  # noqa: PLC0415 - psycopg is optional
 
-    return InDatabase(str(shell.database_url))
+    return InDatabase(shell.database_url)
 
 
 def _tell_copied(shell: Shell, manifest: Manifest, sentence: str, **more: object) -> None:
@@ -131,7 +134,7 @@ async def _tell_forgotten(
     shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'the events of the session'}.")
     for line in _what_remains(new, traces, left):
         shell.out.note(line)
-    if shell.store is not None:
+    if shell.database_url is not None:
         shell.out.note(
             "PostgreSQL keeps deleted rows in its files, log, standbys and archives until they are overwritten."
         )

@@ -74,7 +74,7 @@ class WaitedTooLong(ClarifyBotError):
 class Shell:
     """The open ledgers and settings of a command.
 
-    `store`: the database with the ledgers; None: they are files. `me`: who decides, unless `--as` names a role.
+    `store`: the storage with the ledgers; None: they are files. `me`: who decides, unless `--as` names a role.
     `listeners` get every record that was written.
     """
 
@@ -97,7 +97,7 @@ class Shell:
 
     @property
     def database_url(self) -> str | None:
-        """PostgreSQL's address; None: files."""
+        """PostgreSQL's address; None: SQLite."""
         return database_url(self.settings)
 
     @property
@@ -114,7 +114,7 @@ class Shell:
     async def settle(self) -> None:
         """Record who was refused, and update the agent-status file, unless a running bot does."""
         await self.router.write_refusals()
-        if self.store is None and self.statuses.is_owed and not self.has_bot:
+        if self.database_url is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 
     def decider(self, role: str | None = None) -> Decider:
@@ -272,20 +272,20 @@ async def _ledgers(
         ConfigurationError: they cannot be opened.
     """
     url = database_url(settings)
-    if url is None:
-        files = await asyncio.to_thread(_ledger, settings, note)
+    if settings.ledger_folder is not None:
+        files = await asyncio.to_thread(_ledger, settings, settings.ledger_folder, note)
         files.seals.receipts, files.history = _checks(settings.storage.path, None, None)
         try:
             yield files, None
         finally:
             await asyncio.to_thread(files.close)
         return
-    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - psycopg is optional
+    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - most commands need no database
     from bot.storage.store import Store  # noqa: PLC0415
 
-    store = await Store.open(url)
+    store = await Store.open(url or settings.storage.path, beside=True)
     try:
-        ledger = await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent)
+        ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         ledger.seals.receipts, ledger.history = _checks(settings.storage.path, url, store)
         yield ledger, store
     finally:
@@ -302,7 +302,7 @@ def _checks(storage: Path, url: str | None, store: Store | None) -> tuple[Receip
 
 
 def database_url(settings: ShellSettings) -> str | None:
-    """Returns PostgreSQL's address; None: files.
+    """Returns PostgreSQL's address; None: SQLite.
 
     Raises:
         ConfigurationError: the environment variable is not set.
@@ -316,13 +316,13 @@ def database_url(settings: ShellSettings) -> str | None:
     return settings.by_variable[variable].get_secret_value()
 
 
-def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
+def _ledger(settings: ShellSettings, folder: Path, note: Callable[[str], None]) -> FileLedger:
     """Returns the file ledgers. Creates a missing folder, with a note, since it may be the wrong place.
 
     Raises:
         ConfigurationError: it cannot be created; or a bot has used it before, so its disk may not be mounted.
     """
-    folder, storage = settings.ledger.directory, settings.storage.path
+    storage = settings.storage.path
     where = f"{settings.file or 'clarify.toml'}: ledger.directory"
     new, used = not folder.exists(), storage.exists()
     try:

@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 from bot.errors import BackupError, StorageUnavailable
 from bot.producers import inbox
 from bot.retention.backup import DATABASE, LEDGERS, NUMBERS_LEFT_OUT, Manifest, Restored, leave_out
+from bot.retention.rows import still_in_the_log
 from bot.storage import beside
+from bot.storage.sqlite import tell_changed
 from bot.storage.tx import Tx
 from core.archive import ARCHIVE, issue_in
 from core.clarification import US, Clarification
@@ -105,12 +107,9 @@ class InFiles:
         with beside.transaction(self.database) as tx:
             result = rows(tx)
         emptied = beside.empty_log(self.database)
-        beside.notify(self.database)
+        tell_changed(self.database)
         if not emptied and is_done(result):
-            raise StorageUnavailable(
-                f"It was deleted, but {self.database}-wal still holds it while another process reads the database. "
-                "Run the same command again."
-            )
+            raise StorageUnavailable(still_in_the_log(self.database))
         return result
 
     def set_aside(self, issues: Sequence[int]) -> list[str]:

@@ -123,12 +123,11 @@ def prepare_folders(settings: Settings) -> None:
     """
     shared = folder_mode(settings.ledger.mode)
     wanted = {
-        "ledger.directory": (settings.ledger.directory, shared),
         "ledger.workflows": (settings.ledger.workflows, shared),
         "storage.path": (settings.storage.path.parent, 0o700),
     }
-    if settings.storage.url_env is not None or settings.storage.path.exists():
-        del wanted["ledger.directory"]
+    if settings.ledger_folder is not None and not settings.storage.path.exists():
+        wanted = {"ledger.directory": (settings.ledger_folder, shared)} | wanted
     problems = []
     for key, (folder, mode) in wanted.items():
         try:

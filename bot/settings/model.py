@@ -395,8 +395,10 @@ class HttpSettings(SettingsTable):
 class LedgerSettings(SettingsTable):
     """Where the ledgers are: what was asked and decided."""
 
-    directory: ConfigPath = Path(".agentx/state/clarifications")
-    """The folder with the ledgers, one `issue-N.json` each."""
+    directory: ConfigPath | Literal[False] = Path(".agentx/state/clarifications")
+    """The folder with the ledgers, one `issue-N.json` each; false: they are kept in the storage, and no other program can
+    read or write them.
+    """
     workflows: ConfigPath = Path(".agentx/workflows")
     """The folder with the workflow files, which say which agent may ask which."""
     archive_after: Duration = timedelta(days=30)
@@ -993,8 +995,14 @@ class Configuration(SettingsTable):
 
     @property
     def status_file(self) -> Path:
-        """The file that tells agents and others what each agent does; beside the ledgers' folder."""
-        return self.ledger.directory.parent / "agent-status.json"
+        """The file that tells agents and others what each agent does; beside the ledgers' folder, or where one would be."""
+        folder = self.ledger.directory or self.ledger.workflows.parent / "state" / "clarifications"
+        return folder.parent / "agent-status.json"
+
+    @property
+    def ledger_folder(self) -> Path | None:
+        """The folder with the ledgers; None: they are in the storage."""
+        return None if self.storage.url_env is not None else self.ledger.directory or None
 
     @property
     def roles_of_people(self) -> list[str]:

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.sqlite import forget_signal, migrate, newest_version
+from bot.storage.sqlite import migrate, require_current
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync
 
@@ -37,7 +37,7 @@ def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
     try:
         with closing(_read_only(path)) as db:
             if current:
-                _require_current(db, path)
+                require_current(db, path)
             yield Tx(db)
     except sqlite3.Error as error:
         raise StorageUnavailable(f"The storage could not be read: {error}.") from error
@@ -56,19 +56,13 @@ def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
             db.row_factory = sqlite3.Row
             if current:
-                _require_current(db, path)
+                require_current(db, path)
             db.execute("pragma secure_delete = on")
             db.execute("begin immediate")
             yield Tx(db)
             db.execute("commit")  # without it, closing undoes everything
     except sqlite3.Error as error:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
-
-
-def notify(path: Path) -> None:
-    """Tells a running bot that something was forgotten."""
-    forget_signal(path).touch(mode=0o600)
-    forget_signal(path).write_bytes(b"")
 
 
 def empty_log(path: Path) -> bool:
@@ -224,14 +218,6 @@ def _read_only(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=_LOOK_SECONDS)
     db.row_factory = sqlite3.Row
     return db
-
-
-def _require_current(db: sqlite3.Connection, path: Path) -> None:
-    version = db.execute("pragma user_version").fetchone()[0]
-    if version != newest_version():
-        raise StorageUnavailable(
-            f"{path} is of version {version}: start the bot once, which brings it up to date."
-        )
 
 
 def check_storage(path: Path) -> CheckResult:

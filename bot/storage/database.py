@@ -17,6 +17,8 @@ class Database(ABC):
 
     installation: str
     clock: Clock
+    horizon = "(select coalesce(max(written), 0) + 1 from ledgers)"
+    """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""
     is_shared = False
     name = ""
     polls = False
@@ -60,6 +62,10 @@ class Database(ABC):
 
     async def give_back(self) -> None:  # noqa: B027 - most databases need do nothing
         """Returns unused disk space to the file system, if the database does not do so itself."""
+
+    @abstractmethod
+    def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
+        """Yields what other processes say on a channel (`Tx.notify`); None: some may have been missed, as at first."""
 
     @abstractmethod
     def news(self) -> AsyncGenerator[list[News] | None]: ...

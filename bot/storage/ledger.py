@@ -1,7 +1,7 @@
-"""Ledgers as rows of the PostgreSQL database that bots on several machines share: the same JSON, one row per issue.
+"""Ledgers as rows of the database: the same JSON, one row per issue.
 
-Callers share transactions, so no transaction waits for a row lock while it holds another: two bots waiting for each
-other would deadlock. If a row is locked, the caller retries in a new transaction.
+Callers share transactions, so no transaction waits for a lock while it holds another: two bots waiting for each other
+would deadlock. If an issue is locked, the caller retries in a new transaction.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import Self, TypeVar
 import structlog
 
 from bot.errors import StorageInDoubt, StorageUnavailable
-from bot.storage.postgres import notices
 from bot.storage.store import Store, until_stored
-from bot.storage.tx import Row, Tx, batches
+from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.ledger import LOCK_TIMEOUT, History, IssueContents, Ledger, Loaded, Take, Written, ended
 from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, Signer, decode, encode
 
 _T = TypeVar("_T")
-_LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
 _SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a locked row
 _LOOK, _DOUBT = 0.25, 1.0  # seconds between checks, and until waiting callers are told: Slack allows three
 _PAGE = 500  # ledgers read at once at startup
@@ -38,10 +36,9 @@ _log = structlog.get_logger("clarify.storage")
 
 @dataclass(eq=False)
 class DatabaseLedger(Ledger):
-    """A `core.ledger.Ledger` on a `Store` in PostgreSQL."""
+    """A `core.ledger.Ledger` on a `Store`."""
 
     store: Store
-    urls: tuple[str, str]
     seals: Seals
     own: OwnRecords = field(default_factory=OwnRecords)
     receipts: Signer | None = None
@@ -51,11 +48,8 @@ class DatabaseLedger(Ledger):
     _waiting: dict[asyncio.Event, int] = field(default_factory=dict)
 
     @classmethod
-    async def open(
-        cls, store: Store, url: str, listen_url: str | None = None, *, shell_consents: bool = False
-    ) -> Self:
-        """Opens the ledgers. `listen_url`: where to listen for notices, if not at `url`. `shell_consents`: see
-        `FileLedger`.
+    async def open(cls, store: Store, *, shell_consents: bool = False) -> Self:
+        """Opens the ledgers. `shell_consents`: see `FileLedger`.
 
         Raises:
             StorageUnavailable: the database is not available.
@@ -67,7 +61,7 @@ class DatabaseLedger(Ledger):
         row = await store.read_one("select value from keys where name = 'seal'")
         if row is None:
             raise StorageUnavailable("The database lost the key that it was just given.")
-        return cls(store, (url, listen_url or url), Seals(bytes(row["value"]), shell=shell_consents))
+        return cls(store, Seals(bytes(row["value"]), shell=shell_consents))
 
     async def transact(
         self,
@@ -221,7 +215,7 @@ class DatabaseLedger(Ledger):
     async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - uses the server's time
         """Each notice names an issue. None means that some may have been missed."""
         since = 0
-        async with aclosing(notices(*self.urls, CHANNEL)) as told:
+        async with aclosing(self.store.notices(CHANNEL)) as told:
             async for heard in told:
                 if heard is None:
                     look = partial(self._changed, since)
@@ -235,7 +229,7 @@ class DatabaseLedger(Ledger):
     async def _changed(self, since: int) -> tuple[int, list[int]]:
         """Returns the issues changed by transactions still open at `since`, and from when to look next time."""
         rows = await self.store.read(
-            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, issue, version from installation"
+            f"select {self.store.horizon} as until, issue, version from installation"  # noqa: S608 - a constant
             " left join ledgers on archived = 0 and written >= :since",
             since=since,
         )
@@ -304,16 +298,16 @@ def _contents(row: Row, issue: int) -> IssueContents:
 
 
 def hold(tx: Tx, issues: Sequence[int]) -> None:
-    """Locks the rows before the transaction takes any other lock, so that bots never wait for a ledger while holding
-    one.
-    """
-    for some in batches(issues):
-        tx.rows("select issue from ledgers where issue in :issues order by issue for update", issues=some)
+    """Locks the issues before the transaction takes any other lock, so that bots never wait for one while holding one."""
+    for issue in sorted(issues):
+        tx.lock(issue, wait=True)
 
 
 def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
-    """Lets `change` edit a row, archived or not, and writes it if `change` returns True. Skips an unreadable row."""
-    row = tx.one("select body, archived from ledgers where issue = :issue for update", issue=issue)
+    """Lets `change` edit a row that is held, archived or not, and writes it if `change` returns True. Skips an unreadable
+    row.
+    """
+    row = tx.one("select body, archived from ledgers where issue = :issue", issue=issue)
     try:
         raw = _raw(issue, row)
     except LedgerUnreadable:
@@ -321,13 +315,12 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
     if row is None or not change(raw):
         return
     tx.run(
-        "update ledgers set body = :body, version = version + 1, written = pg_current_xact_id()::text::bigint"
-        " where issue = :issue",
+        f"update ledgers set body = :body, version = version + 1, written = {tx.stamp} where issue = :issue",  # noqa: S608
         issue=issue,
         body=encode(raw).decode(),
     )
     if not row["archived"]:
-        tx.rows("select pg_notify(:channel, :issue)", channel=CHANNEL, issue=str(issue))
+        tx.notify(CHANNEL, str(issue))
 
 
 class _LockedError(Exception):
@@ -335,25 +328,18 @@ class _LockedError(Exception):
 
 
 def _locked(tx: Tx, issue: int) -> Row | None:
-    """Locks and returns the row. Returns None if it does not exist, and keeps other bots from creating it."""
-    row = tx.one(
-        "select body, highest, version, archived from ledgers where issue = :issue for update skip locked",
-        issue=issue,
-    )
-    if row is None:
-        mine = tx.one("select pg_try_advisory_xact_lock(:space, :issue) as had", space=_LOCKS, issue=issue)
-        there = tx.one("select 1 as there from ledgers where issue = :issue", issue=issue)
-        if there is not None or mine is None or not mine["had"]:
-            raise _LockedError
-    return row
+    """Locks an issue. Returns its row, or None if there is none yet."""
+    if not tx.lock(issue):
+        raise _LockedError
+    return tx.one("select body, highest, version, archived from ledgers where issue = :issue", issue=issue)
 
 
 def _write(tx: Tx, book: Book, content: bytes, before: Row | None) -> int:
     """Writes the row. Returns its new version."""
     version = 1 if before is None else int(before["version"]) + 1
     tx.run(
-        "insert into ledgers (issue, body, highest, version, written, archived)"
-        " values (:issue, :body, :highest, :version, pg_current_xact_id()::text::bigint, 0) on conflict (issue) do update"
+        "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
+        f" values (:issue, :body, :highest, :version, {tx.stamp}, 0) on conflict (issue) do update"
         " set body = excluded.body, highest = excluded.highest, version = excluded.version, written = excluded.written,"
         " archived = 0",
         issue=book.issue,
@@ -361,7 +347,7 @@ def _write(tx: Tx, book: Book, content: bytes, before: Row | None) -> int:
         highest=max(book.numbered, before["highest"] if before else 0),
         version=version,
     )
-    tx.rows("select pg_notify(:channel, :issue)", channel=CHANNEL, issue=str(book.issue))
+    tx.notify(CHANNEL, str(book.issue))
     return version
 
 

@@ -71,6 +71,7 @@ _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
+_LOCKS = 0x636C6172  # the space of the issues' advisory locks: "clar"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
 
@@ -78,6 +79,7 @@ class PostgreSQL(Database):
     """A database that several bots share."""
 
     clock: ServerClock
+    horizon = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
     is_shared = True
 
     def __init__(
@@ -223,23 +225,17 @@ class PostgreSQL(Database):
             _log.warning("cannot read other replicas' messages", reason=str(found))
             await asyncio.sleep(_POLL)
 
+    async def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
+        async with aclosing(notices(*self._urls, channel)) as told:
+            async for heard in told:
+                yield heard
+
     async def close(self) -> None:
         await self._lease.hand_over()
         with suppress(psycopg.Error):
             await self._writer.run(partial(_sign_off, self.name))
         await self._writer.close()
         await self._reader.close()
-
-    def _tell(
-        self,
-        epoch: int | None,
-        db: PostgresConnection,
-        topic: Topic,
-        name: str,
-        leader_only: bool,  # noqa: FBT001 - as `Tx.tell`
-    ) -> None:
-        if epoch is None or not leader_only:
-            db.execute(_TELL, [self.name, topic, name, _NEWS])
 
     def _run_works(
         self, works: Sequence[Work[Any]], results: list[Outcome], db: PostgresConnection
@@ -254,8 +250,8 @@ class PostgreSQL(Database):
                 raise _DeposedError("this bot's lease is over")
             if not lease.begins(epoch, db):
                 raise _DeposedError("another bot leads")
-        tell = partial(self._tell, epoch)
-        results += Tx(db, form, tell=tell, queue=_queue).parts(works, psycopg.OperationalError)
+        tx = PostgresTx(db, self.name, leads=epoch is not None)
+        results += tx.parts(works, psycopg.OperationalError)
         self._doubtful = time.monotonic()
         db.execute("commit")
         self._doubtful = None
@@ -316,9 +312,35 @@ def form(text: str) -> str:
     return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), text)
 
 
-def tell_bots(db: PostgresConnection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: ARG001, FBT001 - as `Tx.tell`
-    """`Tx.tell` for a process that is not a bot."""
-    db.execute(_TELL, ["", topic, name, _NEWS])
+class PostgresTx(Tx):
+    """A transaction beside those of other processes. `teller`: this bot's name; empty: not a bot."""
+
+    stamp = "pg_current_xact_id()::text::bigint"
+
+    def __init__(self, db: PostgresConnection, teller: str = "", *, leads: bool = False) -> None:
+        super().__init__(db)
+        self._teller = teller
+        self._leads = leads
+
+    def _form(self, sql: str) -> str:
+        return form(sql)
+
+    def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
+        if not (leader_only and self._leads):
+            self._db.execute(_TELL, [self._teller, topic, str(name), _NEWS])
+
+    def queue(self, what: str) -> None:
+        self._db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
+
+    def lock(self, number: int, *, wait: bool = False) -> bool:
+        if wait:
+            self._db.execute("select pg_advisory_xact_lock(%s, %s)", [_LOCKS, number])
+            return True
+        tried = self._db.execute("select pg_try_advisory_xact_lock(%s, %s) as had", [_LOCKS, number])
+        return bool(tried.fetchone()["had"])
+
+    def notify(self, channel: str, text: str) -> None:
+        self._db.execute("select pg_notify(%s, %s)", [channel, text])
 
 
 class _DeposedError(Exception):
@@ -335,10 +357,6 @@ def _clear_news(tx: Tx) -> None:
         "delete from news where told_at < clock_timestamp() - :seconds * interval '1 second'",
         seconds=_NEWS_KEPT,
     )
-
-
-def _queue(db: PostgresConnection, what: str) -> None:
-    db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
 
 
 def _fetched(query: Query, db: PostgresConnection) -> list[Row] | Exception:

@@ -29,6 +29,7 @@ from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
 _BUSY_MS = 2000
+LOOK_EVERY = 30.0  # seconds between looks for what other processes wrote, should they not have said so
 _PAGES_AT_ONCE = 128  # of 4 KiB, returned to the file system at once
 
 
@@ -41,34 +42,31 @@ class SQLite(Database):
     writer: _SqliteConnection
     reader: _SqliteConnection
     glances: sqlite3.Connection
-    lock: FileLock
+    lock: FileLock | None
     path: Path
     installation: str
     clock: Clock = field(default_factory=SystemClock)
 
     @classmethod
-    async def open(cls, path: Path) -> Self:
+    async def open(cls, path: Path, *, beside: bool = False) -> Self:
         """Opens or creates the file and migrates it to the newest version.
+
+        `beside`: a bot may be running on it, and hears of each write; an existing file is not migrated.
 
         Raises:
             StorageInUseError: another instance holds it.
-            StorageError: it cannot be opened, or a newer version wrote it.
+            StorageError: it cannot be opened, or another version wrote it.
         """
-        lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
-        try:
-            lock.acquire(timeout=0.2, poll_interval=0.01)  # `beside.is_in_use` holds it for a moment
-        except Timeout:
-            raise StorageInUseError(
-                f"{path} is in use by another clarify-bot; one instance per storage."
-            ) from None
-        except OSError as error:
-            raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
         async with AsyncExitStack() as undo:
-            undo.callback(lock.release)
+            lock = _locked(path, beside=beside)
+            if lock is not None:
+                undo.callback(lock.release)
             try:
                 make_private(path)
                 writer = await _connect(path, undo)
-                await writer.run(partial(migrate, path=path))
+                await writer.run(partial(require_current if lock is None else migrate, path=path))
+                if lock is not None and beside:
+                    lock.release()  # a bot may start on the new file
                 rows = list(await writer.execute_fetchall("select id from installation"))
                 reader = await _connect(path, undo)
                 glances = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -77,7 +75,7 @@ class SQLite(Database):
                     writer=writer,
                     reader=reader,
                     glances=glances,
-                    lock=lock,
+                    lock=None if beside else lock,
                     path=path,
                     installation=str(rows[0]["id"]),
                 )
@@ -92,9 +90,12 @@ class SQLite(Database):
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
         try:
-            return await self.writer.run(partial(_run_all, works))
+            results, wrote = await self.writer.run(partial(_run_all, works))
         except sqlite3.Error as error:
             raise StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
+        if wrote and self.lock is None:
+            tell_changed(self.path)
+        return results
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         return await self.reader.run(partial(_fetch_all, queries))
@@ -120,22 +121,63 @@ class SQLite(Database):
         rows = await self.reader.execute_fetchall(f"pragma {name}")
         return int(next(iter(rows))[0])
 
+    async def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:  # noqa: ARG002 - there is one signal
+        """Another process says only that it wrote something; without a word, look twice a minute."""
+        yield None
+        async for _ in self._changes(LOOK_EVERY):
+            yield None
+
     async def news(self) -> AsyncGenerator[list[News] | None]:
         """There is no other bot, but another process may have forgotten something."""
-        forget_signal(self.path).touch(mode=0o600)
-        async for _ in awatch(forget_signal(self.path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
+        async for _ in self._changes():
             yield [("forgotten", "")]
+
+    async def _changes(self, look_every: float | None = None) -> AsyncGenerator[None]:
+        signal = changed_signal(self.path)
+        signal.touch(mode=0o600)
+        async for _ in awatch(
+            signal,
+            watch_filter=None,
+            step=STEP,
+            debounce=DEBOUNCE,
+            rust_timeout=5000 if look_every is None else int(look_every * 1000),
+            yield_on_timeout=look_every is not None,
+        ):
+            yield
 
     async def close(self) -> None:
         self.glances.close()
         await self.writer.close()
         await self.reader.close()
-        self.lock.release()
+        if self.lock is not None:
+            self.lock.release()
 
 
-def forget_signal(path: Path) -> Path:
-    """Returns the file that another process touches to signal the bot that something was forgotten."""
-    return Path(f"{path}.forget")
+def _locked(path: Path, *, beside: bool) -> FileLock | None:
+    """Returns the lock of the one instance that a file may have; None if there is a file to use `beside` it."""
+    if beside and path.exists():
+        return None
+    lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
+    try:
+        lock.acquire(timeout=0.2, poll_interval=0.01)  # `beside.is_in_use` holds it for a moment
+    except Timeout:
+        raise StorageInUseError(
+            f"{path} is in use by another clarify-bot; one instance per storage."
+        ) from None
+    except OSError as error:
+        raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
+    return lock
+
+
+def changed_signal(path: Path) -> Path:
+    """Returns the file that another process touches to tell the bot that it wrote to the storage."""
+    return Path(f"{path}.changed")
+
+
+def tell_changed(path: Path) -> None:
+    """Tells a running bot that this process wrote to the storage."""
+    changed_signal(path).touch(mode=0o600)
+    changed_signal(path).write_bytes(b"")
 
 
 def _what_to_do(error: sqlite3.Error) -> str:
@@ -160,8 +202,9 @@ class _SqliteConnection(aiosqlite.Connection):
         await asyncio.to_thread(self._thread.join)
 
 
-def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> list[Outcome]:
-    """Runs a transaction in one visit to the thread. If it fails, nothing is changed."""
+def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> tuple[list[Outcome], bool]:
+    """Runs a transaction in one visit to the thread. If it fails, nothing is changed. Returns whether it changed rows."""
+    before = db.total_changes
     try:
         db.execute("begin immediate")
         results = Tx(db).parts(works, sqlite3.OperationalError)
@@ -170,7 +213,7 @@ def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> list[Outcome
         with suppress(sqlite3.Error):
             db.execute("rollback")
         raise
-    return results
+    return results, db.total_changes > before
 
 
 def _commit(db: sqlite3.Connection) -> None:
@@ -218,6 +261,15 @@ def newest_version() -> int:
 def _migrations() -> list[Traversable]:
     folder = resources.files("bot.storage").joinpath("migrations")
     return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
+
+
+def require_current(db: sqlite3.Connection, path: Path) -> None:
+    """Raises StorageUnavailable if the storage has another version than this release's."""
+    version = db.execute("pragma user_version").fetchone()[0]
+    if version != newest_version():
+        raise StorageUnavailable(
+            f"{path} is of version {version}: start the bot once, which brings it up to date."
+        )
 
 
 def migrate(db: sqlite3.Connection, path: Path) -> None:

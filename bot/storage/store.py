@@ -48,19 +48,20 @@ class Store:
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, place: Path | str, listen_url: str | None = None) -> Store:
+    async def open(cls, place: Path | str, listen_url: str | None = None, *, beside: bool = False) -> Store:
         """Opens or creates the storage and migrates it to the newest version.
 
         Args:
             place: SQLite's file, or PostgreSQL's address (`postgresql://…`).
             listen_url: PostgreSQL's direct address, if `place` is a pooling proxy's.
+            beside: SQLite's file may be in use by a bot.
 
         Raises:
             StorageInUseError: another instance holds the file.
             StorageError: it cannot be opened, or a newer version wrote it.
         """
         if isinstance(place, Path):
-            return cls(await SQLite.open(place))
+            return cls(await SQLite.open(place, beside=beside))
         from bot.storage.postgres import PostgreSQL  # noqa: PLC0415 - psycopg is an optional extra
 
         return cls(await PostgreSQL.open(place, listen_url))
@@ -130,6 +131,15 @@ class Store:
     def clock(self) -> Clock:
         """The time that all bots on this database share: the server's, or with SQLite the machine's."""
         return self._database.clock
+
+    @property
+    def horizon(self) -> str:
+        """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""
+        return self._database.horizon
+
+    def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
+        """Yields what other processes say on a channel (`Tx.notify`); None: some may have been missed, as at first."""
+        return self._database.notices(channel)
 
     @property
     def is_shared(self) -> bool:

@@ -21,7 +21,7 @@ from psycopg.rows import dict_row, tuple_row
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.connection import PostgresConnection, connect, words
 from bot.storage.lease import Terms
-from bot.storage.postgres import MIGRATING, SCHEMA_VERSION, form, led, our_tables, prepared, tell_bots
+from bot.storage.postgres import MIGRATING, SCHEMA_VERSION, PostgresTx, led, our_tables, prepared
 from bot.storage.sqlite import migrate
 from bot.storage.tx import Row, Tx
 from core.files import make_private
@@ -51,7 +51,7 @@ class Tables:
     """The tables within one transaction, `tx`."""
 
     def __init__(self, db: PostgresConnection) -> None:
-        self.tx = Tx(db, form)
+        self.tx = PostgresTx(db)
         self._db = db
 
     def rows(self, query: str) -> Iterator[Row]:
@@ -166,7 +166,7 @@ def change(url: str, work: Callable[[Tx], _T]) -> _T:
         try:
             with closing(connect(url)) as db, db.transaction():
                 _set_lock_timeout(db)
-                return work(Tx(db, form, tell=tell_bots))
+                return work(PostgresTx(db))
         except psycopg.errors.DeadlockDetected as error:
             if not left:
                 raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
@@ -277,7 +277,11 @@ def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
     )
     names = [str(name) for (name,) in tables]
-    return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
+    return {
+        name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")]
+        for name in names
+        if name not in {"ledgers", "keys"}  # a backup holds them as files
+    }
 
 
 def _autoincremented(file: sqlite3.Connection) -> list[str]:

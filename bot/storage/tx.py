@@ -51,23 +51,20 @@ class Row(Protocol):
 
 
 class Tx:
-    """A transaction. Blocking: use it only within the function given to `write`."""
+    """A transaction. Blocking: use it only within the function given to `write`.
 
-    def __init__(
-        self,
-        db: Any,
-        form: Callable[[str], str] = str,
-        *,
-        tell: Callable[[Any, Topic, str, bool], None] = lambda *_: None,
-        queue: Callable[[Any, str], None] = lambda *_: None,
-    ) -> None:
-        """`form` turns a statement into the driver's form. `tell` and `queue` implement the methods of these names
-        where several processes share the database.
-        """
+    This one is SQLite's, which has one writer at a time; `PostgresTx` is for several.
+    """
+
+    stamp = "(select coalesce(max(written), 0) + 1 from ledgers)"
+    """SQL for the number of this transaction; a later one has a higher number."""
+
+    def __init__(self, db: Any) -> None:
         self._db = db
-        self._form = form
-        self._tell = tell
-        self._queue = queue
+
+    def _form(self, sql: str) -> str:
+        """Returns a statement in the driver's form."""
+        return sql
 
     def run(self, sql: str, **values: object) -> int:
         """Runs a statement. Returns the number of changed rows."""
@@ -92,13 +89,18 @@ class Tx:
         """Tells the other bots (`Store.news`) once this is committed. `leader_only`: only the leader needs it, so not
         if we lead.
         """
-        self._tell(self._db, topic, str(name), leader_only)
 
     def queue(self, what: str) -> None:
         """Keeps other bots out of the same section until the commit, so that rows become visible in the order of
         their numbers.
         """
-        self._queue(self._db, what)
+
+    def lock(self, number: int, *, wait: bool = False) -> bool:  # noqa: ARG002 - there is one writer
+        """Locks an issue until the commit. Returns False if another bot holds it; with `wait`, waits for it instead."""
+        return True
+
+    def notify(self, channel: str, text: str) -> None:
+        """Sends a notice (`Database.notices`) once this is committed."""
 
     def parts(self, works: Sequence[Work[Any]], fatal: type[Exception]) -> list[Outcome]:
         """Returns each work's result, or its exception, which undoes only that work. Raises a `fatal` one, such as a

@@ -13,7 +13,7 @@ import pytest
 from bot.app import Bot
 from bot.retention import forget as forgetting
 from bot.retention.files import InFiles
-from bot.storage.sqlite import forget_signal
+from bot.storage.sqlite import changed_signal
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
@@ -192,7 +192,7 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
         assert forgetting.forget(InFiles(upkeep.files, database), found) == forgetting.Traces()
         kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
         assert [SECRET in json.dumps(item) for item in kept] == [True, False]
-        assert not forget_signal(database).exists()
+        assert not changed_signal(database).exists()
     finally:
         upkeep.close()
 

@@ -149,7 +149,9 @@ class Life:
         store = await Store.open(setting.settings.storage.path)
         self._watch(store)
         self.store = store
-        self.ledger = ledger = files(setting.settings, expected=False)
+        self.ledger = ledger = files(
+            setting.settings, setting.settings.ledger_folder or Path(), expected=False
+        )
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
         self._replace = ledger._replace
         ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
@@ -224,8 +226,10 @@ class Life:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        sqlite_of(self.store).lock.release()
-        sqlite_of(self.store).glances.close()
+        database = sqlite_of(self.store)
+        assert database.lock is not None
+        database.lock.release()
+        database.glances.close()
         self.bot.ledger.close()
 
     async def stop(self) -> None:

@@ -73,7 +73,7 @@ class World:
         self._own: set[asyncio.Task[Any]] = {task for task in (asyncio.current_task(),) if task is not None}
         settings = parse_settings(configuration(), file=folder / "clarify.toml", environ=_ENVIRON)
         prepare_folders(settings)
-        self.storage, self.ledgers = settings.storage.path, settings.ledger.directory
+        self.storage, self.ledgers = settings.storage.path, settings.ledger_folder or Path()
         self.current = current = Current()
         self._setting = Setting(settings, self.clock, self.outer, self._written, self._own, current)
         replace_parties(patch, self.outer, current, folder)

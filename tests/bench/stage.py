@@ -20,7 +20,7 @@ from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS
 from bot.workspace.state import Message
 from tests.bench.seeding import Seed, seed
-from tests.kit.world import config, environment, on_database, question
+from tests.kit.world import as_kept, config, environment, question
 
 UNPACED = 10_000.0
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def configured(on: Stage, *, pace: float = UNPACED, more: str = "") -> Path:
     (on.folder / "ledgers").mkdir(exist_ok=True)
     file = on.folder / "clarify.toml"
     text = config(on.producer.url, dialect="standard", pace=pace, more=more)
-    file.write_text(text if on.database is None else on_database(text), encoding="utf-8")
+    file.write_text(as_kept(text, on.database), encoding="utf-8")
     return file
 
 

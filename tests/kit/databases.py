@@ -12,7 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,11 +21,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from bot.storage import ledger
+from bot.storage import beside, ledger
 from bot.storage.connection import connect
-from bot.storage.postgres import prepared
-from bot.storage.sqlite import SQLite
+from bot.storage.outside import reading
+from bot.storage.postgres import PostgresTx, prepared
+from bot.storage.sqlite import SQLite, tell_changed
 from bot.storage.store import Store
+from bot.storage.tx import Tx
 from tests.kit.served import reserved_port
 from tests.kit.until import until
 
@@ -127,38 +129,67 @@ def _running_server() -> Iterator[Server]:
             server.stop()
 
 
-def rows_of_ledgers(url: str) -> list[int]:
-    """The issues that have one."""
-    with closing(psycopg.connect(url)) as db:
-        return [issue for (issue,) in db.execute("select issue from ledgers order by issue").fetchall()]
-
-
-def ledger_row(url: str, issue: int) -> str | None:
-    """A ledger as its row has it; None: there is none."""
-    with closing(psycopg.connect(url)) as db:
-        row = db.execute("select body from ledgers where issue = %s", [issue]).fetchone()
-        return None if row is None else str(row[0])
-
-
-def change_ledger_row(url: str, issue: int, change: Callable[[Any], Any]) -> None:
-    """Put what `change` makes of a ledger into its row, behind the back of bots, and tell them; None: there is no row."""
-    with closing(connect(url)) as db, db.transaction():
-        row = db.execute("select body from ledgers where issue = %s for update", [issue]).fetchone()
-        body = json.dumps(change(None if row is None else json.loads(row["body"])))
-        db.execute(
-            "insert into ledgers (issue, body, highest, version, written, archived)"
-            " values (%s, %s, 0, 1, pg_current_xact_id()::text::bigint, 0) on conflict (issue) do update"
-            " set body = excluded.body, version = ledgers.version + 1, written = excluded.written",
-            [issue, body],
-        )
-        db.execute("select pg_notify(%s, %s)", [ledger.CHANNEL, str(issue)])
+Place = str | Path
+"""A database: PostgreSQL's address, or SQLite's file."""
 
 
 @contextmanager
-def row_held(url: str, issue: int) -> Iterator[None]:
+def _beside(place: Place) -> Iterator[Tx]:
+    """A transaction behind the back of bots, who are told of it."""
+    if isinstance(place, Path):
+        with beside.transaction(place) as tx:
+            yield tx
+        tell_changed(place)
+    else:
+        with closing(connect(place)) as db, db.transaction():
+            yield PostgresTx(db)
+
+
+def _reading(place: Place) -> AbstractContextManager[Tx | None]:
+    return reading(place, None) if isinstance(place, Path) else reading(Path(), place)
+
+
+def rows_of_ledgers(place: Place) -> list[int]:
+    """The issues that have one."""
+    with _reading(place) as tx:
+        return [row["issue"] for row in tx.rows("select issue from ledgers order by issue")] if tx else []
+
+
+def ledger_row(place: Place, issue: int) -> str | None:
+    """A ledger as its row has it; None: there is none."""
+    with _reading(place) as tx:
+        row = tx.one("select body from ledgers where issue = :issue", issue=issue) if tx else None
+        return None if row is None else str(row["body"])
+
+
+def row_of_key(place: Place) -> bytes:
+    """What ledgers there are sealed with."""
+    with _reading(place) as tx:
+        row = tx.one("select value from keys where name = 'seal'") if tx else None
+        assert row is not None
+        return bytes(row["value"])
+
+
+def change_ledger_row(place: Place, issue: int, change: Callable[[Any], Any]) -> None:
+    """Put what `change` makes of a ledger into its row, behind the back of bots, and tell them; None: there is no row."""
+    with _beside(place) as tx:
+        tx.lock(issue, wait=True)
+        row = tx.one("select body from ledgers where issue = :issue", issue=issue)
+        tx.run(
+            "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
+            f" values (:issue, :body, 0, 1, {tx.stamp}, 0) on conflict (issue) do update"
+            " set body = excluded.body, version = ledgers.version + 1, written = excluded.written",
+            issue=issue,
+            body=json.dumps(change(None if row is None else json.loads(row["body"]))),
+        )
+        tx.notify(ledger.CHANNEL, str(issue))
+
+
+@contextmanager
+def row_held(place: Place, issue: int) -> Iterator[None]:
     """Somebody else is about to change a ledger's row."""
-    with closing(psycopg.connect(url)) as db:
-        assert db.execute("select 1 from ledgers where issue = %s for update", [issue]).fetchone()
+    with _beside(place) as tx:
+        assert tx.lock(issue)
         yield
 
 

@@ -34,7 +34,7 @@ from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
 from core.records import digest_of, parse
 from core.router import Router
-from tests.kit.databases import change_ledger_row, ledger_row, rows_of_ledgers
+from tests.kit.databases import Place, change_ledger_row, ledger_row, rows_of_ledgers
 from tests.kit.files import replace_text
 from tests.kit.times import judge_all
 from tests.kit.until import until
@@ -125,12 +125,23 @@ _beside = WeakKeyDictionary[Bot, Bot]()
 with_replica = False
 """Whether a second bot runs beside each, on the same database: Slack hands it every other click, reply and command."""
 
+in_rows = False
+"""Whether the ledgers are in SQLite, too."""
+
+_LEDGERS = 'directory = "ledgers"'
 _SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
 
 
-def on_database(text: str) -> str:
-    """A clarify.toml with PostgreSQL in place of SQLite."""
-    return text.replace(_SQLITE, _POSTGRES)
+def as_kept(text: str, database: str | None) -> str:
+    """A clarify.toml as a test has it: with the ledgers in SQLite, or all of it in PostgreSQL."""
+    if in_rows:
+        text = text.replace(_LEDGERS, "directory = false")
+    return text if database is None else text.replace(_SQLITE, _POSTGRES)
+
+
+def rows_in(folder: Path, database: str | None) -> Place | None:
+    """The database with the ledgers; None: they are files."""
+    return database or (folder / "clarify.db" if in_rows else None)
 
 
 class World:
@@ -157,7 +168,7 @@ class World:
         self, text: str | None = None, clock: Clock | None = None, *, ready: bool = True
     ) -> AsyncIterator[Bot]:
         """The bot, running and, with `ready`, taking clicks; stopped in order at the end. `text` for clarify.toml."""
-        text = self._on_database(text or self.file.read_text())
+        text = as_kept(text or self.file.read_text(), self.database)
         settings = self._settings(text)
         prepare_folders(settings)
         async with AsyncExitStack() as running:
@@ -194,10 +205,12 @@ class World:
 
     def configure(self, text: str | None = None) -> None:
         """Write clarify.toml: for bots from now on, and for processes beside them."""
-        self.file.write_text(self._on_database(text or config(self.producer.url)))
+        self.file.write_text(as_kept(text or config(self.producer.url), self.database))
 
-    def _on_database(self, text: str) -> str:
-        return text if self.database is None else on_database(text)
+    @property
+    def rows(self) -> Place | None:
+        """The database with the ledgers; None: they are files."""
+        return rows_in(self.folder, self.database)
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.app.ready.wait())
@@ -341,10 +354,10 @@ class World:
 
     def ledger(self, issue: int) -> dict[str, Any]:
         """A whole ledger, as it is kept."""
-        if self.database is None:
+        if self.rows is None:
             kept = (self.folder / "ledgers" / f"issue-{issue}.json").read_text()
         else:
-            row = ledger_row(self.database, issue)
+            row = ledger_row(self.rows, issue)
             assert row is not None, issue
             kept = row
         ledger: dict[str, Any] = json.loads(kept)
@@ -352,19 +365,19 @@ class World:
 
     def issues(self) -> list[int]:
         """Those that have a ledger."""
-        if self.database is not None:
-            return rows_of_ledgers(self.database)
+        if self.rows is not None:
+            return rows_of_ledgers(self.rows)
         files = (self.folder / "ledgers").glob("issue-*.json")
         return sorted(int(file.stem.partition("-")[2]) for file in files)
 
     def write_ledger(self, issue: int, ledger: dict[str, Any]) -> None:
         """Another program puts a whole ledger in its place; where bots read it, they find it changed."""
-        if self.database is None:
+        if self.rows is None:
             path = self.folder / "ledgers" / f"issue-{issue}.json"
             path.parent.mkdir(exist_ok=True)
             replace_text(path, json.dumps(ledger))
         else:
-            change_ledger_row(self.database, issue, lambda _: ledger)
+            change_ledger_row(self.rows, issue, lambda _: ledger)
 
 
 class _Hearing:

@@ -19,8 +19,8 @@ Json = dict[str, Any]
 @contextmanager
 def held(stage: World, issue: int) -> Iterator[None]:
     """Hold a ledger: its row, or as the protocol has it, where whoever creates the marker file exclusively is its writer."""
-    if stage.database is not None:
-        with row_held(stage.database, issue):
+    if stage.rows is not None:
+        with row_held(stage.rows, issue):
             yield
         return
     lock = stage.folder / "ledgers" / f"issue-{issue}.json.lock"
@@ -42,8 +42,8 @@ async def another_writes(stage: World, change: Callable[[Json], None], issue: in
         change(ledger["clarifications"][0])
         return ledger
 
-    if stage.database is not None:
-        change_ledger_row(stage.database, issue, changed)
+    if stage.rows is not None:
+        change_ledger_row(stage.rows, issue, changed)
         return
     path = stage.folder / "ledgers" / f"issue-{issue}.json"
     while True:

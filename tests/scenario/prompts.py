@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.kit.databases import ledger_row
 from tests.kit.processes import Process, Said, clarify, ended
-from tests.kit.world import World, on_database
+from tests.kit.world import World, as_kept, rows_in
 
 WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect", "product-manager"]\n'
 CONFIG = """
@@ -40,7 +40,7 @@ class Project:
         for name in ("workflows", "ledgers"):
             (folder / name).mkdir(exist_ok=True)
         (folder / "workflows/feature.toml").write_text(WORKFLOW)
-        (folder / "clarify.toml").write_text(config if database is None else on_database(config))
+        (folder / "clarify.toml").write_text(as_kept(config, database))
         return cls(folder, database)
 
     @classmethod
@@ -88,10 +88,10 @@ class Project:
 
     def records(self, issue: int = 42) -> list[dict[str, Any]]:
         """What the ledger of an issue says; nothing if it is not there."""
-        if self.database is None:
+        if (rows := rows_in(self.folder, self.database)) is None:
             file = self.folder / f"ledgers/issue-{issue}.json"
             kept = file.read_text() if file.exists() else None
         else:
-            kept = ledger_row(self.database, issue)
+            kept = ledger_row(rows, issue)
         found: list[dict[str, Any]] = json.loads(kept)["clarifications"] if kept is not None else []
         return found

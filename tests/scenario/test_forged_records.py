@@ -19,6 +19,7 @@ from bot.storage.connection import connect
 from bot.workspace.seed import FALLBACK
 from core.receipts import TYP, claims_of
 from core.records import Seals, parse
+from tests.kit.databases import row_of_key
 from tests.kit.lives import beside
 from tests.kit.world import World, config
 from tests.scenario.other_parties import another_writes
@@ -33,12 +34,7 @@ pytestmark = pytest.mark.either_database
 
 def seals_of(stage: World) -> Seals:
     """What whoever has copied the folder, or can read the database, makes seals with."""
-    if stage.database is None:
-        return Seals(stage.folder / "ledgers/.clarify")
-    with closing(connect(stage.database)) as db:
-        row = db.execute("select value from keys where name = 'seal'").fetchone()
-    assert row is not None
-    return Seals(bytes(row["value"]))
+    return Seals(stage.folder / "ledgers/.clarify" if stage.rows is None else row_of_key(stage.rows))
 
 
 def resealed(stage: World, change: Change) -> Change:
@@ -119,7 +115,7 @@ async def test_p11_record_rewritten_with_its_seal_is_found_out(stage: World, kin
     assert "tampered" in (await shell.run("list", "--all")).out
     exported = [json.loads(line) for line in (await shell.run("export")).out.splitlines()]
     assert [each.get("tampered") for each in exported] == [True, True]
-    if stage.database is None:
+    if stage.rows is None:
         assert (
             f"{NAME} was changed by another program after it was decided"
             in (await beside(stage, "check")).out

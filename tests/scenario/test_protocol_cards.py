@@ -61,10 +61,10 @@ class Elsewhere:
 
 @asynccontextmanager
 async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
-    if stage.database is not None:
-        store = await Store.open(stage.database)
+    if stage.rows is not None:
+        store = await Store.open(stage.rows, beside=True)
         try:
-            yield Elsewhere(await DatabaseLedger.open(store, stage.database))
+            yield Elsewhere(await DatabaseLedger.open(store))
         finally:
             await store.close()
         return

@@ -31,20 +31,20 @@ ROLLED_BACK = f"{NAME} was put back to an earlier state"
 
 
 def ledger_of(stage: World) -> Json:
-    if stage.database is None:
+    if stage.rows is None:
         found: Json = json.loads((stage.folder / "ledgers/issue-100001.json").read_text())
         return found
-    body = ledger_row(stage.database, 100001)
+    body = ledger_row(stage.rows, 100001)
     assert body is not None
     read: Json = json.loads(body)
     return read
 
 
 def put_back(stage: World, before: Json) -> None:
-    if stage.database is None:
+    if stage.rows is None:
         (stage.folder / "ledgers/issue-100001.json").write_text(json.dumps(before))
     else:
-        change_ledger_row(stage.database, 100001, lambda _: before)
+        change_ledger_row(stage.rows, 100001, lambda _: before)
 
 
 async def is_closed(stage: World, http: httpx.AsyncClient) -> None:
@@ -112,7 +112,7 @@ async def test_p11_nor_while_no_bot_runs(stage: World, what: str) -> None:
     async with caller(stage) as http:
         before = await STEPS[what](stage, http)
     put_back(stage, before)
-    if stage.database is None:
+    if stage.rows is None:
         found = (await beside(stage, "check")).out
         assert f"{NAME} was put back to a state from before" in found
     for _ in range(2):

@@ -334,7 +334,7 @@ async def test_p5_question_that_another_program_changed_is_answered_by_nobody(
         card = await confirm(stage)
         await another_writes(stage, CHANGED_QUESTIONS[kind])
         await told_as_changed(stage, card, reply="yes" if kind == "yes or no" else "accept")
-        if stage.database is None:
+        if stage.rows is None:
             assert "changed by another program" in (await beside(stage, "check")).out
 
 
@@ -343,7 +343,7 @@ async def test_p5_nor_one_that_was_changed_while_the_bot_was_down(stage: World, 
     async with stage.bot():
         card = await confirm(stage)
     await another_writes(stage, CHANGED_QUESTIONS[kind])
-    if stage.database is None:
+    if stage.rows is None:
         assert "CLR-100001-001 was changed by another program" in (await beside(stage, "check")).out
     shell = Project.beside(stage, config(stage.producer.url))
     for body in ("reject", "accept"):

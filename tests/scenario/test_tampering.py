@@ -169,8 +169,8 @@ def rewrite(stage: World, change: Callable[[list[Json]], None]) -> None:
         change(ledger["clarifications"])
         return ledger
 
-    if stage.database is not None:
-        change_ledger_row(stage.database, 100001, changed)
+    if stage.rows is not None:
+        change_ledger_row(stage.rows, 100001, changed)
         return
     path = stage.folder / "ledgers/issue-100001.json"
     path.write_text(json.dumps(changed(json.loads(path.read_text()))))
@@ -306,7 +306,7 @@ async def test_shell_shows_what_was_changed_and_hands_it_out_to_nobody(stage: Wo
         assert all(json.loads(line)["tampered"] is True for line in exported)
         waited = await shell.run("show", NAME, "--wait")
         assert (waited.code, "another program" in waited.err.lower()) == (5, True), waited
-        if stage.database is None:
+        if stage.rows is None:
             found = (await beside(stage, "check")).out
             assert f"{NAME} was changed by another program" in found
         assert "tampered" in words(await command(stage, f"show {NAME}")).lower()

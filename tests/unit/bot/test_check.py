@@ -100,7 +100,7 @@ async def wrong(settings: Settings) -> list[str]:
 
 async def test_check_lists_what_is_no_ledger_though_it_is_named_like_one(configure: Configure) -> None:
     settings = configure()
-    folder = settings.ledger.directory
+    folder = settings.ledger_folder or Path()
     (folder / "issue-99999999999999999999.json").write_text("{}")
     (folder / "issue-100001.json").write_text("{}")
     (folder / "archive").mkdir()
@@ -114,7 +114,7 @@ async def test_check_lists_what_is_no_ledger_though_it_is_named_like_one(configu
 
 async def test_check_tells_who_else_writes_and_reads_the_ledgers(configure: Configure) -> None:
     settings = configure()
-    folder = settings.ledger.directory
+    folder = settings.ledger_folder or Path()
     assert not any("this machine" in each.text or "group" in each.text for each in check_machine(settings))
     folder.chmod(0o770)
     (folder / "issue-7.json").write_text('{"clarifications": []}')
@@ -436,7 +436,7 @@ async def test_check_leaves_no_closed_subscription_behind(configure: Configure) 
 
 async def test_check_names_what_is_wrong_with_the_storage_and_the_folder(configure: Configure) -> None:
     settings = configure()
-    path, folder = settings.storage.path, settings.ledger.directory
+    path, folder = settings.storage.path, (settings.ledger_folder or Path())
     with FileLock(f"{path}.lock"):
         assert await wrong(settings) == [f"storage.path: {path} is in use by another instance"]
     folder.rmdir()

@@ -19,7 +19,7 @@ from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
 from bot.storage import beside
-from bot.storage.sqlite import forget_signal
+from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
 from core.ledger import FileLedger
 from core.records import Subject
@@ -228,10 +228,10 @@ async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path) -> None:
     store = await Store.open(storage)
     async with aclosing(store.news()) as news:
         heard = asyncio.ensure_future(anext(news))
-        await until(lambda: forget_signal(storage).exists())
+        await until(lambda: changed_signal(storage).exists())
         async with asyncio.timeout(20):
             while not heard.done():
-                await asyncio.to_thread(beside.notify, storage)
+                await asyncio.to_thread(tell_changed, storage)
                 await asyncio.wait([heard], timeout=1)
     assert heard.result() == [("forgotten", "")]
     await store.close()

@@ -108,7 +108,8 @@ def test_prepare_folders_creates_them(tmp_path: Path) -> None:
     settings = parse(FULL + "\n[responders.x]\npeople = 'C1'", file=tmp_path / "deep" / "clarify.toml")
     prepare_folders(settings)
     prepare_folders(settings)
-    assert settings.ledger.directory.is_dir()
+    assert settings.ledger_folder is not None
+    assert settings.ledger_folder.is_dir()
     assert settings.storage.path.parent.is_dir()
 
 

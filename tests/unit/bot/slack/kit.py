@@ -106,7 +106,13 @@ class Bot:
         page_actions: Any = None,
     ) -> None:
         rng = random.Random(1)  # noqa: S311 - jitter, not secrets
-        whole = _Whole(configured, store, app.files(configured, expected=False), SystemClock(), rng)
+        whole = _Whole(
+            configured,
+            store,
+            app.files(configured, configured.ledger_folder or Path(), expected=False),
+            SystemClock(),
+            rng,
+        )
         base, board = whole.base, whole.board
         self.ws = ws
         self.settings, self.store, self.ledger, self.clock = configured, store, base.ledger, base.clock
@@ -267,7 +273,11 @@ class Bot:
 @asynccontextmanager
 async def locked(bot: Bot) -> AsyncIterator[None]:
     """Somebody else writes to the ledger for long."""
-    other, holding, done = FileLedger(bot.settings.ledger.directory), threading.Event(), threading.Event()
+    other, holding, done = (
+        FileLedger(bot.settings.ledger_folder or Path()),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def hold(_: object) -> None:
         holding.set()

@@ -23,7 +23,7 @@ from core.ledger import FileLedger, Ledger
 from core.records import Book, Raw
 from tests.kit.builders import record
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import Server, Wire
+from tests.kit.databases import Place, Server, Wire
 from tests.kit.until import until
 
 Another = Callable[[], Awaitable[Ledger]]
@@ -37,21 +37,25 @@ def over(_: list[Raw]) -> bool:
     return True
 
 
-async def on_rows(url: str, stack: AsyncExitStack) -> DatabaseLedger:
-    store = await Store.open(url)
+async def on_rows(place: Place, stack: AsyncExitStack) -> DatabaseLedger:
+    store = await Store.open(place, beside=True)
     stack.push_async_callback(store.close)
-    return await DatabaseLedger.open(store, url)
+    return await DatabaseLedger.open(store)
 
 
-@pytest.fixture(params=["files", "rows"])
+@pytest.fixture(params=["files", "SQLite", "PostgreSQL"])
 async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Another]:
     """Opens the same ledgers again, as another process would."""
-    url = request.getfixturevalue("postgres_server").new() if request.param == "rows" else ""
+    places: dict[str, Callable[[], Place]] = {
+        "SQLite": lambda: tmp_path / "clarify.db",
+        "PostgreSQL": lambda: request.getfixturevalue("postgres_server").new(),
+    }
+    place = places[request.param]() if request.param in places else None
     async with AsyncExitStack() as stack:
 
         async def opened() -> Ledger:
-            if url:
-                return await on_rows(url, stack)
+            if place is not None:
+                return await on_rows(place, stack)
             files = FileLedger(tmp_path)
             stack.callback(files.close)
             return files
@@ -164,8 +168,8 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
         return result
 
     async with AsyncExitStack() as stack:
-        ledger = await on_rows(postgres_server.new(), stack)
-        other = await on_rows(ledger.urls[0], stack)
+        url = postgres_server.new()
+        ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         monkeypatch.setattr(Store, "write", slowly)
         writing = asyncio.create_task(ledger.transact(7, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed

@@ -73,7 +73,7 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
         try:
             await bot.start()
             await asyncio.wait_for(bot.slack.app.ready.wait(), LONG)
-            async with Hub.at(configured.ledger.directory, configured.ledger.workflows) as hub:
+            async with Hub.at(configured.ledger_folder or Path(), configured.ledger.workflows) as hub:
                 for issue in (42, 43):
                     await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
                 await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "python"))

@@ -1,0 +1,1 @@
+-- SQLite's version 23; here these tables were there from the first on.
