@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -29,7 +29,7 @@ from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
 _BUSY_MS = 2000
-LOOK_EVERY = 30.0  # seconds between looks for what other processes wrote, should they not have said so
+_LOOK_EVERY = 30.0  # seconds between looks for what other processes wrote, should they not have said so
 _PAGES_AT_ONCE = 128  # of 4 KiB, returned to the file system at once
 
 
@@ -123,9 +123,16 @@ class SQLite(Database):
 
     async def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:  # noqa: ARG002 - there is one signal
         """Another process says only that it wrote something; without a word, look twice a minute."""
-        yield None
-        async for _ in self._changes(LOOK_EVERY):
-            yield None
+        async with aclosing(self._changes(_LOOK_EVERY)) as changes:
+            while True:
+                change = asyncio.ensure_future(anext(changes))
+                try:
+                    await asyncio.sleep(0)  # its first step: from here on the system queues events
+                    yield None
+                    await change
+                finally:
+                    change.cancel()
+                    await asyncio.wait([change])
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         """There is no other bot, but another process may have forgotten something."""

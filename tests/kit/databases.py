@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -25,7 +26,7 @@ from bot.storage import beside, ledger
 from bot.storage.connection import connect
 from bot.storage.outside import reading
 from bot.storage.postgres import PostgresTx, prepared
-from bot.storage.sqlite import SQLite, tell_changed
+from bot.storage.sqlite import SQLite, migrate, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from tests.kit.served import reserved_port
@@ -137,6 +138,8 @@ Place = str | Path
 def _beside(place: Place) -> Iterator[Tx]:
     """A transaction behind the back of bots, who are told of it."""
     if isinstance(place, Path):
+        with closing(sqlite3.connect(place, isolation_level=None)) as db:
+            migrate(db, place)  # before the first bot
         with beside.transaction(place) as tx:
             yield tx
         tell_changed(place)

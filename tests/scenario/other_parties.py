@@ -8,7 +8,10 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.kit.databases import change_ledger_row, row_held
 from tests.kit.world import World
@@ -19,6 +22,8 @@ Json = dict[str, Any]
 @contextmanager
 def held(stage: World, issue: int) -> Iterator[None]:
     """Hold a ledger: its row, or as the protocol has it, where whoever creates the marker file exclusively is its writer."""
+    if isinstance(stage.rows, Path):
+        pytest.skip("who holds one ledger in SQLite holds them all, for two seconds at most")
     if stage.rows is not None:
         with row_held(stage.rows, issue):
             yield

@@ -23,7 +23,7 @@ from core.ledger import FileLedger, Ledger
 from core.records import Book, Raw
 from tests.kit.builders import record
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import Place, Server, Wire
+from tests.kit.databases import Place, Server, Wire, row_held
 from tests.kit.until import until
 
 Another = Callable[[], Awaitable[Ledger]]
@@ -258,14 +258,11 @@ async def test_answers_are_sealed_with_one_key(ledger: Ledger, another: Another)
 
 
 async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> None:
-    import psycopg
-
     url = postgres_server.new()
     async with AsyncExitStack() as stack:
         ledger = await on_rows(url, stack)
         await ledger.transact(7, add)
-        with psycopg.connect(url) as holder:
-            holder.execute("select 1 from ledgers where issue = 7 for update")
+        with row_held(url, 7):
             with pytest.raises(LockTimeout, match=r"locked for 0\.1 s by another bot"):
                 await ledger.transact(7, add, 0.1)
             assert len(await ledger.read(7)) == 1
