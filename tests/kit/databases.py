@@ -138,8 +138,8 @@ Place = str | Path
 def _beside(place: Place) -> Iterator[Tx]:
     """A transaction behind the back of bots, who are told of it."""
     if isinstance(place, Path):
-        with closing(sqlite3.connect(place, isolation_level=None)) as db:
-            migrate(db, place)  # before the first bot
+        with closing(sqlite3.connect(place, isolation_level=None)) as file:
+            migrate(file, place)  # before the first bot
         with beside.transaction(place) as tx:
             yield tx
         tell_changed(place)
