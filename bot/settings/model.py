@@ -302,6 +302,14 @@ def resolved_path(value: Path, info: ValidationInfo) -> Path:
     return path if folder is None else Path(folder) / path
 
 
+def _folder_or_false(value: object, info: ValidationInfo) -> Path | Literal[False]:
+    if isinstance(value, str | Path):
+        return resolved_path(Path(value), info)
+    if value is not False:
+        raise ValueError("expected a path, or false: no files")
+    return value
+
+
 def _argv(value: object) -> object:
     """Splits a command like a shell; no shell runs it."""
     if isinstance(value, str):
@@ -337,6 +345,7 @@ def _keep_token_private(key: str, url: str, variable: str) -> None:
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 LongerThanNothing = Annotated[Duration, Field(gt=timedelta(0))]
 ConfigPath = Annotated[Path, AfterValidator(resolved_path)]
+FolderOrFalse = Annotated[Path | Literal[False], BeforeValidator(_folder_or_false)]
 ChannelId = Annotated[str, AfterValidator(channel_id)]
 UserId = Annotated[str, AfterValidator(user_id)]
 UserGroupId = Annotated[str, AfterValidator(user_group_id)]
@@ -395,7 +404,7 @@ class HttpSettings(SettingsTable):
 class LedgerSettings(SettingsTable):
     """Where the ledgers are: what was asked and decided."""
 
-    directory: ConfigPath | Literal[False] = Path(".agentx/state/clarifications")
+    directory: FolderOrFalse = Path(".agentx/state/clarifications")
     """The folder with the ledgers, one `issue-N.json` each; false: they are kept in the storage, and no other program can
     read or write them.
     """

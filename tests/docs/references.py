@@ -48,6 +48,7 @@ _TYPES: dict[Any, str] = {
     model.Duration: "duration",
     model.LongerThanNothing: "duration",
     model.ConfigPath: "path",
+    model.FolderOrFalse: "path or false",
     model.ChannelId: "channel id `C…`",
     model.UserId: "user id `U…`",
     model.UserGroupId: "user group id `S…`",

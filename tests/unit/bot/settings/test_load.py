@@ -113,6 +113,25 @@ def test_prepare_folders_creates_them(tmp_path: Path) -> None:
     assert settings.storage.path.parent.is_dir()
 
 
+FOLDER = 'directory = ".agentx/state/clarifications"'
+
+
+def test_ledgers_are_in_the_storage_without_a_folder(tmp_path: Path) -> None:
+    settings = parse(FULL.replace(FOLDER, "directory = false"), file=tmp_path / "clarify.toml")
+    prepare_folders(settings)
+    assert settings.ledger_folder is None
+    assert settings.status_file == tmp_path / ".agentx/state/agent-status.json"
+    assert not settings.status_file.parent.exists()
+
+
+@pytest.mark.parametrize("value", ["true", "0", "7", "[]"])
+def test_folder_of_ledgers_is_a_path_or_false(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(FULL.replace(FOLDER, f"directory = {value}"), file=tmp_path / "clarify.toml")
+    (line,) = caught.value.problems
+    assert line.endswith("ledger.directory: expected a path, or false: no files")
+
+
 def test_prepare_folders_names_what_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / ".agentx").write_text("a file")
     with pytest.raises(ConfigurationError) as caught:
