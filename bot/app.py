@@ -42,6 +42,7 @@ from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
 from bot.intake.recovery import recover, trust_earlier_release
+from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
@@ -68,6 +69,7 @@ from core.dispatch import Dispatcher
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Scan, scan
 from core.ledger import FileLedger, Ledger
+from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
 from core.records import parse
 
@@ -380,6 +382,16 @@ class Bot:
             logged=self.log.caught_up if self.log is not None else None,
             forget_decisions=self.log.forget if self.log is not None else None,
         )
+        self.bridge = None
+        if settings.bridge_folder is not None:
+            self.bridge = Bridge(
+                files=LedgerFiles(settings.bridge_folder, mode=settings.ledger.mode),
+                ledger=ledger,
+                store=store,
+                router=base.router,
+                notices=told.notices,
+                clock=clock,
+            )
         outside = (self.github, self.webhooks, self.log, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
@@ -391,6 +403,7 @@ class Bot:
             self.oncall.escalations,
             self.oncall.quorum,
             *self._outside,
+            *([self.bridge] if self.bridge is not None else ()),
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -599,6 +612,8 @@ class Bot:
             yield "heartbeat", self.heartbeat.run()
         yield "intake", self.told.intake.run()
         yield "ledger outage", self.told.ledger_outage.run(self.told.intake.drained)
+        if self.bridge is not None:
+            yield "ledger files", self.bridge.run()
         yield "retention", self.upkeep.run()
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
@@ -780,6 +795,7 @@ class Bot:
             signing=self.signing,
             webhooks=self.webhooks,
             callbacks=self.callbacks,
+            bridge=self.bridge,
             storage_trouble=self._storage_trouble,
             limits=limits,
         )

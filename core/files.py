@@ -49,11 +49,13 @@ def is_odd(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> Iterator[str]:
-    """Replace a file atomically, even across a crash. It keeps its mode and group; a new one gets `mode`, whatever the umask,
+def replacing(
+    path: Path, content: bytes, drafts: Path, mode: int = 0o600, *, durable: bool = True
+) -> Iterator[str]:
+    """Replace a file atomically, and if it is to be `durable`, even across a crash. It keeps its mode and group; a new one gets `mode`, whatever the umask,
     and the group of a setgid folder.
 
-    Yields the path of the synced draft, in the folder `drafts` on the same file system; it replaces the file when the block
+    Yields the path of the draft, in the folder `drafts` on the same file system; it replaces the file when the block
     ends.
 
     Raises:
@@ -66,12 +68,14 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
         try:
             _share(handle, path, mode)
             _write(handle, content)
-            os.fsync(handle)
+            if durable:
+                os.fsync(handle)
         finally:
             os.close(handle)
         yield draft
         os.replace(draft, path)  # noqa: PTH105
-        sync(path.parent)
+        if durable:
+            sync(path.parent)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(draft)  # noqa: PTH108

@@ -171,10 +171,10 @@ class LedgerFiles:
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
 
     @contextmanager
-    def replacing(self, issue: int, path: Path, content: bytes) -> Iterator[str]:
+    def replacing(self, issue: int, path: Path, content: bytes, *, durable: bool = True) -> Iterator[str]:
         """As `core.files.replacing`, but raises LedgerUnwritable if the disk refuses."""
         try:
-            with replacing(path, content, self.private, self._mode) as draft:
+            with replacing(path, content, self.private, self._mode, durable=durable) as draft:
                 yield draft
         except OSError as error:
             raise LedgerUnwritable(issue, reason(error)) from error

@@ -159,6 +159,21 @@ class Router:
             fresh = escalated(fresh, "rounds exhausted", words, now)
         return Opened(book.put(fresh), "new")
 
+    async def take_in(self, record: Clarification) -> None:
+        """Records a clarification that another implementation of the protocol began. If its id is another one's, it gets the
+        next number. Idempotent by who asked it when.
+        """
+
+        def decide(book: Book) -> None:
+            there = book.records
+            if any((each.from_, each.created) == (record.from_, record.created) for each in there):
+                return
+            is_taken = any(each.id == record.id for each in there)
+            name = f"CLR-{book.issue}-{book.next_seq():03d}" if is_taken else record.id
+            book.put(record.model_copy(update={"id": name}))
+
+        await self._transact(record.issue_number, decide)
+
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
         """Records a follow-up as the next round of an answered clarification; after its last round, escalates it instead.
         Idempotent by the `event_id` of `ask`, if it has one.

@@ -32,6 +32,7 @@ from bot.views.notices import (
     checkpoint_notice,
     consent_notice,
     deleted_notice,
+    entry_notice,
     error_notice,
     generic_notice,
     handoff_body,
@@ -211,19 +212,25 @@ class Notices:
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Posts to the thread, once a round, that another program wrote an acceptance that does not count."""
-        asked, draft = record.asked, consent_notice(record, by)
-        await self.delivery.notify(
-            Fresh(
-                key=f"notice:consent:{record.id}:{record.round}",
-                kind="notice",
-                target=self.settings.route_for(asked.agent_id or record.from_).channel,
-                clarification=record.id,
-                producer=asked.producer,
-                session_id=asked.session_id,
-                body=content(self.renderer, draft, opens_thread=False, broadcast=False, needed=True),
-                wanted="notice",
-            )
+        await self.delivery.notify(self._in_thread_of(record, "consent", consent_notice(record, by)))
+
+    def _in_thread_of(self, record: Clarification, name: str, draft: Draft) -> Fresh:
+        """Returns a notice for the thread of a clarification, once a round."""
+        asked = record.asked
+        return Fresh(
+            key=f"notice:{name}:{record.id}:{record.round}",
+            kind="notice",
+            target=self.settings.route_for(asked.agent_id or record.from_).channel,
+            clarification=record.id,
+            producer=asked.producer,
+            session_id=asked.session_id,
+            body=content(self.renderer, draft, opens_thread=False, broadcast=False, needed=True),
+            wanted="notice",
         )
+
+    async def entry_refused(self, record: Clarification, by: str) -> None:
+        """Posts to the thread, once a round, that another program's entry in the ledger file did not count."""
+        await self.delivery.notify(self._in_thread_of(record, "entry", entry_notice(record, by)))
 
     async def _page(self, key: str, reason: str, title: str, body: str = "", *, agent_id: str | None) -> None:
         await self.incidents.raise_(NewIncident(key, reason, title, body, agent_id))

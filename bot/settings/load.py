@@ -126,6 +126,8 @@ def prepare_folders(settings: Settings) -> None:
         "ledger.workflows": (settings.ledger.workflows, shared),
         "storage.path": (settings.storage.path.parent, 0o700),
     }
+    if settings.bridge_folder is not None:
+        wanted = {"ledger.directory": (settings.bridge_folder, shared)} | wanted
     if settings.ledger_folder is not None and not settings.storage.path.exists():
         wanted = {"ledger.directory": (settings.ledger_folder, shared)} | wanted
     problems = []

@@ -408,6 +408,10 @@ class LedgerSettings(SettingsTable):
     """The folder with the ledgers, one `issue-N.json` each; false: they are kept in the storage, and no other program can
     read or write them.
     """
+    bridge: bool = False
+    """Whether what was decided is kept in the storage, and the folder's files follow: others read them, and what they add is
+    taken in.
+    """
     workflows: ConfigPath = Path(".agentx/workflows")
     """The folder with the workflow files, which say which agent may ask which."""
     archive_after: Duration = timedelta(days=30)
@@ -1011,7 +1015,13 @@ class Configuration(SettingsTable):
     @property
     def ledger_folder(self) -> Path | None:
         """The folder with the ledgers; None: they are in the storage."""
-        return None if self.storage.url_env is not None else self.ledger.directory or None
+        in_storage = self.storage.url_env is not None or self.ledger.bridge
+        return None if in_storage else self.ledger.directory or None
+
+    @property
+    def bridge_folder(self) -> Path | None:
+        """The folder whose files follow the storage; None: there is none."""
+        return self.ledger.directory or None if self.ledger.bridge else None
 
     @property
     def roles_of_people(self) -> list[str]:

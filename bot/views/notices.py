@@ -250,6 +250,15 @@ def consent_notice(record: Clarification, by: str) -> Draft:
     return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
+def entry_notice(record: Clarification, by: str) -> Draft:
+    """Tells people that what another program wrote into a ledger file did not count."""
+    told = (
+        f"{inert.as_name(by, NAME_LIMIT)} wrote an entry to issue-{record.issue_number}.json that does not count: it came too late, "
+        "or does not fit the question. The file was set right."
+    )
+    return _notice(f"Not taken · {inert.clip(record.id, ID_LIMIT)}", [told])
+
+
 def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     """Tells the operator that another program changed a decision."""
     told = (

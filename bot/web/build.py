@@ -13,6 +13,7 @@ from bot.callbacks import Callbacks
 from bot.checks import Check
 from bot.delivery.build import DeliveryParts
 from bot.intake.build import IntakeParts
+from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
@@ -39,6 +40,7 @@ def build(
     signing: Signing | None,
     webhooks: Webhooks | None,
     callbacks: Callbacks,
+    bridge: Bridge | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
@@ -80,6 +82,7 @@ def build(
         Check("log", log_trouble),
         Check("events to be recorded", intake.ledger_outage.overdue),
         Check("callbacks", callbacks.trouble),
+        Check("ledgers", lambda: bridge.overdue() if bridge is not None else None),
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]

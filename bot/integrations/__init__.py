@@ -1,0 +1,1 @@
+"""Parts that an installation can run without."""

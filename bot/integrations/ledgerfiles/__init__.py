@@ -1,0 +1,1 @@
+"""Ledger files of the Clarification Protocol: see `bridge.py`."""

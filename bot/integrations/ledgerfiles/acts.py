@@ -1,0 +1,228 @@
+"""What others did to a ledger file, and what the file is to hold. Pure.
+
+Three are compared: what the bridge last wrote or read (`Base`), the file, and the record. Only what changed from the base
+to the file is somebody's act: a file that is like the base, or like the record, is merely old.
+
+Formats and rules: the Clarification Protocol (architecture §5), design.md → Ledger file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.clarification import DONE, OPEN
+from core.matching import author_of
+from core.records import Raw, Stray, identity, is_forgotten, parse
+
+_FIELDS = ("id", "issueNumber", "from", "to", "topic", "blocking", "maxRounds", "created", "aaep")
+_NEXT = {"question": "pending", "answer": "answered", "resolution": "resolved", "escalation": "escalated"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Digests of a record: of what nobody changes, and of each entry of its thread."""
+
+    fixed: str
+    status: str
+    entries: tuple[str, ...]
+
+    @classmethod
+    def of(cls, item: Raw) -> Seen:
+        """Returns those of a record as a ledger holds it."""
+        return cls(
+            _digest({name: _plain(item.get(name)) for name in _FIELDS}),
+            str(item.get("status")),
+            tuple(_entry_digest(each) for each in _thread(item)),
+        )
+
+    def as_json(self) -> list[Any]:
+        return [self.fixed, self.status, list(self.entries)]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Seen:
+        return cls(value[0], value[1], tuple(value[2]))
+
+
+Base = Mapping[str, Sequence[Seen]]
+"""By record: the states in which the bridge may have left it in the file, the last one last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """A clarification that another implementation began. `is_ours`: its id is that of another one, which keeps it."""
+
+    item: Raw
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Adds:
+    """Entries that another implementation added to a clarification's thread, in order."""
+
+    clarification: str
+    entries: Sequence[Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """A status that another implementation set, without an entry that explains it."""
+
+    clarification: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What nobody may change was changed. It is undone."""
+
+    clarification: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removes:
+    """A record was removed. It is put back."""
+
+    clarification: str
+
+
+Act = Opens | Adds | Moves | Changes | Removes
+
+
+def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act]:
+    """Yields what others did to a file's records, in its order; then what they removed."""
+    ours = {identity(item): item for item in record}
+    there = set[str]()
+    for item in file:
+        if not _is_record(item) or (name := identity(item)) in there:
+            continue
+        there.add(name)
+        was = base.get(name, ())
+        if name not in ours:
+            if not was and item.get("status") is not None:
+                yield Opens(item)
+        elif is_forgotten_item(ours[name]):
+            continue
+        elif not was and not _same_question(item, ours[name]):
+            yield Opens(item, is_ours=True)
+        else:
+            yield from _done_to(name, item, was, Seen.of(ours[name]))
+    yield from (Removes(name) for name in base if name in ours and name not in there)
+
+
+def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[Act]:
+    seen = Seen.of(item)
+    known = [*was, now]
+    if seen in known:
+        return
+    # The longest state that the file's thread continues.
+    before = max(
+        (each.entries for each in known if seen.entries[: len(each.entries)] == each.entries),
+        key=len,
+        default=None,
+    )
+    if before is None:
+        is_old = any(each.entries[: len(seen.entries)] == seen.entries for each in known)
+        before = seen.entries if is_old and was == () else None
+    if before is None or not any(seen.fixed == each.fixed for each in known):
+        yield Changes(name)
+        return
+    held = set(now.entries)
+    news = [
+        entry
+        for entry, digest in list(zip(_thread(item), seen.entries, strict=True))[len(before) :]
+        if digest not in held
+    ]
+    if news:
+        yield Adds(name, news)
+        if seen.status == _NEXT.get(str(news[-1].get("type"))):
+            return
+    if any(seen.status == each.status for each in known):
+        return
+    yield Moves(name, seen.status) if _may_move(now.status, seen.status) else Changes(name)
+
+
+def _may_move(now: str, to: str) -> bool:
+    """Whether another implementation may set a status without a word."""
+    if to == "resolved":
+        return now == "answered"
+    return now in OPEN and (to == "abandoned" or (to == "escalated" and now != "escalated"))
+
+
+def rendered(file: Raw, record: Raw) -> Raw:
+    """Returns what a file is to hold: the records as they are, and whatever else others wrote into it."""
+    ours = {identity(item): item for item in record["clarifications"]}
+    items: list[Any] = []
+    done = set[str]()
+    for item in file.get("clarifications", ()):
+        name = identity(item)
+        if name in ours and name not in done:
+            items.append(_joined(item, ours[name]))
+            done.add(name)
+        else:
+            items.append(dict(item) if isinstance(item, Stray) else item)
+    items += [item for name, item in ours.items() if name not in done]
+    return {**file, **{key: each for key, each in record.items() if key not in file}, "clarifications": items}
+
+
+def _joined(theirs: Raw, ours: Raw) -> Raw:
+    """Returns our record with the fields that only others know, which go when it is forgotten."""
+    if is_forgotten_item(ours):
+        return ours
+    return {**{key: each for key, each in theirs.items() if key not in ours and key not in _OURS}, **ours}
+
+
+_OURS = frozenset({*_FIELDS, "status", "round", "staleAfter", "resolvedAt", "thread", "revision"})
+
+
+def is_forgotten_item(item: Raw) -> bool:
+    """Whether the contents of a record were removed."""
+    found = parse(item)
+    return found is not None and is_forgotten(found)
+
+
+def base_of(file: Iterable[Any]) -> dict[str, Seen]:
+    """Returns what the bridge remembers of a file that it wrote or read."""
+    return {identity(item): Seen.of(item) for item in file if _is_record(item)}
+
+
+def _is_record(item: object) -> bool:
+    return isinstance(item, dict) and not isinstance(item, Stray) and parse(item) is not None
+
+
+def _same_question(one: Raw, other: Raw) -> bool:
+    """Whether two records with one id are the same clarification."""
+    first, second = _thread(one)[:1], _thread(other)[:1]
+    same = all(one.get(name) == other.get(name) for name in ("from", "created"))
+    return same and [_entry_digest(each) for each in first] == [_entry_digest(each) for each in second]
+
+
+def _thread(item: Raw) -> list[Raw]:
+    found = item.get("thread")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _entry_digest(entry: Raw) -> str:
+    author = author_of(str(entry.get("from"))).removeprefix("agent:")
+    return _digest([entry.get("round"), author, entry.get("type"), entry.get("body")])
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=9).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value without what may be left out or written differently: nulls, and 1.0 for 1."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def is_over(items: Iterable[Any]) -> bool:
+    """Whether every record of a file is closed for good."""
+    return all(item.get("status") in DONE for item in items if isinstance(item, dict))

@@ -1,0 +1,397 @@
+"""Keeps the ledger files of the Clarification Protocol in step with the records: writes what was decided, and takes in
+what other implementations add.
+
+Nothing waits for a file: no click, card or reply. A file follows its record within 100 ms, then at most twice a second; it
+is replaced under the marker, and never synced, since it can be made again. What others did is found by comparing three
+(`acts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
+what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
+
+A file decides nothing about an action: it neither accepts nor rejects. What it may not do is undone, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+from watchfiles import awatch
+
+from bot.errors import StorageUnavailable
+from bot.intake.notices import Notices
+from bot.integrations.ledgerfiles.acts import (
+    Act,
+    Adds,
+    Base,
+    Changes,
+    Moves,
+    Opens,
+    Removes,
+    Seen,
+    acts,
+    base_of,
+    rendered,
+)
+from bot.storage.store import Store, until_stored
+from core.answers import from_text
+from core.archive import FIRST_RESERVED
+from core.clarification import Answer, Ask, Clarification, Decider
+from core.clock import Clock
+from core.errors import (
+    ClarifyError,
+    LedgerInDoubt,
+    LedgersAway,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+)
+from core.files import DEBOUNCE, STEP, reason
+from core.ledger import Ledger
+from core.ledgerfiles import LedgerFiles, State, state_of
+from core.matching import author_of
+from core.records import Raw, decode, encode, parse
+from core.router import Router
+
+_log = structlog.get_logger("clarify.ledger")
+_SOON, _APART = 0.1, 0.5  # seconds from a change to its file, and between writes of one file
+_LOCK, _COMMIT = 2.0, 5.0  # seconds
+_RETRY, _LONGEST_RETRY = 0.5, 10.0  # seconds
+_TOLD_AFTER = 15.0  # seconds
+_AT_ONCE = 4  # files exchanged at once
+_STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
+_AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
+
+
+class _Kept(NamedTuple):
+    """What is stored of a file: the states in which the bridge may have left it, and when."""
+
+    base: Base
+    state: str | None
+
+
+class _Found(NamedTuple):
+    """What others did to a file, with what it holds by now; or what was written."""
+
+    acts: Sequence[Act]
+    file: dict[str, Seen]
+    state: State | None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
+class Bridge:
+    """`record_changed` tells it of each change; `run` does the rest until cancelled."""
+
+    files: LedgerFiles
+    ledger: Ledger
+    store: Store
+    router: Router
+    notices: Notices
+    clock: Clock
+    _due: dict[int, float] = field(default_factory=dict, init=False)  # by the loop's clock
+    _wrote: dict[int, float] = field(default_factory=dict, init=False)
+    _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
+    _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
+    _busy: set[int] = field(default_factory=set, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def record_changed(self, record: Clarification) -> None:
+        """Has the record's file follow."""
+        last = self._wrote.get(record.issue_number, 0.0)
+        self._look_at(record.issue_number, max(self._now() + _SOON, last + _APART))
+
+    def overdue(self) -> str | None:
+        """Returns why a file has not followed its record for 15 seconds, or None."""
+        late = [each for each in self._failing.values() if self._now() - each[0] >= _TOLD_AFTER]
+        if not late:
+            return None
+        count = "1 ledger file is" if len(late) == 1 else f"{len(late)} ledger files are"
+        return f"{count} behind: {late[0][2]}"
+
+    async def run(self) -> None:
+        """Exchanges files and records, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(), name="ledger files")
+            slots = asyncio.Semaphore(_AT_ONCE)
+            while True:
+                self._wake.clear()
+                now = self._now()
+                for issue in [each for each, at in self._due.items() if at <= now and each not in self._busy]:
+                    del self._due[issue]
+                    self._busy.add(issue)
+                    group.create_task(self._in_turn(issue, slots), name=f"ledger file {issue}")
+                due = [at for issue, at in self._due.items() if issue not in self._busy]
+                wait = min(due) - now if due else None
+                try:
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    def _look_at(self, issue: int, at: float) -> None:
+        self._due[issue] = min(at, self._due.get(issue, at))
+        self._wake.set()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _in_turn(self, issue: int, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            try:
+                await self._follow(issue)
+            except _AWAY as error:
+                since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
+                why = reason(error) if isinstance(error, OSError) else str(error)
+                self._failing[issue] = since, tries + 1, why
+                _log.warning("ledger file delayed", issue=issue, reason=why)
+                self._look_at(issue, self._now() + min(_RETRY * 2**tries, _LONGEST_RETRY))
+            else:
+                self._failing.pop(issue, None)
+            finally:
+                self._busy.discard(issue)
+                self._wake.set()
+
+    async def _follow(self, issue: int) -> None:
+        """Takes in what others did to a file, or else writes it."""
+        record, version = await self._record(issue)
+        kept = await self._kept(issue)
+        remember = partial(self._remember, issue, version)
+        look = partial(self._exchange, issue, record, kept, remember, asyncio.get_running_loop())
+        try:
+            found = await asyncio.to_thread(look)
+        except LedgerUnreadable as error:
+            if error.quarantined is None:
+                raise LedgerUnwritable(issue, str(error)) from error
+            await self._tell(partial(self.notices.ledger_unreadable, error))
+            self._look_at(issue, self._now())
+            return
+        if found.state is not None:
+            self._own[issue] = found.state
+            self._wrote[issue] = self._now()
+        for act in found.acts:
+            await self._do(issue, act)
+        if found.acts:
+            # From now on this is what we read; then the file is set right.
+            await self._remember(issue, 0, [found.file], None)
+            self._look_at(issue, self._now())
+
+    def _exchange(
+        self,
+        issue: int,
+        record: Raw,
+        kept: _Kept,
+        remember: Callable[[Sequence[dict[str, Seen]], State], Coroutine[Any, Any, None]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> _Found:
+        """Reads a file and replaces it, under its marker. Blocking."""
+        self.files.require(issue)
+        with self.files.hold(issue, _LOCK) as check:
+            file = self.files.open(issue, check)
+            found = list(acts(kept.base, file["clarifications"], record["clarifications"]))
+            before, wanted = base_of(file["clarifications"]), rendered(file, record)
+            if found or not wanted["clarifications"] or wanted == _plain(file):
+                return _Found(found, before, self.files.state(issue))
+            if issue >= FIRST_RESERVED:
+                self.files.numbers.give_out(issue)
+            with self.files.replacing(issue, self.files.path(issue), encode(wanted), durable=False) as draft:
+                state = state_of(draft)
+                states = [before, base_of(wanted["clarifications"])]
+                stored = asyncio.run_coroutine_threadsafe(remember(states, state), loop)
+                stored.result(_COMMIT)
+                check()
+            return _Found([], {}, state)
+
+    async def _record(self, issue: int) -> tuple[Raw, int]:
+        row = await self.store.read_one("select body, version from ledgers where issue = :issue", issue=issue)
+        if row is None:
+            return {"issueNumber": issue, "clarifications": []}, 0
+        return decode(row["body"].encode(), issue), row["version"]
+
+    async def _kept(self, issue: int) -> _Kept:
+        row = await self.store.read_one("select base, state from bridge where issue = :issue", issue=issue)
+        if row is None:
+            return _Kept({}, None)
+        base = {
+            name: [Seen.from_json(each) for each in states]
+            for name, states in json.loads(row["base"]).items()
+        }
+        return _Kept(base, row["state"])
+
+    async def _remember(
+        self, issue: int, version: int, states: Sequence[dict[str, Seen]], state: State | None
+    ) -> None:
+        base: dict[str, list[Seen]] = {}
+        for each in states:
+            for name, seen in each.items():
+                if seen not in base.setdefault(name, []):
+                    base[name].append(seen)
+        await self.store.run(
+            "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
+            " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version",
+            issue=issue,
+            base=json.dumps({name: [each.as_json() for each in seen] for name, seen in base.items()}),
+            state=None if state is None else f"{state[0]}:{state[1]}",
+            version=version,
+        )
+
+    # What others did
+
+    async def _do(self, issue: int, act: Act) -> None:
+        match act:
+            case Opens(item, is_ours):
+                await self._open(item, is_ours=is_ours)
+            case Adds(clarification, entries):
+                for entry in entries:
+                    await self._add(clarification, entry)
+            case Moves(clarification, status):
+                await self._move(clarification, status)
+            case Changes(clarification):
+                await self._tell(partial(self.notices.records_tampered, issue, [clarification], []))
+            case Removes(clarification):
+                await self._tell(partial(self.notices.records_tampered, issue, [], [clarification]))
+
+    async def _open(self, item: Raw, *, is_ours: bool) -> None:
+        record = parse({name: each for name, each in item.items() if name != "aaep"})
+        if record is not None:
+            _log.info("another implementation asks", id=record.id, renumbered=is_ours)
+            await self.router.take_in(record)
+
+    async def _add(self, clarification: str, entry: Raw) -> None:
+        body, kind = str(entry.get("body") or ""), entry.get("type")
+        by = Decider(author_of(str(entry.get("from"))), "ledger")
+        record = await self._find(clarification)
+        async with self._told(record, by):
+            if kind == "question":
+                ask = Ask(
+                    record.from_,
+                    body,
+                    record.to,
+                    record.topic,
+                    record.blocking,
+                    self.clock.now(),
+                    event_id=None,
+                )
+                await self.router.follow_up(clarification, ask)
+            elif kind == "answer" and record.asked.is_confirmation:
+                await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
+            elif kind == "answer":
+                await self.router.answer(clarification, partial(_read, body), by, self.clock.now())
+            elif kind == "resolution" and not record.asked.is_confirmation:
+                await self.router.resolve(clarification, partial(_read, body), body, by, self.clock.now())
+            elif kind == "escalation":
+                await self.router.escalate(clarification, "by hand", body or None, by)
+            else:
+                await self._tell(
+                    partial(self.notices.records_tampered, record.issue_number, [clarification], [])
+                )
+
+    async def _move(self, clarification: str, status: str) -> None:
+        record = await self._find(clarification)
+        by = Decider(author_of(record.from_), "ledger")
+        async with self._told(record, by):
+            if status == "resolved":
+                await self.router.resolve(clarification, partial(_read, ""), "", by, self.clock.now())
+            elif status == "escalated":
+                await self.router.escalate(clarification, "by hand", None, by)
+            else:
+                await self.router.abandon(clarification, by)
+
+    async def _find(self, clarification: str) -> Clarification:
+        return await self.ledger.find(clarification, int(clarification.split("-")[1]))
+
+    @asynccontextmanager
+    async def _told(self, record: Clarification, by: Decider) -> AsyncIterator[None]:
+        """Tells people that what another implementation wrote did not count: it came second, or does not fit."""
+        try:
+            yield
+        except _AWAY:
+            raise
+        except ClarifyError as error:
+            _log.info("another implementation's entry does not count", id=record.id, reason=str(error))
+            await self._tell(partial(self.notices.entry_refused, record, by.decided_by))
+
+    async def _tell(self, notice: Callable[[], Awaitable[None]]) -> None:
+        await until_stored(notice, self.clock, _log, "notice delayed")
+
+    # What changes
+
+    async def _watch(self) -> None:
+        """Looks at files that others write, beginning with those that changed while nobody looked."""
+        while True:
+            identity = await asyncio.to_thread(self.files.identity)
+            if identity is None:
+                await asyncio.sleep(_RETRY)
+                continue
+            watcher = awatch(
+                self.files.directory,
+                watch_filter=None,
+                recursive=False,
+                step=STEP,
+                debounce=DEBOUNCE,
+                rust_timeout=_STILL_THERE,
+                yield_on_timeout=True,
+            )
+            change = asyncio.ensure_future(anext(watcher))
+            try:
+                await asyncio.sleep(0)  # its first step: from here on the system queues events
+                await self._look_at_all()
+                while True:
+                    changes = await change
+                    for name in {Path(path).name for _, path in changes}:
+                        await self._written(name)
+                    if not changes and await asyncio.to_thread(self.files.identity) != identity:
+                        break
+                    change = asyncio.ensure_future(anext(watcher))
+            finally:
+                change.cancel()
+                await asyncio.wait([change])
+                await watcher.aclose()
+
+    async def _written(self, name: str) -> None:
+        issue = self.files.listing.issue_of(name)
+        if issue is not None and self.files.state(issue) != self._own.get(issue):
+            self._look_at(issue, self._now())
+
+    async def _look_at_all(self) -> None:
+        """Looks at each file that is not as the bridge left it, and each record that the file lacks."""
+        while True:
+            try:
+                rows = await self.store.read(
+                    "select ledgers.issue as issue, base is null or bridge.version <> ledgers.version as is_behind, state"
+                    " from ledgers left join bridge on bridge.issue = ledgers.issue where archived = 0"
+                )
+                there = await asyncio.to_thread(self._states)
+            except _AWAY as error:
+                _log.warning("looking at the ledger files later", reason=str(error))
+                await asyncio.sleep(_RETRY)
+            else:
+                break
+        for row in rows:
+            left = there.pop(row["issue"], None)
+            if row["is_behind"] or left != row["state"]:
+                self._look_at(row["issue"], self._now())
+        for issue in there:
+            self._look_at(issue, self._now())
+
+    def _states(self) -> dict[int, str]:
+        found = {}
+        for issue in self.files.issues():
+            if (state := self.files.state(issue)) is not None:
+                found[issue] = f"{state[0]}:{state[1]}"
+        return found
+
+
+def _plain(file: Raw) -> Raw:
+    return {
+        **file,
+        "clarifications": [dict(each) if isinstance(each, dict) else each for each in file["clarifications"]],
+    }
+
+
+def _read(body: str, record: Clarification) -> Answer:
+    return from_text(record.asked, body)
