@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -29,6 +29,7 @@ from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
 _BUSY_MS = 2000
+_MAKING = 2.0  # seconds
 _LOOK_EVERY = 30.0  # seconds between looks for what other processes wrote, should they not have said so
 _PAGES_AT_ONCE = 128  # of 4 KiB, returned to the file system at once
 
@@ -162,18 +163,29 @@ class SQLite(Database):
 
 def _locked(path: Path, *, beside: bool) -> FileLock | None:
     """Returns the lock of the one instance that a file may have; None if there is a file to use `beside` it."""
-    if beside and path.exists():
+    if beside and _is_made(path):
         return None
     lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
     try:
-        lock.acquire(timeout=0.2, poll_interval=0.01)  # `beside.is_in_use` holds it for a moment
+        # `beside.is_in_use` holds it for a moment, and whoever makes the file a little longer.
+        lock.acquire(timeout=_MAKING if beside else 0.2, poll_interval=0.01)
     except Timeout:
+        if beside and _is_made(path):
+            return None
         raise StorageInUseError(
             f"{path} is in use by another clarify-bot; one instance per storage."
         ) from None
     except OSError as error:
         raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
     return lock
+
+
+def _is_made(path: Path) -> bool:
+    """Returns whether a file exists, and some release has made its tables."""
+    if not path.exists():
+        return False
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        return bool(db.execute("pragma user_version").fetchone()[0])
 
 
 def changed_signal(path: Path) -> Path:

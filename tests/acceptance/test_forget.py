@@ -175,7 +175,7 @@ async def test_message_on_its_way_to_slack_is_waited_for(stage: World) -> None:
     assert refused.code == 2
     assert "on its way" in refused.err
     assert stage.changed("update sessions set agent_name = '' where agent_name = 'Planner'") == 1
-    assert (SECRET in json.dumps(stage.record())) is (stage.database is not None), "all or nothing"
+    assert (SECRET in json.dumps(stage.record())) is (stage.rows is not None), "all or nothing"
 
 
 def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:

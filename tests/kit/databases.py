@@ -13,7 +13,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -22,6 +22,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from bot.errors import StorageUnavailable
 from bot.storage import beside, ledger
 from bot.storage.connection import connect
 from bot.storage.outside import reading
@@ -148,8 +149,17 @@ def _beside(place: Place) -> Iterator[Tx]:
             yield PostgresTx(db)
 
 
-def _reading(place: Place) -> AbstractContextManager[Tx | None]:
-    return reading(place, None) if isinstance(place, Path) else reading(Path(), place)
+@contextmanager
+def _reading(place: Place) -> Iterator[Tx | None]:
+    """A look at a database; None: nobody has made its tables yet."""
+    with ExitStack() as opened:
+        try:
+            tx = opened.enter_context(
+                reading(place, None) if isinstance(place, Path) else reading(Path(), place)
+            )
+        except StorageUnavailable:
+            tx = None
+        yield tx
 
 
 def rows_of_ledgers(place: Place) -> list[int]:

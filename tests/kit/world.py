@@ -132,9 +132,9 @@ _LEDGERS = 'directory = "ledgers"'
 _SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
 
 
-def as_kept(text: str, database: str | None) -> str:
+def as_kept(text: str, database: str | None, *, rows: bool | None = None) -> str:
     """A clarify.toml as a test has it: with the ledgers in SQLite, or all of it in PostgreSQL."""
-    if in_rows:
+    if in_rows if rows is None else rows:
         text = text.replace(_LEDGERS, "directory = false")
     return text if database is None else text.replace(_SQLITE, _POSTGRES)
 
@@ -150,6 +150,7 @@ class World:
     def __init__(self, folder: Path, workspace: Workspace, producer: DemoProducer, clock: Clock) -> None:
         self.clock = clock
         self.folder = folder
+        self._in_rows = in_rows
         self.workspace = workspace
         self.producer = producer
         self.file = folder / "clarify.toml"
@@ -168,7 +169,7 @@ class World:
         self, text: str | None = None, clock: Clock | None = None, *, ready: bool = True
     ) -> AsyncIterator[Bot]:
         """The bot, running and, with `ready`, taking clicks; stopped in order at the end. `text` for clarify.toml."""
-        text = as_kept(text or self.file.read_text(), self.database)
+        text = as_kept(text or self.file.read_text(), self.database, rows=self._in_rows)
         settings = self._settings(text)
         prepare_folders(settings)
         async with AsyncExitStack() as running:
@@ -205,12 +206,12 @@ class World:
 
     def configure(self, text: str | None = None) -> None:
         """Write clarify.toml: for bots from now on, and for processes beside them."""
-        self.file.write_text(as_kept(text or config(self.producer.url), self.database))
+        self.file.write_text(as_kept(text or config(self.producer.url), self.database, rows=self._in_rows))
 
     @property
     def rows(self) -> Place | None:
         """The database with the ledgers; None: they are files."""
-        return rows_in(self.folder, self.database)
+        return self.database or (self.folder / "clarify.db" if self._in_rows else None)
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.app.ready.wait())

@@ -1,0 +1,222 @@
+"""Ledger files beside a running bot, which keeps its records in the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
+from bot.workspace.state import Message
+from tests.kit.databases import ledger_row
+from tests.kit.until import until
+from tests.kit.world import World, config, said, scene
+from tests.scenario.other_parties import another_writes, answers, held
+from tests.scenario.test_confirmations import confirm
+
+Json = dict[str, Any]
+BRIDGE = 'directory = "ledgers"\nbridge = true'
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
+    async with scene(tmp_path) as made:
+        made.configure(text(made))
+        yield made
+
+
+def text(stage: World, **more: Any) -> str:
+    return config(stage.producer.url, **more).replace('directory = "ledgers"', BRIDGE)
+
+
+async def notice(stage: World, words: str) -> Message:
+    """The bot's message that says so, wherever it stands."""
+    found: Message = await stage.until(
+        lambda: next((m for c in (AGENTS, FALLBACK) for m in messages(stage, c) if words in said(m)), None)
+    )
+    return found
+
+
+def messages(stage: World, channel: str) -> list[Message]:
+    return stage.workspace.messages(channel) if channel in stage.workspace.state.channels else []
+
+
+def file_of(stage: World, issue: int = 100001) -> Path:
+    return stage.folder / f"ledgers/issue-{issue}.json"
+
+
+def in_file(stage: World, issue: int = 100001) -> list[Json]:
+    path = file_of(stage, issue)
+    return json.loads(path.read_text())["clarifications"] if path.exists() else []
+
+
+def in_store(stage: World, issue: int = 100001) -> list[Json]:
+    row = ledger_row(stage.rows or stage.folder / "clarify.db", issue)
+    return json.loads(row)["clarifications"] if row else []
+
+
+async def in_step(stage: World, issue: int = 100001) -> list[Json]:
+    """The records, once the file has them all as they are."""
+    await until(lambda: in_store(stage, issue) and in_file(stage, issue) == in_store(stage, issue))
+    return in_file(stage, issue)
+
+
+def rewrite(stage: World, change: Callable[[list[Json]], None], issue: int = 100001) -> None:
+    """As a program does that keeps no rules: without the marker."""
+    path = file_of(stage, issue)
+    whole = json.loads(path.read_text())
+    change(whole["clarifications"])
+    path.with_suffix(".new").write_text(json.dumps(whole))
+    path.with_suffix(".new").replace(path)
+
+
+async def test_what_is_asked_and_answered_is_in_the_file(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        (asked,) = await in_step(stage)
+        assert (asked["status"], asked["thread"][0]["body"]) == ("pending", "Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: in_file(stage)[0]["status"] == "resolved")
+        await in_step(stage)
+    assert oct(file_of(stage).stat().st_mode)[-3:] == "600"
+
+
+async def test_answer_of_another_implementation_competes_like_any_other(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+        await another_writes(stage, answers("yes"))
+        assert (await stage.reply())["decided_by"] == "agent:architect"
+        await stage.now_says(card, "agent:architect")
+        await in_step(stage)
+
+
+async def test_answer_that_came_second_is_told_and_the_file_is_set_right(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+        with held(stage, 100001):  # so that the file does not follow yet
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply()
+            rewrite(stage, lambda records: answers("no")(records[0]))
+        await notice(stage, "does not count")
+        (record,) = await in_step(stage)
+        assert [each["body"] for each in record["thread"]][:2] == ["Shall I go on?", "Yes"]
+    assert len(stage.producer.replies) == 1
+
+
+async def test_p5_file_decides_no_approval(stage: World) -> None:
+    async with stage.bot():
+        await confirm(stage)
+        await in_step(stage)
+        await another_writes(stage, answers("accept"))
+        await notice(stage, "That does not count")
+        (record,) = await in_step(stage)
+        assert (record["status"], len(record["thread"])) == ("pending", 1)
+        await another_writes(stage, answers("reject"))
+        await in_step(stage)
+        assert in_store(stage)[0]["status"] == "pending"
+    assert stage.producer.replies == []
+
+
+async def test_new_question_of_another_implementation_is_one_of_ours(stage: World) -> None:
+    async with stage.bot(text(stage, more='[responders.architect]\npeople = ["C0AGENTS"]\n')):
+        record = {
+            "id": "CLR-7-001",
+            "issueNumber": 7,
+            "from": "engineer",
+            "to": "architect",
+            "topic": "storage",
+            "blocking": True,
+            "status": "pending",
+            "round": 1,
+            "maxRounds": 5,
+            "created": "2026-11-28T10:00:00.000Z",
+            "staleAfter": None,
+            "resolvedAt": None,
+            "thread": [
+                {
+                    "round": 1,
+                    "from": "engineer",
+                    "type": "question",
+                    "body": "Which database?",
+                    "timestamp": "2026-11-28T10:00:00.000Z",
+                }
+            ],
+            "revision": 1,
+            "theirs": {"kept": True},
+            "aaep": {"producer": "planner", "replyToken": "rpl_forged"},
+        }
+        file_of(stage, 7).write_text(json.dumps({"issueNumber": 7, "clarifications": [record], "by": "them"}))
+        card = await stage.card("Which database?")
+        (ours,) = in_store(stage, 7)
+        assert "replyToken" not in ours.get("aaep", {})
+        assert ours["theirs"] == {"kept": True}
+        await stage.workspace.post(FOLAKE, AGENTS, "SQLite", thread_ts=card.ts)
+        await until(lambda: in_file(stage, 7)[0]["status"] == "answered")
+        assert json.loads(file_of(stage, 7).read_text())["by"] == "them"
+
+
+async def test_p5_what_nobody_may_change_is_undone_and_told(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        (before,) = await in_step(stage)
+        rewrite(stage, lambda records: records[0]["thread"][0].update(body="Shall I drop the tables?"))
+        await notice(stage, "CLR-100001-001 was changed by another program")
+        assert await in_step(stage) == [before]
+        assert "drop the tables" not in said(await stage.now_says(card, "Shall I go on?"))
+        rewrite(stage, lambda records: records.clear())
+        await notice(stage, "CLR-100001-001 was deleted by another program")
+        assert await in_step(stage) == [before]
+
+
+async def test_what_was_written_while_no_bot_ran_is_taken_in(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask()
+        await in_step(stage)
+    await another_writes(stage, answers("no"))
+    async with stage.bot():
+        assert (await stage.reply())["response"] is False
+        await in_step(stage)
+
+
+async def test_nothing_waits_for_a_file_that_somebody_holds(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+        with held(stage, 100001):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply()
+            await stage.now_says(card, f"<@{FOLAKE}>")
+            assert in_file(stage)[0]["status"] == "pending"
+        await in_step(stage)
+
+
+async def test_file_that_does_not_parse_is_set_aside_and_made_again(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask()
+        (before,) = await in_step(stage)
+        file_of(stage).write_text('{"clarifications": [')
+        await stage.page("issue 100001 cannot be read")
+        assert await in_step(stage) == [before]
+    assert [path.name for path in file_of(stage).parent.glob("*.unreadable-*")]
+
+
+def with_more(records: list[Json]) -> None:
+    records[0]["theirs"] = [1]
+    records.append({"odd": True})
+
+
+async def test_fields_and_records_of_others_stay(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+        rewrite(stage, with_more)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: in_file(stage)[0]["status"] == "resolved")
+        assert [in_file(stage)[0]["theirs"], in_file(stage)[1]] == [[1], {"odd": True}]
