@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from bot.storage import ledger
 from bot.storage.connection import connect
@@ -127,6 +128,13 @@ def _running_server() -> Iterator[Server]:
             server.stop()
 
 
+def set_read_only(url: str, value: str) -> None:
+    """Have it refuse writes, `on` or `off`, as a provider does whose disk is full: it counts for new sessions."""
+    name = conninfo_to_dict(url)["dbname"]
+    with closing(psycopg.connect(url, dbname="postgres", autocommit=True)) as db:
+        db.execute(f"alter database {name} set default_transaction_read_only = {value}".encode())
+
+
 def rows_of_ledgers(url: str) -> list[int]:
     """The issues that have one."""
     with closing(psycopg.connect(url)) as db:
@@ -201,6 +209,10 @@ class Bouncer:
 
         await until(answers)
 
+    def renew(self) -> None:
+        """End its sessions with the server, so that it begins new ones."""
+        self._wire.cut()
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(30)
@@ -222,13 +234,16 @@ async def bouncer(postgres_server: Server, tmp_path: Path) -> AsyncIterator[Boun
             made.close()
 
 
+_BEGINNING = 4096  # bytes of what a connection said first
+
+
 class Wire:
     """A way to a database that can be cut: all at once, or at a statement.
 
     `cut_at`: the statement (its beginning, as it is sent) at which the next connection to send it breaks; `passes`:
     whether the server gets it all the same, and only its answer is lost. `blocked`: no new connection is let through.
     `stalled`: connections stay open, new ones too, and nothing gets through, until `go_on`; `stall_at`: from the moment at
-    which that statement is sent.
+    which that statement is sent. `hang`: so it is with some connections alone, for good.
     `direct`: the address without it.
     """
 
@@ -240,6 +255,10 @@ class Wire:
         self.stall_at: bytes | None = None
         self._flows = threading.Event()
         self._flows.set()
+        self._said: dict[tuple[socket.socket, socket.socket], bytes] = {}
+        self._hung: set[tuple[socket.socket, socket.socket]] = set()
+        self._hangs: bytes | None = None
+        self._closed = threading.Event()
         self._path = str(server.socket / ".s.PGSQL.5432")
         self._name = url.partition("@/")[2].partition("?")[0]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -260,6 +279,11 @@ class Wire:
     def go_on(self) -> None:
         self._flows.set()
 
+    def hang(self, said: bytes, *, new: bool = False) -> None:
+        """Let nothing through any more on connections that began with that statement; with `new`, later ones too."""
+        self._hung |= {pair for pair, words in list(self._said.items()) if said in words}
+        self._hangs = said if new else None
+
     def cut(self) -> None:
         """Break every connection."""
         for pair in list(self._pairs):
@@ -268,6 +292,7 @@ class Wire:
     def close(self) -> None:
         self._listening.close()
         self.go_on()
+        self._closed.set()
         self.cut()
 
     def _accept(self) -> None:
@@ -305,12 +330,19 @@ class Wire:
                 if source is pair[0] and self.stall_at is not None and self.stall_at in data:
                     self.stall_at = None
                     self.stall()
+                if source is pair[0] and len(said := self._said.get(pair, b"")) < _BEGINNING:
+                    self._said[pair] = said + data
+                    if self._hangs is not None and self._hangs in data:
+                        self._hung.add(pair)
                 self._flows.wait()
+                if pair in self._hung:
+                    self._closed.wait()
                 to.sendall(data)
         self._end(pair)
 
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
         self._pairs.discard(pair)
+        self._said.pop(pair, None)
         for end in pair:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
