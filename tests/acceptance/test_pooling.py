@@ -69,7 +69,7 @@ async def test_sessions_of_the_proxy_that_stay_read_only_are_ended(stage: World,
         stage.slack_waits(3.0)
         card = await stage.ask()
         set_read_only(bouncer.direct, "on")
-        bouncer.renew()
+        await asyncio.to_thread(bouncer.renew)
         assert not (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
         set_read_only(bouncer.direct, "off")
         await until_taken(stage, card)

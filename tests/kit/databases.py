@@ -12,7 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -183,6 +183,9 @@ def tables_with(url: str, word: str) -> list[str]:
         ]
 
 
+_SESSIONS = 3
+
+
 class Bouncer:
     """PgBouncer in transaction mode before a server, for as long as it is open: three sessions for all its clients."""
 
@@ -195,7 +198,7 @@ class Bouncer:
         config.write_text(
             f"[databases]\n* = host={wire.hostname} port={wire.port} user=postgres\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
-            "pool_mode = transaction\ndefault_pool_size = 3\n"
+            f"pool_mode = transaction\ndefault_pool_size = {_SESSIONS}\n"
         )
         as_nobody = ["-u", "nobody"] if os.geteuid() == 0 else []
         self._process = subprocess.Popen([program, "-q", *as_nobody, str(config)], stderr=subprocess.DEVNULL)
@@ -210,8 +213,11 @@ class Bouncer:
         await until(answers)
 
     def renew(self) -> None:
-        """End its sessions with the server, so that it begins new ones."""
+        """End its sessions with the server, and have it begin all of them anew. Blocking."""
         self._wire.cut()
+        with ExitStack() as stack:
+            for _ in range(_SESSIONS):
+                stack.enter_context(psycopg.connect(self.url)).execute("select 1")
 
     def close(self) -> None:
         self._process.terminate()
