@@ -100,7 +100,8 @@ class Server:
         folder.chmod(0o700)
         at = ("-D", str(folder))
         self._execute("pg_basebackup", "-R", "-c", "fast", "-U", "postgres", "-h", str(self.socket), *at)
-        (folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)  # of the server's socket, which is among its files
+        # The server's own socket is among its files.
+        (folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
         options = f'-h "" -k {folder}'
         self._execute("pg_ctl", "-w", "-o", options, "-l", str(folder / "log"), *at, "start")
         try:
