@@ -112,7 +112,7 @@ class PostgreSQL(Database):
         server = Server()
         writer = ConnectionThread(url, server)
         reader = ConnectionThread(url, server, _SILENCE)
-        # A lease lasts no longer than a slow statement may take.
+        # A slow statement may take longer than a lease lasts.
         asking = ConnectionThread(url, server, _SILENCE, longest=_SILENCE)
         try:
             installation = await writer.run(prepared)
@@ -562,7 +562,11 @@ async def _received(
     newest: Callable[[], Newest],
     found: Callable[[bool], None],
 ) -> AsyncGenerator[list[str] | None]:
-    """Raises an error once `db` hears nothing for `_ALIVE` seconds, and then not even its own notice."""
+    """As `notices`, on one connection.
+
+    Raises:
+        psycopg.Error: it broke, or hears not even its own notice.
+    """
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
     # Probe from another connection, as real notices come from others: a pooling proxy would return this connection
     # its own notice, but no other; and the listening address may lead to another database.

@@ -500,16 +500,17 @@ async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
     await other.close()
 
 
-@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("role", ["neither", "leader", "follower"])
 @pytest.mark.usefixtures("short")
 async def test_news_arrive_where_the_connection_for_notices_hangs(
-    wire: Wire, leads: bool, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It finds that out by itself; before, it hears of them with its lease."""
-    monkeypatch.setattr(postgres, "_ALIVE", 600 if leads else 0.5)
+    """It finds that out by itself; before, it hears of them with its lease, or asking for it."""
+    monkeypatch.setattr(postgres, "_ALIVE", 0.5 if role == "neither" else 600)
     store, other = await Store.open(wire.url), await Store.open(wire.direct)
-    if leads:
-        await store.lead()
+    if role != "neither":
+        await (store if role == "leader" else other).lead()
+    asking = asyncio.create_task(store.lead()) if role == "follower" else None
     async with aclosing(store.news()) as news:
         assert await anext(news) is None
         wire.hang(b"listen ")
@@ -517,6 +518,8 @@ async def test_news_arrive_where_the_connection_for_notices_hangs(
             await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
             async with asyncio.timeout(10):
                 assert await anext(news) == [("message", name)]
+    if asking is not None:
+        asking.cancel()
     await store.close()
     await other.close()
 
