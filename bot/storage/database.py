@@ -21,7 +21,6 @@ class Database(ABC):
     """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""
     is_shared = False
     name = ""
-    polls = False
 
     @abstractmethod
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
@@ -43,6 +42,10 @@ class Database(ABC):
     @property
     def leads(self) -> bool:
         return True
+
+    @property
+    def polls(self) -> bool:
+        return False
 
     @property
     def doubt(self) -> float:

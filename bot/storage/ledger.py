@@ -213,11 +213,11 @@ class DatabaseLedger(Ledger):
             raise LedgersAway(None, why=str(error)) from error
 
     async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - uses the server's time
-        """Each notice names an issue. None means that some may have been missed."""
+        """Each notice names an issue. Without any, some may have been missed."""
         since = 0
         async with aclosing(self.store.notices(CHANNEL)) as told:
             async for heard in told:
-                if heard is None:
+                if not heard:
                     look = partial(self._changed, since)
                     since, issues = await until_stored(
                         look, self.store.clock, _log, "looking for changed ledgers later"

@@ -158,7 +158,7 @@ class Store:
 
     @property
     def polls(self) -> bool:
-        """Whether the bot polls for news, because a pooling proxy swallows notices."""
+        """Whether the bot polls for news, because notices do not arrive."""
         return self._database.polls
 
     async def others(self) -> frozenset[str]:
