@@ -73,6 +73,9 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
             yield from _ignored(settings, folder)
             yield from _odd(settings, folder)
             yield from _open_to_others(folder)
+        elif (folder := settings.bridge_folder) is not None:
+            yield from _ledgers(settings, folder)
+            yield from _open_to_others(folder)
         yield beside.check_storage(settings.storage.path)
         connections = beside.connections(settings.storage.path)
     if has_socket:

@@ -34,6 +34,7 @@ from bot.views.notices import (
     deleted_notice,
     entry_notice,
     error_notice,
+    files_behind_notice,
     generic_notice,
     handoff_body,
     handoff_of,
@@ -193,6 +194,11 @@ class Notices:
     async def another_key(self, kid: str) -> None:
         """Posts to the fallback channel that another key signs, which the key before did not announce."""
         await self.delivery.notify(self._for_operators(f"another-key:{kid}", another_key_notice(kid)))
+
+    async def files_behind(self, folder: str, reason: str) -> None:
+        """Posts to the fallback channel that ledger files do not follow what was decided."""
+        name = hashlib.blake2b(f"{folder} {reason}".encode(), digest_size=8).hexdigest()
+        await self.delivery.notify(self._for_operators(f"files:{name}", files_behind_notice(folder, reason)))
 
     def checkpoint(self, entry: str, channel: str | None) -> Fresh:
         """Returns the message with a checkpoint of the log of decisions, for the fallback channel if there is no `channel`."""

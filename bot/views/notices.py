@@ -259,6 +259,15 @@ def entry_notice(record: Clarification, by: str) -> Draft:
     return _notice(f"Not taken · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
+def files_behind_notice(folder: str, reason: str) -> Draft:
+    """Tells the operator that ledger files do not follow what was decided."""
+    told = (
+        f"The ledger files in {inert.as_value(folder, NAME_LIMIT)} are behind: {inert.plain(reason)} Questions are asked and answered as "
+        "always. Other programs that read the files see it as soon as they can be written."
+    )
+    return _notice("Ledger files are behind", [told])
+
+
 def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     """Tells the operator that another program changed a decision."""
     told = (

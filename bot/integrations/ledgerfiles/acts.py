@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.clarification import DONE, OPEN
+from core.clarification import OPEN
 from core.matching import author_of
 from core.records import Raw, Stray, identity, is_forgotten, parse
 
@@ -114,33 +114,25 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
 
 
 def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[Act]:
-    seen = Seen.of(item)
+    """`was`: empty if it is lost what the bridge left; then only what the record lacks counts."""
+    seen, thread = Seen.of(item), _thread(item)
     known = [*was, now]
     if seen in known:
         return
-    # The longest state that the file's thread continues.
-    before = max(
-        (each.entries for each in known if seen.entries[: len(each.entries)] == each.entries),
-        key=len,
-        default=None,
-    )
-    if before is None:
-        is_old = any(each.entries[: len(seen.entries)] == seen.entries for each in known)
-        before = seen.entries if is_old and was == () else None
-    if before is None or not any(seen.fixed == each.fixed for each in known):
-        yield Changes(name)
-        return
-    held = set(now.entries)
-    news = [
-        entry
-        for entry, digest in list(zip(_thread(item), seen.entries, strict=True))[len(before) :]
-        if digest not in held
-    ]
-    if news:
-        yield Adds(name, news)
-        if seen.status == _NEXT.get(str(news[-1].get("type"))):
+    if was:
+        kept = [len(each.entries) for each in was if seen.entries[: len(each.entries)] == each.entries]
+        if not kept or not any(seen.fixed == each.fixed for each in known):
+            yield Changes(name)
             return
-    if any(seen.status == each.status for each in known):
+        start = max(kept)
+    else:
+        start = 0
+    added = thread[start:]
+    held = set(now.entries)
+    if news := [entry for entry in added if _entry_digest(entry) not in held]:
+        yield Adds(name, news)
+    is_explained = bool(added) and seen.status == _NEXT.get(str(added[-1].get("type")))
+    if not was or is_explained or any(seen.status == each.status for each in known):
         return
     yield Moves(name, seen.status) if _may_move(now.status, seen.status) else Changes(name)
 
@@ -221,8 +213,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def is_over(items: Iterable[Any]) -> bool:
-    """Whether every record of a file is closed for good."""
-    return all(item.get("status") in DONE for item in items if isinstance(item, dict))

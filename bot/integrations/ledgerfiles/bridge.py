@@ -97,6 +97,7 @@ class Bridge:
     _wrote: dict[int, float] = field(default_factory=dict, init=False)
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
+    _is_told: bool = field(default=False, init=False)
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -148,10 +149,14 @@ class Bridge:
                 since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
                 why = reason(error) if isinstance(error, OSError) else str(error)
                 self._failing[issue] = since, tries + 1, why
+                if self._now() - since >= _TOLD_AFTER and not self._is_told:
+                    self._is_told = True
+                    await self._tell(partial(self.notices.files_behind, str(self.files.directory), why))
                 _log.warning("ledger file delayed", issue=issue, reason=why)
                 self._look_at(issue, self._now() + min(_RETRY * 2**tries, _LONGEST_RETRY))
             else:
                 self._failing.pop(issue, None)
+                self._is_told &= bool(self._failing)
             finally:
                 self._busy.discard(issue)
                 self._wake.set()
