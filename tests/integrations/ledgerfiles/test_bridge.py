@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from bot.integrations.ledgerfiles import bridge
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
-from tests.kit.databases import ledger_row
+from tests.kit.databases import ledger_row, rows_of_ledgers
+from tests.kit.lives import Life
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene
 from tests.scenario.other_parties import another_writes, answers, held
@@ -220,3 +223,48 @@ async def test_fields_and_records_of_others_stay(stage: World) -> None:
         await stage.reply()
         await until(lambda: in_file(stage)[0]["status"] == "resolved")
         assert [in_file(stage)[0]["theirs"], in_file(stage)[1]] == [[1], {"odd": True}]
+
+
+async def test_kill_between_any_two_lines_of_an_exchange_accuses_nobody(stage: World) -> None:
+    """Before the file is replaced, after, and before the bot knows; the next bot finds nobody's act in it."""
+    cards = []
+    for number in range(6):
+        life = await Life.begin(stage)
+        await life.ready()
+        cards.append(await stage.ask(f"rpl_{number}", session=f"sess_{number}", question=f"Go {number}?"))
+        if number:
+            await stage.workspace.click(FOLAKE, AGENTS, cards[number - 1].ts, label="Yes")
+        await asyncio.sleep(0.03 * number)  # around the moment at which the file is written
+        await life.killed()
+    async with stage.bot():
+        for number, card in enumerate(cards[:-1]):
+            await stage.reply(f"rpl_{number}")
+            await stage.now_says(card, f"<@{FOLAKE}>")
+        issues = stage_issues(stage)
+        assert len(issues) == 6
+        for issue in issues:
+            await in_step(stage, issue)
+    told = [said(each) for channel in (AGENTS, FALLBACK) for each in messages(stage, channel)]
+    assert not [each for each in told if "another program" in each or "does not count" in each]
+
+
+def stage_issues(stage: World) -> list[int]:
+    return rows_of_ledgers(stage.rows or stage.folder / "clarify.db")
+
+
+async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "_TOLD_AFTER", 0.5)
+    async with stage.bot() as bot:
+        card = await stage.ask()
+        await in_step(stage)
+        file_of(stage).parent.rename(stage.folder / "elsewhere")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await notice(stage, "Ledger files are behind")
+        assert bot.bridge is not None
+        assert "1 ledger file is behind" in (bot.bridge.overdue() or "")
+        (stage.folder / "elsewhere").rename(file_of(stage).parent)
+        await in_step(stage)
+        await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
