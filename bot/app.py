@@ -391,6 +391,7 @@ class Bot:
                 router=base.router,
                 notices=told.notices,
                 clock=clock,
+                archive_after=settings.ledger.archive_after,
             )
         outside = (self.github, self.webhooks, self.log, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 from watchfiles import awatch
@@ -36,8 +37,10 @@ from bot.integrations.ledgerfiles.acts import (
     Seen,
     acts,
     base_of,
+    is_forgotten_item,
     rendered,
 )
+from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
 from core.answers import from_text
 from core.archive import FIRST_RESERVED
@@ -55,7 +58,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import Raw, decode, encode, parse
+from core.records import Raw, decode, encode, forget_in, identity, is_over, parse
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -64,15 +67,25 @@ _LOCK, _COMMIT = 2.0, 5.0  # seconds
 _RETRY, _LONGEST_RETRY = 0.5, 10.0  # seconds
 _TOLD_AFTER = 15.0  # seconds
 _AT_ONCE = 4  # files exchanged at once
+_DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
 _AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
 
 
 class _Kept(NamedTuple):
-    """What is stored of a file: the states in which the bridge may have left it, and when."""
+    """The records of an issue and their version; the states in which the bridge may have left the file, and when and with
+    which version it wrote it last.
+    """
 
+    record: Raw
+    version: int
     base: Base
     state: str | None
+    written: int
+
+    def is_behind(self, state: State | None) -> bool:
+        """Whether what is stored of the file is older than it, though nothing is to be written."""
+        return self.written != self.version or self.state != _text(state)
 
 
 class _Found(NamedTuple):
@@ -93,6 +106,7 @@ class Bridge:
     router: Router
     notices: Notices
     clock: Clock
+    archive_after: timedelta
     _due: dict[int, float] = field(default_factory=dict, init=False)  # by the loop's clock
     _wrote: dict[int, float] = field(default_factory=dict, init=False)
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
@@ -118,6 +132,8 @@ class Bridge:
         """Exchanges files and records, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name="ledger files")
+            group.create_task(self._follow_others(), name="changed ledgers")
+            group.create_task(self._archive(), name="finished ledger files")
             slots = asyncio.Semaphore(_AT_ONCE)
             while True:
                 self._wake.clear()
@@ -163,12 +179,16 @@ class Bridge:
 
     async def _follow(self, issue: int) -> None:
         """Takes in what others did to a file, or else writes it."""
-        record, version = await self._record(issue)
-        kept = await self._kept(issue)
-        remember = partial(self._remember, issue, version)
-        look = partial(self._exchange, issue, record, kept, remember, asyncio.get_running_loop())
+        kept, loop = await self._kept(issue), asyncio.get_running_loop()
+
+        def remember(states: Sequence[dict[str, Seen]], state: State | None) -> None:
+            stored = asyncio.run_coroutine_threadsafe(
+                self._remember(issue, kept.version, states, state), loop
+            )
+            stored.result(_COMMIT)
+
         try:
-            found = await asyncio.to_thread(look)
+            found = await asyncio.to_thread(self._exchange, issue, kept, remember, self.clock.now())
         except LedgerUnreadable as error:
             if error.quarantined is None:
                 raise LedgerUnwritable(issue, str(error)) from error
@@ -188,44 +208,64 @@ class Bridge:
     def _exchange(
         self,
         issue: int,
-        record: Raw,
         kept: _Kept,
-        remember: Callable[[Sequence[dict[str, Seen]], State], Coroutine[Any, Any, None]],
-        loop: asyncio.AbstractEventLoop,
+        remember: Callable[[Sequence[dict[str, Seen]], State | None], None],
+        now: datetime,
     ) -> _Found:
-        """Reads a file and replaces it, under its marker. Blocking."""
+        """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require(issue)
+        self._blank(issue, kept.record)
+        is_old = is_over(kept.record["clarifications"], now, self.archive_after)
         with self.files.hold(issue, _LOCK) as check:
-            file = self.files.open(issue, check)
-            found = list(acts(kept.base, file["clarifications"], record["clarifications"]))
-            before, wanted = base_of(file["clarifications"]), rendered(file, record)
-            if found or not wanted["clarifications"] or wanted == _plain(file):
-                return _Found(found, before, self.files.state(issue))
-            if issue >= FIRST_RESERVED:
-                self.files.numbers.give_out(issue)
-            with self.files.replacing(issue, self.files.path(issue), encode(wanted), durable=False) as draft:
-                state = state_of(draft)
-                states = [before, base_of(wanted["clarifications"])]
-                stored = asyncio.run_coroutine_threadsafe(remember(states, state), loop)
-                stored.result(_COMMIT)
+            file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
+            found = list(acts(kept.base, file["clarifications"], kept.record["clarifications"]))
+            before, wanted = base_of(file["clarifications"]), rendered(file, kept.record)
+            if found or not wanted["clarifications"]:
+                return _Found(found, before, state)
+            if wanted != _plain(file) or (state is None and not is_old):
+                if issue >= FIRST_RESERVED:
+                    self.files.numbers.give_out(issue)
+                after = base_of(wanted["clarifications"])
+                with self.files.replacing(issue, live, encode(wanted), durable=False) as draft:
+                    remember([before, after], state := state_of(draft))
+                    check()
+                self.files.archive.drop(issue, wanted)
+                before = after
+            elif kept.is_behind(state):
+                remember([before], state)
+            if is_old and state is not None:
+                remember([before], state := None)
                 check()
-            return _Found([], {}, state)
+                self.files.archive.put(issue, live, wanted)
+            return _Found([], before, state)
 
-    async def _record(self, issue: int) -> tuple[Raw, int]:
-        row = await self.store.read_one("select body, version from ledgers where issue = :issue", issue=issue)
-        if row is None:
-            return {"issueNumber": issue, "clarifications": []}, 0
-        return decode(row["body"].encode(), issue), row["version"]
+    def _blank(self, issue: int, record: Raw) -> None:
+        """Forgets in archived files what was forgotten."""
+        names = {identity(item) for item in record["clarifications"] if is_forgotten_item(item)}
+        if names and any(number == issue for number, _ in self.files.archive.files()):
+            self.files.rewrite(
+                issue,
+                lambda raw: forget_in(
+                    raw, [at for at, item in enumerate(raw["clarifications"]) if identity(item) in names]
+                ),
+            )
 
     async def _kept(self, issue: int) -> _Kept:
-        row = await self.store.read_one("select base, state from bridge where issue = :issue", issue=issue)
+        row = await self.store.read_one(
+            "select body, ledgers.version as version, base, state, bridge.version as written from ledgers"
+            " left join bridge on bridge.issue = ledgers.issue where ledgers.issue = :issue",
+            issue=issue,
+        )
         if row is None:
-            return _Kept({}, None)
-        base = {
-            name: [Seen.from_json(each) for each in states]
-            for name, states in json.loads(row["base"]).items()
-        }
-        return _Kept(base, row["state"])
+            return _Kept({"issueNumber": issue, "clarifications": []}, 0, {}, None, 0)
+        base = json.loads(row["base"] or "{}")
+        return _Kept(
+            decode(row["body"].encode(), issue),
+            row["version"],
+            {name: [Seen.from_json(each) for each in states] for name, states in base.items()},
+            row["state"],
+            row["written"] or 0,
+        )
 
     async def _remember(
         self, issue: int, version: int, states: Sequence[dict[str, Seen]], state: State | None
@@ -240,7 +280,7 @@ class Bridge:
             " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version",
             issue=issue,
             base=json.dumps({name: [each.as_json() for each in seen] for name, seen in base.items()}),
-            state=None if state is None else f"{state[0]}:{state[1]}",
+            state=_text(state),
             version=version,
         )
 
@@ -325,6 +365,16 @@ class Bridge:
 
     # What changes
 
+    async def _archive(self) -> None:
+        """Once a day, looks at all files: those that are finished go to the archive."""
+        while True:
+            try:
+                for issue in await asyncio.to_thread(lambda: list(self.files.issues())):
+                    self._look_at(issue, self._now())
+            except _AWAY as error:
+                _log.warning("archiving ledger files later", reason=str(error))
+            await self.clock.sleep(_DAY)
+
     async def _watch(self) -> None:
         """Looks at files that others write, beginning with those that changed while nobody looked."""
         while True:
@@ -362,33 +412,51 @@ class Bridge:
         if issue is not None and self.files.state(issue) != self._own.get(issue):
             self._look_at(issue, self._now())
 
+    async def _follow_others(self) -> None:
+        """Looks at what other processes write into the database."""
+        async with aclosing(self.store.notices(CHANNEL)) as told:
+            async for heard in told:
+                if heard is not None:
+                    for issue in heard:
+                        self._look_at(int(issue), self._now() + _SOON)
+                    continue
+                try:
+                    rows = await self.store.read(
+                        "select ledgers.issue as issue from ledgers left join bridge on bridge.issue = ledgers.issue"
+                        " where bridge.version is null or bridge.version <> ledgers.version"
+                    )
+                except StorageUnavailable as error:
+                    _log.warning("looking at changed ledgers later", reason=str(error))
+                    continue
+                for row in rows:
+                    self._look_at(row["issue"], self._now() + _SOON)
+
     async def _look_at_all(self) -> None:
-        """Looks at each file that is not as the bridge left it, and each record that the file lacks."""
+        """Looks at each file that is not as the bridge left it."""
         while True:
             try:
-                rows = await self.store.read(
-                    "select ledgers.issue as issue, base is null or bridge.version <> ledgers.version as is_behind, state"
-                    " from ledgers left join bridge on bridge.issue = ledgers.issue where archived = 0"
-                )
+                rows = await self.store.read("select issue, state from bridge")
                 there = await asyncio.to_thread(self._states)
             except _AWAY as error:
                 _log.warning("looking at the ledger files later", reason=str(error))
                 await asyncio.sleep(_RETRY)
             else:
                 break
-        for row in rows:
-            left = there.pop(row["issue"], None)
-            if row["is_behind"] or left != row["state"]:
-                self._look_at(row["issue"], self._now())
-        for issue in there:
-            self._look_at(issue, self._now())
+        left = {row["issue"]: row["state"] for row in rows}
+        for issue in left.keys() | there.keys():
+            if left.get(issue) != there.get(issue):
+                self._look_at(issue, self._now())
 
     def _states(self) -> dict[int, str]:
         found = {}
         for issue in self.files.issues():
             if (state := self.files.state(issue)) is not None:
-                found[issue] = f"{state[0]}:{state[1]}"
+                found[issue] = str(_text(state))
         return found
+
+
+def _text(state: State | None) -> str | None:
+    return None if state is None else f"{state[0]}:{state[1]}"
 
 
 def _plain(file: Raw) -> Raw:

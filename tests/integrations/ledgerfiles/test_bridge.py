@@ -14,7 +14,7 @@ from bot.integrations.ledgerfiles import bridge
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.databases import ledger_row, rows_of_ledgers
-from tests.kit.lives import Life
+from tests.kit.lives import Life, beside
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene
 from tests.scenario.other_parties import another_writes, answers, held
@@ -277,3 +277,36 @@ async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
         (stage.folder / "elsewhere").rename(file_of(stage).parent)
         await in_step(stage)
         await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
+
+
+async def test_finished_file_goes_to_the_archive_and_comes_back(stage: World) -> None:
+    archived = file_of(stage).parent / "archive" / file_of(stage).name
+    stage.configure(stage.file.read_text().replace(BRIDGE, f'{BRIDGE}\narchive_after = "0s"'))
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: archived.exists() and not file_of(stage).exists())
+        assert json.loads(archived.read_text())["clarifications"] == in_store(stage)
+        await stage.ask("rpl_2", question="Shall I stop?")
+        await in_step(stage)
+        assert not archived.exists()
+    assert accused(stage) == []
+
+
+async def test_what_is_forgotten_is_blank_in_every_file(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+        rewrite(stage, lambda records: records[0].update(theirs="Shall I go on?"))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: in_file(stage)[0]["status"] == "resolved")
+        other = file_of(stage).parent / "archive" / "issue-100001.2.json"
+        other.parent.mkdir(exist_ok=True)
+        other.write_text(file_of(stage).read_text())
+        assert (await beside(stage, "forget", "sess_one", "--yes")).code == 0
+        await until(lambda: "go on" not in file_of(stage).read_text() + other.read_text())
+        assert "(forgotten)" in other.read_text()
+    assert accused(stage) == []
