@@ -153,7 +153,7 @@ def install(plan: Plan) -> None:
     connect = sqlite3.connect
 
     def watched(*args: Any, **more: Any) -> sqlite3.Connection:
-        connection = connect(*args, **more)
+        connection: sqlite3.Connection = connect(*args, **more)
         connection.set_trace_callback(lambda text: written.update(_tables(text)))
         return connection
 
@@ -162,7 +162,7 @@ def install(plan: Plan) -> None:
         written.clear()
         return name
 
-    sqlite3.connect = watched
+    sqlite3.connect = watched  # type: ignore[assignment]
     sqlite._commit = countdown.around(sqlite._commit, commit)
     for owner, method, named in (
         (aiohttp.ClientSession, "_request", _request),

@@ -19,13 +19,15 @@ IMPATIENT = Options(ack_timeout=1.5)
 SIDE_BY_SIDE = 4
 
 
-async def whole(exchange: Exchange, seed: int) -> None:
+async def whole(exchange: Exchange, seed: int | str) -> None:
     await exchange.play(random.Random(seed))  # noqa: S311
     await exchange.confirm()
 
 
 async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[Exchange]) -> int:
-    """Kill at each of `steps`; returns how many kills there were until one was not met."""
+    """Kill at each of `steps`, by their number or by the path to them, which is that of a click: nobody types. Returns how many
+    kills there were until a step was not met.
+    """
     async with Doomed.at(world, NEVER) as life:
         await world.get_acquainted()
     exchanges: list[Exchange] = []
@@ -37,7 +39,7 @@ async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[E
             exchange = kind(world, f"rpl-{number}", f"sess_{number}", alone=isinstance(step, int))
             exchanges.append(exchange)
             life.arm()
-            work = asyncio.create_task(whole(exchange, number))
+            work = asyncio.create_task(whole(exchange, f"{world.folder.name} {step}"))
             if await life.died_before(work):
                 exchange.look_at_receipt()
                 continue
@@ -77,6 +79,13 @@ EDGES = {
         "taken in": (r"commit .*\+questions.*", None),
         **ASKED,
         "reply taken": ("replace ledger", "click taken"),
+    },
+    "paged": {
+        "taken in": (r"commit .*\+inbox.*", None),
+        "incident written": (r"commit .*\+incidents.*", "taken in"),
+        "page written": (r"commit .*\+page_sendings.*", "incident written"),
+        "page posted": ("Slack chat.postMessage", "page written"),
+        "page landed": (r"commit .*\bpage_sendings.*", "page posted"),
     },
 }
 
