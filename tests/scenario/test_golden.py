@@ -7,10 +7,11 @@ change on purpose, copy the files that the failed test wrote.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -188,22 +189,17 @@ def opened(jws: str) -> Json:
 
 
 def shared(ledger: Json) -> Json:
-    """A ledger without its seals, and with the times that rest on how long an event was under way to the minute."""
+    """A ledger without its seals. How long an event was under way makes its times early, by less than ten seconds."""
 
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: without(each) for key, each in value.items() if key not in {"seal", "questionSeal"}}
-        if isinstance(value, list):
-            return [without(each) for each in value]
-        return value
+    def without_seals(fields: Json) -> Json:
+        return {key: each for key, each in fields.items() if key not in {"seal", "questionSeal"}}
 
-    def to_the_minute(match: re.Match[str]) -> str:
-        moment = datetime.fromisoformat(match[2]) + MINUTE / 2
-        return f'"{match[1]}": "{iso(moment.replace(second=0, microsecond=0))}"'
+    def due(match: re.Match[str]) -> str:
+        seconds = math.ceil(datetime.fromisoformat(match[2]).timestamp() / 10) * 10
+        return f'"{match[1]}": "{iso(datetime.fromtimestamp(seconds, UTC))}"'
 
-    found: Json = json.loads(
-        re.sub(r'"(staleAfter|expiresAt)": "([^"]+)"', to_the_minute, json.dumps(without(ledger)))
-    )
+    text = re.sub(r'"(staleAfter|expiresAt)": "([^"]+)"', due, json.dumps(ledger))
+    found: Json = json.loads(text, object_hook=without_seals)
     return found
 
 
@@ -214,10 +210,9 @@ async def told(story: Story, hook: Receiver) -> dict[str, Any]:
     receipts = {each["claims"]["jti"]: each["receipt"] for each in log}
     names = Names(stage, receipts)
     await until(lambda: len(called.got) == CALLBACKS and len(hook.got) == WEBHOOKS)
-    hooks = sorted((each.said for each in hook.got), key=lambda each: str(each["data"]["clarificationId"]))
-    callbacks = [
-        {"Idempotency-Key": each.headers["Idempotency-Key"], "body": each.said} for each in called.got
-    ]
+    # What is told of one clarification comes in its order, what is told of several in any.
+    hook.got.sort(key=lambda each: str(each.said["data"]["clarificationId"]))
+    called.got.sort(key=lambda each: str(each.said["id"]))
     for each in called.got:
         assert await look(http, each.said) == each.said
         assert (await http.get(f"/receipts/{each.said['id']}")).text == each.said["receipt"]
@@ -225,8 +220,10 @@ async def told(story: Story, hook: Receiver) -> dict[str, Any]:
         "receipts": {jti: opened(each) for jti, each in receipts.items()},
         "log": [{"seq": each["seq"], "receipt": each["receipt"], **opened(each["entry"])} for each in log],
         "export": [json.loads(each) for each in (await run(stage, "export")).out.splitlines()],
-        "webhooks": hooks,
-        "callbacks": callbacks,
+        "webhooks": [each.said for each in hook.got],
+        "callbacks": [
+            {"Idempotency-Key": each.headers["Idempotency-Key"], "body": each.said} for each in called.got
+        ],
         "replies": stage.producer.replies,
         "clarification": (await http.get("/clarifications/CLR-43-001")).json(),
         "ledgers": [shared(stage.ledger(issue)) for issue in stage.issues()],
