@@ -1,6 +1,6 @@
 """What agents, auditors and other programs get of one small story, field by field, as the files in `golden/` have it.
 
-The clock and the signing key are given; what is random, or is about this machine, has a name instead: `<token 1>`. After a
+The clock and the signing key are given; what is random, or is about this machine, has a name instead: `<q 1>`. After a
 change on purpose, copy the files that the failed test wrote.
 """
 
@@ -10,9 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +61,7 @@ command = {architect}
 """
 MINUTE = timedelta(minutes=1)
 CALLBACKS, WEBHOOKS = 3, 18
+RANDOM = re.compile(r"\b(q|sub|msg)_[0-9a-f]{24,32}\b")  # a token, a subscription, a webhook's message
 
 pytestmark = pytest.mark.either_database
 
@@ -163,21 +162,17 @@ class Names:
 
     def __init__(self, stage: World, receipts: dict[str, str]) -> None:
         self._known = {receipt: f"<receipt {jti}>" for jti, receipt in receipts.items()}
-        self._known |= {stage.workspace.url: "<Slack>"}
-        self._random: tuple[tuple[str, re.Pattern[str], Callable[[], int]], ...] = (
-            ("token", re.compile(r"\bq_[0-9a-f]{24}\b"), count(1).__next__),
-            ("subscription", re.compile(r"\bsub_[0-9a-f]{32}\b"), count(1).__next__),
-            ("message", re.compile(r"\bmsg_[0-9a-f]{32}\b"), count(1).__next__),
-        )
+        self._known[stage.workspace.url] = "<Slack>"
+        self._random: dict[str, str] = {}
 
     def named(self, text: str) -> str:
-        for what, pattern, number in self._random:
-            for found in pattern.findall(text):
-                if found not in self._known:
-                    self._known[found] = f"<{what} {number()}>"
         for known, name in self._known.items():
             text = text.replace(known, name)
-        return text
+        return RANDOM.sub(self._name, text)
+
+    def _name(self, found: re.Match[str]) -> str:
+        number = 1 + sum(each.startswith(found[1]) for each in self._random)
+        return self._random.setdefault(found[0], f"<{found[1]} {number}>")
 
 
 def opened(jws: str) -> Json:
@@ -264,4 +259,9 @@ def _is_golden(name: str, text: str) -> bool:
     """Compares values: the order of fields says nothing."""
     file = GOLDEN / name
     kept = file.read_bytes().decode() if file.exists() else ""
-    return text == kept or (file.suffix == ".json" and json.loads(text) == json.loads(kept or "null"))
+    return text == kept or (file.suffix == ".json" and _sorted(text) == _sorted(kept))
+
+
+def _sorted(text: str) -> str:
+    """As text: to Python, `true`, `1` and `1.0` are equal."""
+    return json.dumps(json.loads(text or "null"), sort_keys=True)
