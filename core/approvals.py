@@ -50,6 +50,7 @@ from core.errors import (
     ReasonWanted,
 )
 from core.records import with_whole_numbers
+from core.schemas import Problem, schema_of
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -313,4 +314,23 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
     trouble = trouble_with(after.arguments, exact=False) or trouble_with(edit.changed)
     if trouble is not None:
         raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
+    if problems := edit_problems(asked, edit.changed):
+        raise AnswerRejected(f"These changes to the arguments are not valid. {problems[0].sentence}")
     return record.model_copy(update={"aaep": after})
+
+
+def edit_problems(asked: Aaep, changed: Mapping[str, Any]) -> list[Problem]:
+    """Returns where edited arguments do not fit the schema that the agent sent with them. What was there before does not
+    count: a redacted value need not fit.
+    """
+    raw = asked.direct.arguments_schema if asked.direct else None
+    if raw is None:
+        return []
+    schema = schema_of(raw)
+    before = {(each.path, each.rule) for each in schema.problems(asked.arguments)}
+    found = schema.problems(asked.arguments | dict(changed))
+    return [each for each in found if (each.path, each.rule) not in before or each.path[:1] in _tops(changed)]
+
+
+def _tops(changed: Mapping[str, Any]) -> set[tuple[str | int, ...]]:
+    return {(name,) for name in changed}

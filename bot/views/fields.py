@@ -27,6 +27,7 @@ _DIGITS = 60  # of a bound that Slack checks
 _FIRST_MOMENT, _LAST_MOMENT = 1_000_000_000, 9_999_999_999  # of Slack's datetimepicker: ten digits
 _PLAIN = {"text", "a number", "an e-mail address"}  # need no hint
 _PICKED_IN = "In your time zone, as set in Slack."
+_IN_UTC = "In UTC."
 _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under View full."
 _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are listed under View full."
 
@@ -117,7 +118,9 @@ def _hint(field: FormField) -> str:
         expected = f"Choose {field.how_many}."
     elif field.type == "date-time":
         expected = _PICKED_IN
-    elif field.type in {"text", "number", "integer", "uri", "email"} and field.expected not in _PLAIN:
+    elif field.type == "time" and not field.zoneless:
+        expected = _IN_UTC
+    elif field.type not in {"boolean", "choice", "choices", "date", "time"} and field.expected not in _PLAIN:
         expected = f"{field.expected[:1].upper()}{field.expected[1:]}."
     parts = (field.description or "", expected)
     return inert.plain("\n".join(filter(None, parts))).strip()
@@ -145,6 +148,8 @@ def _input(n: int, field: FormField) -> Input:
             at = int(datetime.fromisoformat(default).timestamp()) if default else 0
             shown = at if _FIRST_MOMENT <= at <= _LAST_MOMENT else ""
             return replace(made, element="datetimepicker", initial=shown)
+        case "time":
+            return replace(made, element="timepicker", initial=(default or "")[:5])
         case "date" | "email":
             element = "datepicker" if field.type == "date" else "email_text_input"
             return replace(made, element=element, initial=default or "")
@@ -153,12 +158,14 @@ def _input(n: int, field: FormField) -> Input:
 
 
 def _typing(made: Input, field: FormField) -> Input:
-    initial = inert.cleaned(field.default or "")
-    most = int(TYPED_LIMIT if field.most is None else min(TYPED_LIMIT, field.most))
-    lines = field.type == "text" and (most > _ONE_LINE or "\n" in initial)
+    is_list = field.type == "list"
+    default = "\n".join(map(str, field.default or ())) if is_list else field.default
+    initial = inert.cleaned(default or "")
+    most = int(TYPED_LIMIT if field.most is None or is_list else min(TYPED_LIMIT, field.most))
+    lines = is_list or (field.type == "text" and (most > _ONE_LINE or "\n" in initial))
     # Slack may count letters outside the basic plane twice, so an initial text could be too long for it. An optional
     # text may be empty, whatever its minimum length.
-    least = 0 if field.may_be_empty else int(field.least or 0)
+    least = 0 if field.may_be_empty or is_list else int(field.least or 0)
     return replace(made, multiline=lines, least=least, most=max(most, inert.size(initial)), initial=initial)
 
 
@@ -209,6 +216,8 @@ def _entered(field: FormField, state: Mapping[str, Any]) -> Any:
         return (found if field.type == "choices" else found[0]) if found else None
     if "selected_date" in state:
         return state["selected_date"]
+    if "selected_time" in state:
+        return state["selected_time"]
     if "selected_date_time" in state:
         at = state["selected_date_time"]
         return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()

@@ -248,7 +248,7 @@ for _ in range(400):
         ({"properties": {f"f{n}": {"type": "string"} for n in range(41)}}, "schema.properties"),
         ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "schema.required"),
         ({"properties": {"a": {"type": "string", "pattern": "(x+)+"}}}, PROPERTY),
-        ({"properties": {"a": {"type": "string", "format": "uuid"}}}, PROPERTY),
+        ({"properties": {"a": {"type": "string", "format": "phone"}}}, PROPERTY),
         ({"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}, PROPERTY),
         ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"properties": {}}}}, PROPERTY),
         ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}, PROPERTY),

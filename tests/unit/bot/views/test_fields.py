@@ -21,7 +21,7 @@ from bot.views.page import page_card
 from bot.workspace.controls import state_values
 from core import answers
 from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
-from core.forms import SCHEMA_LIMIT
+from core.schemas import SCHEMA_LIMIT
 from core.questions import NewQuestion, ask_of
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import full_text, judge_view, labels, shown
