@@ -329,8 +329,6 @@ def edit_problems(asked: Aaep, changed: Mapping[str, Any]) -> list[Problem]:
     schema = schema_of(raw)
     before = {(each.path, each.rule) for each in schema.problems(asked.arguments)}
     found = schema.problems(asked.arguments | dict(changed))
-    return [each for each in found if (each.path, each.rule) not in before or each.path[:1] in _tops(changed)]
-
-
-def _tops(changed: Mapping[str, Any]) -> set[tuple[str | int, ...]]:
-    return {(name,) for name in changed}
+    return [
+        each for each in found if (each.path, each.rule) not in before or changed.keys() & set(each.path[:1])
+    ]

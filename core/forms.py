@@ -53,7 +53,7 @@ _MOST_ENTRIES = 1000  # of a list
 _DEFINITIONS = ("$defs", "definitions")
 _LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
 _LONGEST_CHAIN = 10  # references that follow each other
-_MOST_NAMED = 200  # characters of choices, or of a pattern, that a hint has
+_MOST_NAMED = 200  # characters of choices that a hint lists
 ANSWER = "answer"  # the name of the only field of a schema that is no object
 
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
@@ -80,8 +80,8 @@ _FIELD_KEYWORDS: dict[FieldType, set[str]] = {
     "date": _WRITTEN,
     "time": _WRITTEN,
     "date-time": _WRITTEN,
-    "number": {"type", "format", "multipleOf", *_BOUNDS},
-    "integer": {"type", "format", "multipleOf", *_BOUNDS},
+    "number": {"type", "format", *_BOUNDS},
+    "integer": {"type", "format", *_BOUNDS},
     "boolean": {"type"},
     "choice": {"type", *_CHOICE_KEYWORDS},
     "choices": {"type", "items", "minItems", "maxItems", "uniqueItems"},
@@ -148,8 +148,8 @@ class FormField:
     """A field of a form. `title`: the label that people read, by default its name; `nullable`: null is a value.
 
     `least`, `most`: inclusive bounds of a number, a text's length or the number of entries; `above`, `below`: exclusive
-    bounds of a number; `step`: what it is a multiple of. None: no bound. `format`, `pattern`: of a text, for people to read.
-    `zoneless`: a time of day without a zone. `entry`: of a list. `schema`: of the whole form, which values are checked against.
+    bounds of a number. None: no bound. `format`: of a text that has no input of its own. `zoneless`: a time of day without a
+    zone. `entry`: of a list. `schema`: of the whole form, which values are checked against.
     """
 
     name: str
@@ -164,9 +164,7 @@ class FormField:
     most: float | None = None
     above: float | None = None
     below: float | None = None
-    step: float | None = None
     format: str | None = None
-    pattern: str | None = None
     zoneless: bool = False
     entry: FormField | None = None
     schema: Schema | None = part(default=None, compare=False, repr=False)
@@ -189,21 +187,11 @@ class FormField:
             return f"{_range(self.least, self.most)} entries, one per line{each}".lstrip()
         name = _TYPE_NAMES[self.type]
         if self.type in {"number", "integer"}:
-            step = "" if self.step is None else f" (a multiple of {_number_text(self.step)})"
-            return f"{name} {self._bounds}".rstrip() + step
+            return f"{name} {self._bounds}".rstrip()
         length = _range(None if self.least == 1 else self.least, self.most)
-        zone = " in UTC" if self.type == "time" and not self.zoneless else ""
-        return f"{name}{f' of {length} characters' if length else ''}{zone}{self._form}{_EXAMPLES.get(self.type, '')}"
-
-    @property
-    def _form(self) -> str:
-        """Describes the form of a text, if its type does not."""
-        if self.type != "text" or not (self.format or self.pattern):
-            return ""
-        if self.format is not None:
-            return f" in the format {self.format}"
-        is_short = self.pattern is not None and len(self.pattern) <= _MOST_NAMED
-        return f" that matches {self.pattern}" if is_short else " in the agent's format"
+        form = " in UTC" if self.type == "time" and not self.zoneless else ""
+        form = form if self.format is None else f" in the format {self.format}"
+        return f"{name}{f' of {length} characters' if length else ''}{form}{_EXAMPLES.get(self.type, '')}"
 
     @property
     def _bounds(self) -> str:
@@ -432,6 +420,8 @@ def _object_of(given: dict[str, Any], definitions: Json) -> tuple[dict[str, Any]
 
 
 def _form_of(schema: dict[str, Any], definitions: Json, *, is_single: bool) -> Form:
+    if schema.get("type", "object") != "object":
+        raise BadSchema("type", 'Expected "object": a form is an object of fields.')
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or not 0 < len(properties) <= MOST_FIELDS:
         raise BadSchema("properties", f"Expected an object of 1 to {MOST_FIELDS} fields.")
@@ -464,6 +454,10 @@ def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool
     if wrong := [key for key, text in texts.items() if not isinstance(text, str | None)]:
         raise BadSchema(where, f"`{wrong[0]}` must be a string.")
     kind, options, has_null = _type(schema, definitions, where)
+    if kind == "text" and "pattern" in schema and "format" not in schema:
+        raise BadSchema(
+            where, "`pattern` is supported only beside a `format`. Say in `description` what you need."
+        )
     if unsupported := sorted((_ASSERTIONS - _FIELD_KEYWORDS[kind]) & schema.keys()):
         raise BadSchema(where, f"`{unsupported[0]}` is not supported {_for_type(kind, schema)}.")
     return FormField(
@@ -475,9 +469,7 @@ def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool
         nullable=nullable or has_null,
         options=options,
         entry=_entry(schema, definitions, where) if kind == "list" else None,
-        step=_bound(schema, "multipleOf", where),
         format=schema.get("format") if kind == "text" else None,
-        pattern=schema.get("pattern") if isinstance(schema.get("pattern"), str) else None,
         **_limits(kind, schema, len(options), where),
     )
 
@@ -497,7 +489,7 @@ def _entry(schema: Json, definitions: Json, where: str) -> FormField:
 
 def _zoned(field: FormField) -> FormField:
     """Returns a field of times as the schema wants them: with a zone, unless its pattern takes none."""
-    if field.type != "time" or field.pattern is None or field.schema is None:
+    if field.type != "time" or field.schema is None:
         return field
     with_zone, without = (
         not field.schema.problems({field.name: each}, of=field.name) for each in ("14:00:00Z", "14:00:00")

@@ -150,7 +150,7 @@ def _add_kinds(schema: dict[str, Any]) -> None:
 
 
 _FORM = f"""A form: a flat JSON Schema object of at most {MOST_FIELDS} fields, as written by pydantic, zod and MCP elicitation.
-Fields: string (minLength, maxLength, pattern, format email, uri, uuid, date, time or date-time), number and integer with bounds,
+Fields: string (minLength, maxLength, format email, uri, uuid, date, time or date-time, with or without a pattern), number and integer with bounds,
 boolean, choices (enum, or oneOf of const and title), array of choices, strings or numbers (minItems, maxItems); with title,
 description, default. Or the schema of a single such field: then the answer is its value"""
 _EXAMPLE = {

@@ -43,6 +43,7 @@ _BROKEN = "References must point to an existing `#/$defs/…` of the schema."
 _TIME = re.compile(
     r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)?", re.ASCII
 )
+_UNKNOWN = "Unknown fields are not allowed."
 _VALUE = "The value"
 
 
@@ -95,18 +96,18 @@ class Schema:
             self._validator, self._is_fancy = _compiled(schema, _FANCY), True
 
     def problems(self, value: Any, of: str | None = None) -> list[Problem]:
-        """Returns where a value does not fit, at most `MOST_PROBLEMS`; empty if it is valid. `of`: only in this property.
+        """Returns where a value does not fit, at most `MOST_PROBLEMS`; empty if it is valid. `of`: the only property of `value`;
+        others may be missing.
 
         Raises:
             TooSlow: its patterns would take too long, so we do not know.
         """
         if self._is_fancy and self._graph.work(value) > _MOST_WORK:
             raise TooSlow
-        found = (_problem(error) for error in self._validator.iter_errors(value))
         try:
-            return list(
-                islice((each for each in found if of is None or each.path[:1] == (of,)), MOST_PROBLEMS)
-            )
+            errors = self._validator.iter_errors(value)
+            found = (_problem(error, value) for error in errors if of is None or error.instance_path)
+            return list(islice(found, MOST_PROBLEMS))
         except UnicodeEncodeError:
             return [Problem(() if of is None else (of,), "A text contains half of a character.", ())]
 
@@ -180,20 +181,31 @@ def _compiled(schema: dict[str, Any], patterns: RegexOptions | FancyRegexOptions
         raise BadSchema("", "Not a valid schema, or nested too deeply.") from None
 
 
-def _problem(error: jsonschema_rs.ValidationError) -> Problem:
-    path, rule = tuple(error.instance_path), tuple(error.schema_path)
+def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
+    path, rule = tuple(_steps_of(error.instance_path, value)), tuple(error.schema_path)
     match error.kind:
         case ValidationErrorKind.BacktrackLimitExceeded() | ValidationErrorKind.RegexEngineFailure():
             raise TooSlow
         case ValidationErrorKind.Required(name):
             path, said = (*path, name), "This field is required."
         case ValidationErrorKind.AdditionalProperties() | ValidationErrorKind.UnevaluatedProperties():
-            said = "Unknown fields are not allowed."
+            said = _UNKNOWN
         case ValidationErrorKind.FalseSchema():
-            said = "This field is not allowed."
+            said = _UNKNOWN if rule[-1:] == ("additionalProperties",) else "This field is not allowed."
         case _:
             said = _said(error)
     return Problem(path, said, rule)
+
+
+def _steps_of(path: list[str | int], value: Any) -> Iterator[str | int]:
+    """Yields the steps of a path into a value. The library has numbers for names that are numbers."""
+    here = value
+    for step in path:
+        if isinstance(here, Mapping) and isinstance(step, int):
+            step = next((name for name in here if re.fullmatch(rf"\+?0*{step}", name)), str(step))  # noqa: PLW2901
+        yield step
+        is_there = isinstance(here, list) or (isinstance(here, Mapping) and step in here)
+        here = here[step] if is_there else None
 
 
 def _said(error: jsonschema_rs.ValidationError) -> str:

@@ -26,6 +26,7 @@ _ONE_LINE = 200  # characters; a longer text gets several lines
 _DIGITS = 60  # of a bound that Slack checks
 _FIRST_MOMENT, _LAST_MOMENT = 1_000_000_000, 9_999_999_999  # of Slack's datetimepicker: ten digits
 _PLAIN = {"text", "a number", "an e-mail address"}  # need no hint
+_ELEMENTS = {"date": "datepicker", "time": "timepicker", "email": "email_text_input"}
 _PICKED_IN = "In your time zone, as set in Slack."
 _IN_UTC = "In UTC."
 _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under View full."
@@ -148,11 +149,9 @@ def _input(n: int, field: FormField) -> Input:
             at = int(datetime.fromisoformat(default).timestamp()) if default else 0
             shown = at if _FIRST_MOMENT <= at <= _LAST_MOMENT else ""
             return replace(made, element="datetimepicker", initial=shown)
-        case "time":
-            return replace(made, element="timepicker", initial=(default or "")[:5])
-        case "date" | "email":
-            element = "datepicker" if field.type == "date" else "email_text_input"
-            return replace(made, element=element, initial=default or "")
+        case "date" | "time" | "email":
+            initial = (default or "")[: len("14:00")] if field.type == "time" else default or ""
+            return replace(made, element=_ELEMENTS[field.type], initial=initial)
         case _:
             return _typing(made, field)
 

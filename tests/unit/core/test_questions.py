@@ -41,6 +41,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("risk", ["grave", 3], "low, medium or high."),
     ("irreversible", ["yes", 1], "true or false."),
     ("arguments", [[], "x", 7], "an object."),
+    ("arguments_schema", [[], "x", 7], "a JSON Schema object."),
     ("editable", ["yes", 1], "true or false."),
     ("approvals", [0, 6, 1.5, "2", True], "a whole number from 1 to 5."),
     ("schema", [[], "x", 7], "a JSON Schema object."),
