@@ -49,8 +49,9 @@ from core.errors import (
     OwnRequest,
     ReasonWanted,
 )
+from core.forms import misfits
 from core.records import with_whole_numbers
-from core.schemas import Problem, schema_of
+from core.schemas import Problem
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -326,9 +327,8 @@ def edit_problems(asked: Aaep, changed: Mapping[str, Any]) -> list[Problem]:
     raw = asked.direct.arguments_schema if asked.direct else None
     if raw is None:
         return []
-    schema = schema_of(raw)
-    before = {(each.path, each.rule) for each in schema.problems(asked.arguments)}
-    found = schema.problems(asked.arguments | dict(changed))
+    before = {(each.path, each.rule) for each in misfits(raw, asked.arguments)}
+    found = misfits(raw, asked.arguments | dict(changed))
     return [
         each for each in found if (each.path, each.rule) not in before or changed.keys() & set(each.path[:1])
     ]

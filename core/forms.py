@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as part
 from datetime import UTC, date, datetime, time
@@ -23,7 +24,7 @@ from urllib.parse import urlsplit
 
 from core.aaep import whole_characters
 from core.errors import AnswerRejected
-from core.schemas import BadSchema, Schema, compiled, encoded, is_time
+from core.schemas import BadSchema, Problem, Schema, compiled, encoded, is_time, schema_of
 
 FieldType = Literal[
     "text",
@@ -136,9 +137,9 @@ class Misfits(AnswerRejected):
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """A choice of a field. `label`: its title, or its value as text."""
+    """A choice of a field. `label`: its title, or its value as text. `value`: None for null, of an argument only."""
 
-    value: Scalar
+    value: Scalar | None
     label: str
     description: str | None = None
 
@@ -237,7 +238,7 @@ class FormField:
             case "number" | "integer":
                 found = self._number(value)
             case "choice":
-                option = self._option(value)
+                option = self.option(value)
                 found = option.value if option else None
             case "choices":
                 found = self._chosen(value)
@@ -271,17 +272,18 @@ class FormField:
         return self._label(value) if self.type == "choice" else str(value)
 
     def _label(self, value: Any) -> str:
-        option = self._option(value)
+        option = self.option(value)
         return option.label if option else str(value)
 
-    def _option(self, value: Any) -> FormOption | None:
+    def option(self, value: Any) -> FormOption | None:
+        """Returns the choice with this value, or None."""
         return next((each for each in self.options if _comparable(each.value) == _comparable(value)), None)
 
-    def _chosen(self, value: Any) -> list[Scalar] | None:
+    def _chosen(self, value: Any) -> list[Scalar | None] | None:
         """Returns the picked choices in the order of the schema, or None if some are none, or the same."""
         if not isinstance(value, list) or len(value) > len(self.options):
             return None
-        found = [self._option(each) for each in value]
+        found = [self.option(each) for each in value]
         picked = [each.value for each in self.options if each in found]
         return picked if None not in found and len(picked) == len(found) else None
 
@@ -388,21 +390,58 @@ def read_form(schema: Any) -> Form:
     return _form(encoded(schema))
 
 
+def fields_in(schema: Json) -> dict[str, FormField]:
+    """Returns the properties of any object's schema that a form could have, by name. Leaves out the others."""
+    return _fields_in(encoded(schema))
+
+
+@lru_cache(maxsize=32)
+def _fields_in(text: str) -> dict[str, FormField]:
+    schema = json.loads(text)
+    named = schema.get("properties")
+    found: dict[str, FormField] = {}
+    for name, raw in named.items() if isinstance(named, dict) else ():
+        with suppress(BadSchema):
+            found[name] = _field(name, raw, _definitions(schema), name, required=False)
+    return found
+
+
+def misfits(schema: dict[str, Any], value: Any) -> list[Problem]:
+    """Returns where an object does not fit its schema, in words for people.
+
+    Raises:
+        TooSlow: it takes too long to check.
+    """
+    fields = fields_in(schema)
+    return [
+        replace(each, message=f"Expected {fields[str(name)].expected}.")
+        if (name := each.path[0] if len(each.path) == 1 else None) in fields
+        and each.rule[-1:] != ("required",)
+        else each
+        for each in schema_of(schema).problems(value)
+    ]
+
+
 @lru_cache(maxsize=32)  # each card reads its form several times
 def _form(text: str) -> Form:
     given = json.loads(text)
-    definitions = {
-        f"#/{place}/{name}": each
-        for place in _DEFINITIONS
-        if isinstance(found := given.get(place), dict)
-        for name, each in found.items()
-    }
+    definitions = _definitions(given)
     schema, is_single = _object_of(given, definitions)
     try:
         return _form_of(schema, definitions, is_single=is_single)
     except BadSchema as error:
         where = error.where.removeprefix(f"properties.{ANSWER}").lstrip(".") if is_single else error.where
         raise BadSchema(where, str(error)) from None
+
+
+def _definitions(schema: Json) -> dict[str, Any]:
+    """Returns the schemas that references name."""
+    return {
+        f"#/{place}/{name}": each
+        for place in _DEFINITIONS
+        if isinstance(found := schema.get(place), dict)
+        for name, each in found.items()
+    }
 
 
 def _object_of(given: dict[str, Any], definitions: Json) -> tuple[dict[str, Any], bool]:
@@ -761,7 +800,7 @@ def _for_type(kind: FieldType, schema: Json) -> str:
     )
 
 
-def _has_type(value: Scalar, named: Any) -> bool:
+def _has_type(value: Scalar | None, named: Any) -> bool:
     """Whether a choice has the type that the schema names; True if it names none."""
     match named:
         case None:

@@ -29,7 +29,7 @@ from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Requester, barred
 from core.clock import iso
 from core.errors import BadInput
-from core.forms import MOST_FIELDS, Form, Misfits, read_form
+from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
 from core.lookalikes import first_double, resembles, skeleton
 from core.schemas import BadSchema, TooSlow, dotted, schema_of
 from core.workflow import CONTROLS
@@ -521,7 +521,7 @@ def _check_arguments(question: NewQuestion) -> None:
     if question.arguments_schema is None:
         return
     try:
-        problems = schema_of(question.arguments_schema).problems(question.arguments or {})
+        problems = misfits(question.arguments_schema, question.arguments or {})
     except TooSlow:
         raise BadField(
             "arguments_schema",

@@ -186,6 +186,8 @@ def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
     match error.kind:
         case ValidationErrorKind.BacktrackLimitExceeded() | ValidationErrorKind.RegexEngineFailure():
             raise TooSlow
+        case ValidationErrorKind.Format(name):
+            said = f"The value is not a valid {name}."
         case ValidationErrorKind.Required(name):
             path, said = (*path, name), "This field is required."
         case ValidationErrorKind.AdditionalProperties() | ValidationErrorKind.UnevaluatedProperties():

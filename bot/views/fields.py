@@ -6,7 +6,7 @@ URI) is checked on submission. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -144,7 +144,7 @@ def _input(n: int, field: FormField) -> Input:
             held = "" if default is None else YES_VALUE if default else NO_VALUE
             return replace(made, element="radio_buttons", options=YES_OR_NO, initial=held)
         case "choice" | "choices":
-            return _choosing(made, field)
+            return choosing(made, field)
         case "date-time":
             at = int(datetime.fromisoformat(default).timestamp()) if default else 0
             shown = at if _FIRST_MOMENT <= at <= _LAST_MOMENT else ""
@@ -168,14 +168,15 @@ def _typing(made: Input, field: FormField) -> Input:
     return replace(made, multiline=lines, least=least, most=max(most, inert.size(initial)), initial=initial)
 
 
-def _choosing(made: Input, field: FormField) -> Input:
+def choosing(made: Input, field: FormField) -> Input:
+    """Returns `made` with a field's choices, its default chosen."""
     several, few = field.type == "choices", len(field.options) <= _FEW
     labels = [inert.named(each.label) for each in field.options]
     distinct = len({label.casefold() for label in labels}) == len(labels)
     if not distinct or any(inert.size(label) > OPTION for label in labels):
         labels = [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(labels, 1)]
     held = () if field.default is None else field.default if several else (field.default,)
-    initial = tuple(str(n) for n, each in enumerate(field.options) if each.value in held)
+    initial = positions(field, held)
     element = "checkboxes" if several and few else "multi_static_select" if several else ""
     return replace(
         made,
@@ -184,6 +185,12 @@ def _choosing(made: Input, field: FormField) -> Input:
         chosen_most=int(field.most or 0) if element == "multi_static_select" else 0,
         initial=initial,
     )
+
+
+def positions(field: FormField, values: Iterable[Any]) -> tuple[str, ...]:
+    """Returns the options of the choices with these values, in the order of the field."""
+    held = [field.option(each) for each in values]
+    return tuple(str(n) for n, each in enumerate(field.options) if each in held)
 
 
 def _typed(n: int, field: FormField) -> Input:

@@ -26,7 +26,7 @@ EVIL = "(?!x)(a|aa)+$"
         ({"properties": {"o": {"required": ["p"]}}}, {"o": {}}, "o.p: This field is required."),
         ({"additionalProperties": False}, {"b": 1}, "Unknown fields are not allowed."),
         ({"properties": {"01": {"type": "string"}}}, {"01": 1}, '01: The value is not of type "string".'),
-        ({"properties": {"m": {"format": "email"}}}, {"m": "Ann <a@b.c>"}, 'm: The value is not a "email".'),
+        ({"properties": {"m": {"format": "email"}}}, {"m": "Ann <a@b.c>"}, 'm: The value is not a valid email.'),
         ({"properties": {"a": False}}, {"a": 1}, "a: This field is not allowed."),
         ({"type": "string"}, "\ud800", "A text contains half of a character."),
     ],

@@ -21,8 +21,8 @@ from bot.views.page import page_card
 from bot.workspace.controls import state_values
 from core import answers
 from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
-from core.schemas import SCHEMA_LIMIT
 from core.questions import NewQuestion, ask_of
+from core.schemas import SCHEMA_LIMIT
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
