@@ -746,7 +746,8 @@ class _Ask(_More, total=False):
     other: bool  # people can also write their own answer
     # By default: choice with choices, form with a schema, otherwise text.
     kind: Literal["yes_no", "choice", "number", "text", "form"] | None
-    schema: dict[str, Any] | None  # a form: a flat JSON Schema object, or a pydantic model class
+    # A form: a flat JSON Schema object, the schema of a single value, or a pydantic model class.
+    schema: dict[str, Any] | None
     default: Any  # the answer to assume if no one answers; without it, `Expired` is raised
 
 
@@ -757,6 +758,8 @@ class _Approve(_More, total=False):
     risk: Risk | None  # default: medium
     irreversible: bool  # the action cannot be undone
     arguments: Mapping[str, Any] | None  # the exact arguments of the action: JSON values
+    # Their JSON Schema, or a pydantic model class: people get menus, and what they edit must fit it.
+    arguments_schema: dict[str, Any] | type[Model[Any]] | None
     editable: bool  # people can edit them before they approve; use the approval's `arguments`
     approvals: int | None  # how many different people must approve (1 to 5)
     question: str | None  # anything else the approver should know
@@ -813,16 +816,20 @@ class aio:  # noqa: N801 - reads like a module
 
 
 def _question(question: str, options: Mapping[str, Any]) -> Asking:
-    fields = {"question": question, **options}
-    if hasattr(fields.get("schema"), "model_json_schema"):
-        fields["schema"] = fields["schema"].model_json_schema()
+    fields = {"question": question, **_with_json_schema("schema", options)}
     if hasattr(fields.get("default"), "model_dump"):
         fields["default"] = fields["default"].model_dump(mode="json")
     return Asking(fields)
 
 
 def _action(action: str, options: Mapping[str, Any]) -> Asking:
-    return Asking({"kind": "approval", "action": action, **options})
+    return Asking({"kind": "approval", "action": action, **_with_json_schema("arguments_schema", options)})
+
+
+def _with_json_schema(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns options with the JSON Schema in place of a pydantic model class."""
+    given: Any = options.get(name)
+    return {**options, name: given.model_json_schema()} if hasattr(given, "model_json_schema") else options
 
 
 def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
@@ -2426,9 +2433,10 @@ _TOOLS = r"""
     "kind": {"type": "string", "enum": ["yes_no", "choice", "number", "text", "form"], "description": "The
       kind of answer. Default: choice if `choices` is set, form if `schema` is set, otherwise text."},
     "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
-      of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
-      and arrays of enums, with title, description and default. The answer is an object that matches the
-      schema. People answer one question with choices faster."},
+      of up to 40 fields. Allowed: strings (format email, uri, uuid, date, time or date-time), numbers,
+      booleans, enums and arrays of enums, strings or numbers, with title, description and default. The
+      answer is an object that matches the schema. The schema of a single such value works, too; then the
+      answer is that value. People answer one question with choices faster."},
     "default": {"description": "The answer you will assume if no one answers. Must be a valid answer. People
       see it. Omit it if you cannot continue without an answer."}}}},
 {"name": "ask_approval", "title": "Ask for approval", "description": "Ask a person in Slack to approve an
@@ -2447,6 +2455,8 @@ _TOOLS = r"""
       Then `risk` must be medium or high."},
     "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
       the statement or the recipients. People see all of them and approve exactly these."},
+    "arguments_schema": {"type": "object", "description": "The JSON Schema of the arguments, such as a tool's
+      input schema. People get menus for its choices, and what they edit must fit it."},
     "editable": {"type": "boolean", "default": false, "description": "People can edit the arguments before
       they approve. You get the approved arguments back."},
     "approvals": {"type": "integer", "minimum": 1, "maximum": 5, "description": "How many different people

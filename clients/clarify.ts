@@ -202,6 +202,8 @@ export interface Options extends Connection {
 export interface ApproveOptions<A extends object, E extends boolean> extends Options {
   /** The exact arguments of the action: an object of JSON values. */
   arguments?: A | undefined;
+  /** Their JSON Schema, or a schema that has one: people get menus for its choices, and what they edit must fit it. */
+  argumentsSchema?: JsonSchema | StandardJsonSchema | undefined;
   /** People can edit the arguments before they approve; use the approval's `arguments`. */
   editable?: E | undefined;
   /** Default: medium. */
@@ -247,6 +249,7 @@ type InputOf<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["i
 type OutputOf<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["output"];
 type ValueOf<C extends Choice> = C extends { value: infer V } ? V : C;
 type Chosen<V, M extends boolean, O extends boolean> = M extends true ? V[] : O extends true ? V | null : V;
+type Single = { string: string; number: number; integer: number; boolean: boolean; array: unknown[] };
 type Kinds = { yes_no: boolean; number: number; text: string };
 /** What people can make of an argument: a text stays a text, a list a list, but of anything. */
 type Edited<T> =
@@ -270,6 +273,11 @@ interface Asks {
     question: string,
     options: Options & Form<InputOf<S>> & { schema: S; json: JsonSchema },
   ): Promise<Answer<OutputOf<S>>>;
+  /** The same for the plain JSON Schema of a single value. */
+  <const T extends keyof Single>(
+    question: string,
+    options: Options & Form<Single[T]> & { schema: JsonSchema & { readonly type: T; readonly "~standard"?: undefined } },
+  ): Promise<Answer<Single[T]>>;
   /** The same for a plain JSON Schema. */
   (
     question: string,
@@ -330,7 +338,7 @@ export class Client {
     const isAssumed = given !== undefined && given !== null;
     const assumed = isAssumed ? exact(given, "default") : undefined;
     const usual = isAssumed ? await checked(assumed, null) : null; // before anyone is asked
-    const form = standard === undefined ? schema : formOf(json ?? jsonOf(standard));
+    const form = standard === undefined ? schema : (json ?? jsonOf(standard));
     const state = await this.#ended({ question, ...more, schema: form, default: assumed }, options.signal);
     const { status, ...rest } = outcome(state);
     if (status === "expired" && isAssumed) return { ...rest, status, value: usual, inFull: usual };
@@ -345,7 +353,10 @@ export class Client {
     options: ApproveOptions<object, boolean> = {},
   ): Promise<Approval<any>> => {
     const sent = options.arguments === undefined ? undefined : exact(options.arguments, "arguments");
-    const state = await this.#ended({ ...options, kind: "approval", action, arguments: sent }, options.signal);
+    const { argumentsSchema: given, ...more } = options;
+    const schema = given && "~standard" in given ? jsonOf((given as StandardJsonSchema)["~standard"]) : given;
+    const fields = { ...more, kind: "approval", action, arguments: sent, arguments_schema: schema };
+    const state = await this.#ended(fields, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
     const { arguments: approved } = state["answer"] as Fields;
     const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : null; // bots of earlier releases do not say
@@ -688,15 +699,6 @@ function jsonOf(standard: StandardSchema["~standard"]): JsonSchema {
     throw new TypeError("This schema cannot give its JSON Schema: pass that as `json`.");
   }
   return (standard as StandardJsonSchema["~standard"]).jsonSchema.input({ target: "draft-2020-12" });
-}
-
-/** Drops the patterns beside a `format`, which libraries write: the bot checks formats, and forms take no patterns. */
-function formOf(json: unknown): unknown {
-  if (Array.isArray(json)) return json.map(formOf);
-  if (!isObject(json)) return json;
-  const isDropped = (name: string): boolean => name === "pattern" && typeof json[name] === "string" && "format" in json;
-  const kept = Object.entries(json).filter(([name]) => !isDropped(name));
-  return Object.fromEntries(kept.map(([name, value]) => [name, formOf(value)]));
 }
 
 type Same = (shown: unknown, sent: unknown) => boolean;

@@ -619,7 +619,7 @@ def test_menu_keeps_types(entered: dict[str, Any], changed: dict[str, Any]) -> N
     [
         ({"days": "12"}, 5, "days: Expected a whole number from 1 to 9."),
         ({"days": "12", "region": "us"}, 5, "days: Expected a whole number from 1 to 9."),
-        ({"to": '{"mail": "nobody"}'}, 6, 'to.mail: The value is not a valid email.'),
+        ({"to": '{"mail": "nobody"}'}, 6, "to.mail: The value is not a valid email."),
     ],
 )
 def test_edit_that_does_not_fit_names_its_field(entered: dict[str, Any], place: int, said: str) -> None:
