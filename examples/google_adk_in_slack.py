@@ -16,6 +16,7 @@ payload. ADK's own tool `request_input` asks a question, too: its `response_sche
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -104,10 +105,22 @@ async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part
     elif call.name == INPUT:
         asked = {"question": args.get("message"), "schema": args.get("response_schema") or None}
         found = await ask(asked, session, key)
-        response = found if isinstance(found, dict) else {"result": found}
+        if isinstance(found, str) and is_json(found):  # ADK would read it
+            found = json.dumps(found)
+        is_whole = isinstance(found, dict) and found.keys() != {"result"}
+        response = found if is_whole else {"result": found}
     else:
         response = {"result": await ask(args, session, key)}
     return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
+
+
+def is_json(text: str) -> bool:
+    """Returns whether a text is JSON."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 async def ask(args: dict[str, Any], session: str, key: str) -> Any:
