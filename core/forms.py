@@ -185,7 +185,8 @@ class FormField:
             return f"{self.how_many or 'some'} of {self._option_names}"
         if self.entry is not None:
             each = "" if self.entry.expected == "text" else f", each {self.entry.expected}"
-            return f"{_range(self.least, self.most)} entries, one per line{each}".lstrip()
+            noun = "entry" if (self.most if self.least is None else self.most or self.least) == 1 else "entries"
+            return f"{_range(self.least, self.most)} {noun}, one per line{each}".lstrip()
         name = _TYPE_NAMES[self.type]
         if self.type in {"number", "integer"}:
             return f"{name} {self._bounds}".rstrip()

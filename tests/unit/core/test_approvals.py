@@ -458,7 +458,7 @@ def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:
     assert wanted.direct is not None
     asked = replace(wanted, direct=wanted.direct.model_copy(update={"arguments_schema": schema}))
     record = opened(42, 1, asked, NOW, SLA)
-    with pytest.raises(AnswerRejected, match="not valid. count: Expected a whole number of at most 9."):
+    with pytest.raises(AnswerRejected, match=r"not valid\. count: Expected a whole number of at most 9\."):
         accepted(record, Answer("accept", "Accept", changed={"count": 10}), decider_of(0), NOW)
     after = accepted(record, Answer("accept", "Accept", changed={"count": 9}), decider_of(0), NOW)
     assert after.asked.arguments["count"] == 9
