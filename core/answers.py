@@ -257,8 +257,13 @@ def from_field_text(field: FormField, text: str) -> Any:
 
 def _entries(entry: FormField, text: str) -> list[Any]:
     """Returns the entries of a list: one per line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return [from_field_text(entry, line) for line in lines]
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            found += [from_field_text(entry, line.strip())] if line.strip() else []
+        except AnswerRejected as error:
+            raise AnswerRejected(f"Line {number}: {error}") from error
+    return found
 
 
 def _check_length(text: str) -> None:

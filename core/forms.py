@@ -185,7 +185,9 @@ class FormField:
             return f"{self.how_many or 'some'} of {self._option_names}"
         if self.entry is not None:
             each = "" if self.entry.expected == "text" else f", each {self.entry.expected}"
-            noun = "entry" if (self.most if self.least is None else self.most or self.least) == 1 else "entries"
+            noun = (
+                "entry" if (self.most if self.least is None else self.most or self.least) == 1 else "entries"
+            )
             return f"{_range(self.least, self.most)} {noun}, one per line{each}".lstrip()
         name = _TYPE_NAMES[self.type]
         if self.type in {"number", "integer"}:
@@ -248,13 +250,17 @@ class FormField:
             case _:
                 found = self._text(value)
         ways = list(_ways_to_write(self, found)) if isinstance(found, str) else [found]
-        fits = (each for each in ways if each is not None and not self._has_problem(each))
-        if (best := next(fits, None)) is None:
-            raise AnswerRejected(f"Expected {'true or false' if self.type == 'boolean' else self.expected}.")
-        return best
+        problems: list[Problem] = []
+        for each in ways:
+            if each is not None and not (problems := self._problems(each)):
+                return each
+        expected = f"Expected {'true or false' if self.type == 'boolean' else self.expected}."
+        if problems and all(each.rule[-1:] == ("pattern",) for each in problems):
+            expected += " The agent's own pattern does not accept this one."
+        raise AnswerRejected(expected)
 
-    def _has_problem(self, value: Any) -> bool:
-        return self.schema is not None and bool(self.schema.problems({self.name: value}, of=self.name))
+    def _problems(self, value: Any) -> list[Problem]:
+        return [] if self.schema is None else self.schema.problems({self.name: value}, of=self.name)
 
     def shown(self, value: Any) -> str:
         """Returns a value as people read it."""

@@ -335,9 +335,9 @@ async def test_formats_with_patterns_are_checked_at_their_fields(stage: World, a
     outcome = await stage.workspace.submit_view(FOLAKE, right | wrong)
     assert {labels[block]: said for block, said in outcome.errors.items()} == {
         "mail": "Expected an e-mail address.",
-        "day": "Expected a date, like 2026-05-24.",
+        "day": "Expected a date, like 2026-05-24. The agent's own pattern does not accept this one.",
         "run": f"Expected a UUID, like {RUN}.",
-        "to": "Expected an e-mail address.",
+        "to": "Line 2: Expected an e-mail address.",
     }
     assert (await stage.workspace.submit_view(FOLAKE, right)).ok
     state = await asker.look(asked, wait=30)
