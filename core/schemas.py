@@ -2,7 +2,8 @@
 
 An agent's schema may be hostile. Nothing is fetched: references must point into the schema. Patterns run on a linear-time
 engine; those that it does not take (lookaround, backreferences) on one with a limited number of steps, against texts of a
-limited length. A schema that evaluates too many of its parts for one value is refused, and so is one with a loop. Pure.
+limited length. A schema that evaluates too many of its parts for one value is refused, and so is one with a loop; a value for
+which it evaluates too many in all is not checked, and does not count. Pure.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from core.errors import AnswerRejected, BadInput
 SCHEMA_LIMIT = 262_144  # bytes of JSON
 MOST_PROBLEMS = 20  # that are told of one value
 _MOST_PARTS = 5_000  # parts of a schema
-_MOST_EVALUATED = 10_000  # parts that may be evaluated on the way to one value
-_DEEPEST = 40  # levels of values that are followed
+_MOST_EVALUATED = 10_000  # parts that may be evaluated for one value, without what is in it
 _PATTERN_SIZE = 1_000_000  # bytes of a compiled pattern
 _MOST_STEPS = 10_000  # of a pattern with lookaround, at one place of a text
-_MOST_WORK = 60_000_000  # steps of all patterns in the check of a value, at most: 0.2 s
+_MOST_WORK = 60_000_000  # steps in the check of a value, at most: 0.2 s
+_STEPS_EACH = 150  # of evaluating a part
 _LINEAR = RegexOptions(size_limit=_PATTERN_SIZE, dfa_size_limit=_PATTERN_SIZE)
 _FANCY = FancyRegexOptions(_MOST_STEPS, _PATTERN_SIZE, _PATTERN_SIZE)
 _EMAILS = EmailOptions(allow_display_text=False, allow_domain_literal=False)
@@ -59,7 +60,7 @@ class TooSlow(AnswerRejected):
     """A text takes too long to check."""
 
     def __init__(self) -> None:
-        super().__init__("This is too long to be checked by the agent's pattern. Shorten it.")
+        super().__init__("This takes too long to be checked against the agent's schema. Shorten it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Schema:
         Raises:
             TooSlow: its patterns would take too long, so we do not know.
         """
-        if self._is_fancy and self._graph.work(value) > _MOST_WORK:
+        if self._graph.work(value, fancy=self._is_fancy) > _MOST_WORK:
             raise TooSlow
         try:
             errors = self._validator.iter_errors(value)
@@ -247,52 +248,51 @@ class _Graph:
 
     def check_cost(self) -> None:
         """Raises BadSchema if checking one value may evaluate too many parts, or never ends."""
+        known: dict[int, int] = {}
+        left, seen = [self._schema], {id(self._schema)}
         try:
-            self._cost(self._schema, 0, {}, set())
+            while left:
+                part = left.pop()
+                self._cost(part, known, set())
+                below = (*self._for_same(part), *_for_any_child(part), *_named(part, "properties").values())
+                left += (each for each in below if id(each) not in seen)
+                seen |= set(map(id, below))
         except RecursionError:
             raise BadSchema("", "Nested too deeply.") from None
 
-    def _cost(
-        self,
-        part: Mapping[str, Any],
-        depth: int,
-        known: dict[tuple[int, int], int],
-        entered: set[tuple[int, int]],
-    ) -> int:
-        """Returns how many parts are evaluated for a value and one value of each of its levels."""
-        place = (id(part), depth)
+    def _cost(self, part: Mapping[str, Any], known: dict[int, int], entered: set[int]) -> int:
+        """Returns how many parts are evaluated for a value, without those for the values in it."""
+        place = id(part)
         if place in known:
             return known[place]
         if place in entered:
             raise BadSchema("", "References form a loop.")
         entered.add(place)
-        total = 1 + sum(self._cost(each, depth, known, entered) for each in self._for_same(part))
-        if depth < _DEEPEST:
-            below = [[each] for each in _for_any_child(part)] + [list(_named(part, "properties").values())]
-            total += sum(
-                max((self._cost(each, depth + 1, known, entered) for each in group), default=0)
-                for group in below
-            )
+        total = 1 + sum(self._cost(each, known, entered) for each in self._for_same(part))
         entered.discard(place)
         if total > _MOST_EVALUATED:
             raise BadSchema("", "Too complex: its parts refer to each other too often.")
         known[place] = total
         return total
 
-    def work(self, value: Any) -> int:
-        """Returns how many steps patterns with lookaround may take to check a value; at least `_MOST_WORK` stops counting."""
+    def work(self, value: Any, *, fancy: bool) -> int:
+        """Returns how many steps the check of a value may take; above `_MOST_WORK`, it stops counting. `fancy`: patterns may
+        have lookaround.
+        """
         total, left = 0, [(self._schema, value)]
         while left and total <= _MOST_WORK:
             part, here = left.pop()
-            total += 1
+            total += _STEPS_EACH
             left += ((each, here) for each in self._for_same(part))
             if isinstance(here, str):
-                total += _steps(here) if "pattern" in part else 0
+                total += _steps(here, fancy=fancy) if "pattern" in part else 0
             elif isinstance(here, dict):
                 named = _named(part, "properties")
                 left += ((named[name], each) for name, each in here.items() if name in named)
                 left += ((each, below) for each in _for_any_child(part) for below in (*here.values(), *here))
-                total += len(_named(part, "patternProperties")) * sum(map(_steps, here))
+                total += len(_named(part, "patternProperties")) * sum(
+                    _steps(each, fancy=fancy) for each in here
+                )
             elif isinstance(here, list):
                 left += ((each, below) for each in _for_any_child(part) for below in here)
         return total
@@ -306,7 +306,9 @@ class _Graph:
 
     def _referenced(self, reference: Any) -> Iterator[dict[str, Any]]:
         """Yields the parts to which a reference may point; none if it is broken, which compiling finds."""
-        at, _, fragment = str(reference).partition("#")
+        if not isinstance(reference, str):
+            return
+        at, _, fragment = reference.partition("#")
         if at:
             raise BadSchema("", _BROKEN)
         if not fragment.startswith("/"):
@@ -346,5 +348,5 @@ def _named(part: Mapping[str, Any], word: str) -> dict[str, Any]:
     )
 
 
-def _steps(text: str) -> int:
-    return len(text) * min(len(text), _MOST_STEPS)
+def _steps(text: str, *, fancy: bool) -> int:
+    return len(text) * (min(len(text), _MOST_STEPS) if fancy else 1)

@@ -69,7 +69,6 @@ def doubled(levels: int) -> Json:
         {"patternProperties": {"(?=b)((a{100}){100}){100}": {}}},
         {"title": "\ud800"},
         doubled(30),
-        {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/a"}] * 3}}}}},
         nested(300),
         {"properties": {f"p{n}": {"type": "string"} for n in range(6000)}},
     ],
@@ -79,6 +78,27 @@ def test_hostile_schema_is_refused_at_once(schema: Json) -> None:
     with pytest.raises(BadSchema):
         schema_of(schema)
     assert time.thread_time() - began < 2
+
+
+DEEP: Json = {}
+for _ in range(20):
+    DEEP = {"x": DEEP}
+
+
+def test_words_of_a_schema_are_names_and_data_too() -> None:
+    named = {name: {"type": "string"} for name in ("$ref", "not", "allOf", "properties")}
+    schema = schema_of(
+        {"properties": named, "default": {"$ref": "https://example.org"}, "examples": [{"$ref": "#"}]}
+    )
+    assert not schema.problems({"$ref": "a", "not": "b"})
+    assert [each.path for each in schema.problems({"$ref": 1})] == [("$ref",)]
+
+
+def test_filters_of_filters_are_taken() -> None:
+    both = [{"properties": {word: {"items": {"$ref": "#"}}}, "required": [word]} for word in ("and", "or")]
+    schema = schema_of({"anyOf": [{"required": ["is"]}, *both]})
+    assert not schema.problems({"and": [{"or": [{"is": 1}, {"is": 2}]}, {"and": [{"or": [{"is": 3}]}]}]})
+    assert schema.problems({"and": [{"or": [{"is": 1}, {"was": 2}]}]})
 
 
 def test_schema_of_a_tree_is_taken() -> None:
@@ -119,6 +139,14 @@ def test_nothing_is_fetched(keyword: str) -> None:
         ({"patternProperties": {EVIL: False}}, {"a" * 100_000 + "b": 1}),
         ({"propertyNames": {"pattern": EVIL}}, {"a" * 100_000 + "b": 1}),
         ({"properties": {"a": {"pattern": EVIL}}}, {"a": "a" * 7000 + "b"}),
+        (
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/a"}] * 3}}}},
+            },
+            DEEP,
+        ),
+        ({"items": {"allOf": [{"minimum": n} for n in range(100)]}}, list(range(100, 20_000))),
     ],
 )
 def test_pattern_that_takes_too_long_says_so(schema: Json, value: Any) -> None:
