@@ -1,7 +1,8 @@
 """`clarify run` in a process that kills itself at its n-th step.
 
 A step is a moment before or after something that others can see later: a file synced, replaced, linked or removed, a
-transaction committed, a call to Slack or to a producer, an acknowledgement.
+transaction committed, a call to Slack or to a producer, an acknowledgement. Its name says which: "after replace ledger",
+"before Slack chat.update", "after commit +inbox sessions" (a row was inserted into one table, the other one was changed).
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
 import signal
+import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +25,10 @@ import aiohttp
 from yarl import URL
 
 from bot.storage import sqlite
+from tests.bench.counting import CHANGES
 from tests.kit.lives import Life, Place
 
+NEVER = 10**9
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
 
 
@@ -31,9 +36,18 @@ class Doomed(Life):
     """A process that dies at its n-th step after `arm`."""
 
     @classmethod
-    def at(cls, place: Place, step: int, *, all: bool = False) -> AbstractAsyncContextManager[Self]:  # noqa: A002
-        """One that takes clicks. The names of its steps go to `epitaph.txt`: the last, or `all`."""
-        return cls.of(place, first=partial(install, Plan(step, place.folder / "epitaph.txt", all)))
+    def at(
+        cls,
+        place: Place,
+        step: int | Sequence[str],
+        *,
+        all: bool = False,  # noqa: A002
+    ) -> AbstractAsyncContextManager[Self]:
+        """One that takes clicks; `step`: a number, or a path as `Plan` has it. The names of its steps go to `epitaph.txt`:
+        the last, or `all`.
+        """
+        at, path = (step, ()) if isinstance(step, int) else (NEVER, tuple(step))
+        return cls.of(place, first=partial(install, Plan(at, place.folder / "epitaph.txt", all, path=path)))
 
     def arm(self) -> None:
         self.process.send_signal(signal.SIGUSR1)
@@ -59,14 +73,16 @@ class Doomed(Life):
 
 @dataclass(frozen=True)
 class Plan:
-    """Die at step `at`, counted from SIGUSR1, or from the first step called `since`. The step's name goes to `epitaph`;
-    those before it, too, where `all`.
+    """Die at step `at`, counted from SIGUSR1, or from the first step called `since`; or at the end of `path`, whose patterns
+    are the names of steps that follow each other, others in between. The step's name goes to `epitaph`; those before it, too,
+    where `all`.
     """
 
     at: int
     epitaph: Path
     all: bool = False
     since: str | None = None
+    path: tuple[str, ...] = ()
 
 
 class Countdown:
@@ -76,6 +92,7 @@ class Countdown:
         self._epitaph = plan.epitaph
         self._all = plan.all
         self._since = plan.since
+        self._path = list(plan.path)
         self._lock = threading.Lock()
         signal.signal(signal.SIGUSR1, self._begin)
 
@@ -88,6 +105,9 @@ class Countdown:
             if not self._counting:
                 return
             self._left -= 1
+            if self._path and re.fullmatch(self._path[0], name):
+                self._path.pop(0)
+                self._left = self._left if self._path else 0
             if self._all or self._left <= 0:
                 with self._epitaph.open("a") as file:
                     file.write(f"{name}\n")
@@ -95,12 +115,13 @@ class Countdown:
                 os.kill(os.getpid(), signal.SIGKILL)
                 signal.pause()
 
-    def around(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def around(self, call: Callable[..., Any], name: Callable[[tuple[Any, ...]], str]) -> Callable[..., Any]:
         @functools.wraps(call)
         def counted(*args: Any, **more: Any) -> Any:
-            self.step(f"before {name}")
+            called = name(args)
+            self.step(f"before {called}")
             result = call(*args, **more)
-            self.step(f"after {name}")
+            self.step(f"after {called}")
             return result
 
         return counted
@@ -127,13 +148,38 @@ def install(plan: Plan) -> None:
     """In the process, before the program begins."""
     countdown = Countdown(plan)
     for name in _FILE_STEPS:
-        setattr(os, name, countdown.around(getattr(os, name), name))
-    sqlite._commit = countdown.around(sqlite._commit, "commit")
+        setattr(os, name, countdown.around(getattr(os, name), partial(_file_step, name)))
+    written = set[str]()  # since the last commit: only one connection writes
+    connect = sqlite3.connect
+
+    def watched(*args: Any, **more: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **more)
+        connection.set_trace_callback(lambda text: written.update(_tables(text)))
+        return connection
+
+    def commit(_: object) -> str:
+        name = " ".join(["commit", *sorted(written)])
+        written.clear()
+        return name
+
+    sqlite3.connect = watched  # type: ignore[assignment]
+    sqlite._commit = countdown.around(sqlite._commit, commit)
     for owner, method, named in (
         (aiohttp.ClientSession, "_request", _request),
         (aiohttp.ClientWebSocketResponse, "send_str", lambda _: "acknowledgement"),
     ):
         setattr(owner, method, countdown.around_async(getattr(owner, method), named))
+
+
+def _file_step(name: str, args: tuple[Any, ...]) -> str:
+    path = str(args[-1])
+    return f"{name} ledger" if "/issue-" in path and path.endswith(".json") else name
+
+
+def _tables(statement: str) -> list[str]:
+    """The one that a statement writes to, if any, with a plus if it is an insert."""
+    found = CHANGES.match(statement)
+    return ["+" * (found[1].lower() == "insert") + found[2].lower()] if found else []
 
 
 def _request(args: tuple[Any, ...]) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.acceptance.dying import Doomed
-from tests.acceptance.test_kills_at_every_step import IMPATIENT, NEVER
+from tests.acceptance.dying import NEVER, Doomed
+from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import LONG, World, a_world, has_controls
 from tests.kit.world import said
 

@@ -14,8 +14,8 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from core.clock import SystemClock
-from tests.acceptance.dying import Doomed, Plan, install
-from tests.acceptance.test_kills_at_every_step import IMPATIENT, NEVER
+from tests.acceptance.dying import NEVER, Doomed, Plan, install
+from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import World, a_world
 
 SIDE_BY_SIDE = 4

@@ -1,8 +1,10 @@
-"""Counts what one quiet card and one quiet click cost. `python -m tests.bench.budget` prints where each operation comes from.
+"""Counts what one quiet card and one quiet click cost. `python -m tests.bench.budget` prints where each operation comes from,
+and each function of ours on the way.
 
 A card lasts from a producer's AAEP event until the card is posted and that is stored; a click until the answer is in the
-ledger, the producer has its reply, the card says "Delivered" and that is stored. The bot is quiet before and after each. It
-logs at its default level.
+ledger, the producer has its reply, the card says "Delivered" and that is stored. Of a question that is asked directly, a card
+lasts from `POST /questions`, a click until the card says who answered, and a fetch from `GET` of the answer until the card says
+that the agent has resumed. The bot is quiet before and after each. It logs at its default level.
 """
 
 from __future__ import annotations
@@ -20,23 +22,26 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 from aiohttp import web
 
 from bot.logs import configure_logging
 from bot.workspace.seed import ADE, AGENTS
-from tests.bench.counting import EXACT, HOPS, TURNS, Seen
+from tests.bench.counting import EXACT, FUNCTIONS, HOPS, TURNS, Seen
 from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, spread
 from tests.kit.databases import Server
 from tests.kit.until import until
+from tests.kit.world import said
 
-CARD, CLICK = "card", "click"
+CARD, CLICK, FETCH = "card", "click", "fetch"
 SWITCHES, CPU = "voluntary context switches", "CPU, ms"
-MEDIANS = (HOPS, TURNS)
+MEDIANS = (HOPS, TURNS, FUNCTIONS)
+DIRECTLY = " of a direct question"
 TOLERANCE = 0.1  # of a median
 LIMITS = Path(__file__).with_name("budget.toml")
 _WARM = 3
@@ -44,23 +49,40 @@ _PATIENCE = 30.0
 
 Costs = dict[str, list[dict[str, float]]]
 """For a card and a click, how often each operation was done, each time."""
+Work = Callable[[str], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Counted:
-    """A bot whose operations are counted."""
+    """A bot whose operations are counted, and written to the file `sites` if there is one."""
 
     on: Stage
     pid: int
+    url: str
     seen: Seen
+    sites: Path | None = None
 
-    async def costs(self, work: Callable[[str], Awaitable[None]], token: str) -> dict[str, float]:
-        """What `card` or `click` made the bot do, until it was quiet again."""
+    @property
+    def works(self) -> dict[str, Work]:
+        """What is counted, in its order."""
+        return {CARD: self.card, CLICK: self.click}
+
+    async def costs(self, work: Work, token: str) -> dict[str, float]:
+        """What one of `works` made the bot do, until it was quiet again."""
         await self.quiet()
         before = self._now()
         await work(token)
         await self.quiet()
         return {name: count - before[name] for name, count in self._now().items()}
+
+    async def walk(self, work: Work, token: str) -> list[Any]:
+        """Each operation, and each function at its first call, in their order."""
+        assert self.sites is not None
+        await self.quiet()
+        before = self.sites.stat().st_size
+        self.seen.follow()
+        await self.costs(work, token)
+        return list(map(json.loads, self.sites.read_text()[before:].splitlines()))
 
     async def quiet(self) -> None:
         """Returns when the bot does nothing.
@@ -104,6 +126,49 @@ class _Counted:
         self.on.producer._faults["replies"].append(held)
 
 
+@dataclass(frozen=True)
+class _AskedDirectly(_Counted):
+    """By an agent that asks over HTTP, with a connection for each request. `asked`: the question of each token."""
+
+    asked: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def works(self) -> dict[str, Work]:
+        return {**super().works, FETCH: self.fetch}
+
+    async def card(self, token: str) -> None:
+        question = {
+            "question": f"May I go on with step {token}?",
+            "kind": "yes_no",
+            "session": f"ses-{token}",
+        }
+        self.asked[token] = (await self._call("POST", "/questions", question))["id"]
+        await self.on.card(token)
+
+    async def click(self, token: str) -> None:
+        card = await self.on.card(token)
+        outcome = await self.on.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+        if not outcome.ok:
+            raise RuntimeError(f"a click was not acknowledged: {outcome.error}")
+        await self._says(token, f"<@{ADE}>")
+
+    async def fetch(self, token: str) -> None:
+        """Have the agent fetch the answer; returns when the card says that it has."""
+        await self._call("GET", f"/questions/{self.asked[token]}")
+        await self._says(token, "the agent has resumed")
+
+    async def _call(self, method: str, path: str, body: object = None) -> Any:
+        async with httpx.AsyncClient(base_url=self.url, timeout=_PATIENCE) as http:
+            answer = await http.request(method, path, json=body)
+            return answer.raise_for_status().json()
+
+    async def _says(self, token: str, text: str) -> None:
+        card = await self.on.card(token)
+        await self.on.workspace.wait_for(
+            lambda: text in said(self.on.workspace.message(AGENTS, card.ts)), _PATIENCE
+        )
+
+
 def _switches(pid: int) -> int:
     """Returns how often the threads of a process went to sleep, which most futex calls that wait lead to."""
     found = 0
@@ -114,27 +179,47 @@ def _switches(pid: int) -> int:
 
 
 @asynccontextmanager
-async def _counted(folder: Path, database: str | None, sites: str = "") -> AsyncIterator[_Counted]:
+async def _counted(
+    folder: Path, *, database: str | None = None, direct: bool = False, traced: bool = False
+) -> AsyncIterator[_Counted]:
     async with stage(folder) as files:
         on = replace(files, database=database)
-        seen = Seen(folder / "counts")
-        program = ("-m", "tests.bench.counting", str(folder / "counts"), sites, str(folder / "ledgers"))
+        seen, sites = Seen(folder / "counts"), folder / "sites" if traced else None
+        program = (
+            "-m",
+            "tests.bench.counting",
+            str(folder / "counts"),
+            str(sites or ""),
+            str(folder / "ledgers"),
+        )
         async with bot(on, program=program, log="info") as running:
-            counted = _Counted(on, running.pid, seen)
+            counted = (_AskedDirectly if direct else _Counted)(on, running.pid, running.url, seen, sites)
             for number in range(_WARM):
-                await counted.card(f"warm-{number}")
-                await counted.click(f"warm-{number}")
+                for work in counted.works.values():
+                    await work(f"warm-{number}")
             yield counted
 
 
-async def measured(folder: Path, times: int, database: str | None = None) -> Costs:
-    """Costs of `times` cards and of a click on each. `database`: PostgreSQL's address, in place of SQLite and files."""
-    costs: Costs = {CARD: [], CLICK: []}
-    async with _counted(folder, database) as counted:
+async def measured(folder: Path, times: int, database: str | None = None, *, direct: bool = False) -> Costs:
+    """Costs of `times` cards and of a click on each. `database`: PostgreSQL's address, in place of SQLite and files.
+    `direct`: of questions that are asked over HTTP; of fetching each answer, too.
+    """
+    costs: Costs = {}
+    async with _counted(folder, database=database, direct=direct) as counted:
         for number in range(times):
-            token = f"b-{number}"
-            costs[CARD].append(await counted.costs(counted.card, token))
-            costs[CLICK].append(await counted.costs(counted.click, token))
+            for what, work in counted.works.items():
+                costs.setdefault(what, []).append(await counted.costs(work, f"b-{number}"))
+    return costs
+
+
+async def walked(folder: Path, times: int, *, direct: bool = False) -> Costs:
+    """How many functions of ours take part in each, `times` times."""
+    costs: Costs = {}
+    async with _counted(folder, direct=direct, traced=True) as counted:
+        for number in range(times):
+            for what, work in counted.works.items():
+                met = {each.get(FUNCTIONS) for each in await counted.walk(work, f"b-{number}")} - {None}
+                costs.setdefault(what, []).append({FUNCTIONS: len(met)})
     return costs
 
 
@@ -169,9 +254,15 @@ def problems(what: str, costs: Mapping[str, float], allowed: Mapping[str, float]
 
 async def budget(folder: Path, times: int) -> list[Row]:
     """On files and SQLite."""
-    rows = _rows(await measured(folder / "budget", times), limits(), "")
-    async with _counted(folder / "budget-futex", None) as counted:
-        for what, work in ((CARD, counted.card), (CLICK, counted.click)):
+    allowed = limits()
+    rows = _rows(await measured(folder / "budget", times), allowed, "")
+    rows += _rows(await measured(folder / "budget-direct", times, direct=True), allowed["direct"], DIRECTLY)
+    rows += _rows(await walked(folder / "walk", 5), allowed["functions"], "")
+    rows += _rows(
+        await walked(folder / "walk-direct", 5, direct=True), allowed["functions"]["direct"], DIRECTLY
+    )
+    async with _counted(folder / "budget-futex") as counted:
+        for what, work in counted.works.items():
             calls = await _futex_calls(counted, work, times)
             rows.append(Row(f"one quiet {what}: futex calls", calls, "{:.0f}", f"mean of {times}, by perf"))
     return rows
@@ -230,34 +321,36 @@ def _rows(costs: Costs, allowed: Mapping[str, Any], where: str) -> list[Row]:
             spread([one[name] for one in costs[what]], "{:.1f}" if name == CPU else "{:.0f}"),
             goal=allowed[what][name] * (1 + TOLERANCE * (name in MEDIANS)) if name in allowed[what] else None,
         )
-        for what in (CARD, CLICK)
+        for what in costs
         for name, count in typical(costs[what]).items()
     ]
 
 
-async def sites(folder: Path) -> dict[str, list[str]]:
-    """Lists the operations of one card and of one click in their order, with the functions that led to each."""
-    file, found = folder / "sites", dict[str, list[str]]()
-    await asyncio.to_thread(file.touch)
-    async with _counted(folder / "walk", None, str(file)) as counted:
-        for what, work in ((CARD, counted.card), (CLICK, counted.click)):
-            await counted.quiet()
-            before = file.stat().st_size
-            await counted.costs(work, "w-0")
-            found[what] = list(map(_said, file.read_text()[before:].splitlines()))
-    return found
+async def walks(folder: Path, *, direct: bool = False) -> AsyncIterator[str]:
+    """Lists the operations of each, with the functions that led to it, and then all functions, in their order."""
+    async with _counted(folder, direct=direct, traced=True) as counted:
+        for what, work in counted.works.items():
+            seen = await counted.walk(work, "w-0")
+            functions = list(dict.fromkeys(each[FUNCTIONS] for each in seen if FUNCTIONS in each))
+            files = {each.partition(":")[0] for each in functions}
+            yield f"One {what}{DIRECTLY * direct}:"
+            for each in seen:
+                if FUNCTIONS not in each:
+                    yield f"{each['operation']}: {', '.join(each['about'])} | {' < '.join(each['site'])}"
+            yield f"{len(functions)} functions in {len(files)} files:"
+            yield "\n".join([*functions, ""])
 
 
-def _said(line: str) -> str:
-    said = json.loads(line)
-    return f"{said['operation']}: {', '.join(said['about'])} | {' < '.join(said['site'])}"
+async def _print() -> None:
+    with tempfile.TemporaryDirectory(prefix="clarify-budget-") as folder:
+        for direct in (False, True):
+            async for line in walks(Path(folder) / str(direct), direct=direct):
+                sys.stdout.write(f"{line}\n")
 
 
 def main() -> None:
     configure_logging("warning")
-    with tempfile.TemporaryDirectory(prefix="clarify-budget-") as folder:
-        for what, lines in asyncio.run(sites(Path(folder))).items():
-            sys.stdout.write("\n".join([f"One {what}:", *lines, "", ""]))
+    asyncio.run(_print())
 
 
 if __name__ == "__main__":

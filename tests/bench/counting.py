@@ -2,8 +2,8 @@
 
 The real functions are wrapped before the product is imported; the product knows nothing of it. The counts are in the file
 COUNTS, which the parent maps too, so it can read them at any time without waking this process. Unless SITES is empty, each
-operation is also written to that file, one JSON object a line, with the functions of ours that led to it. LEDGERS is the
-folder with the ledgers.
+operation is also written to that file, one JSON object a line, with the functions of ours that led to it; and each function of
+ours, when it is called for the first time since the parent called `Seen.follow`. LEDGERS is the folder with the ledgers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 EXACT = (
@@ -41,8 +41,9 @@ EXACT = (
 )
 TURNS, HOPS = "event-loop turns", "thread hops"
 OPERATIONS = (*EXACT, HOPS, TURNS)
-_PENDING, _WAITS = len(OPERATIONS), len(OPERATIONS) + 1
-ROOM = 8 * (len(OPERATIONS) + 2)  # bytes
+FUNCTIONS = "functions of ours"
+_PENDING, _WAITS, _FOLLOWED = range(len(OPERATIONS), len(OPERATIONS) + 3)
+ROOM = 8 * (len(OPERATIONS) + 3)  # bytes
 
 # What holds a record, whole or in part, and the functions that turn a dumped one into bytes.
 MODELS = (("core.clarification", "Clarification"), ("core.clarification", "Aaep"))
@@ -52,7 +53,7 @@ _ROOT = str(Path(__file__).parents[2])
 _OURS = tuple(f"{_ROOT}/{part}/" for part in ("bot", "core"))
 _ALWAYS = f"{_ROOT}/bot/cli/"  # below all that runs
 _DEPTH = 6
-_CHANGES = re.compile(r"\s*(insert|update|delete|replace)\s+(?:or \w+ )?(?:into |from )?(\w+)", re.IGNORECASE)
+CHANGES = re.compile(r"\s*(insert|update|delete|replace)\s+(?:or \w+ )?(?:into |from )?(\w+)", re.IGNORECASE)
 
 
 class Seen:
@@ -65,6 +66,10 @@ class Seen:
     def now(self) -> dict[str, int]:
         """How often each operation was done since the process began."""
         return dict(zip(OPERATIONS, self._cells, strict=False))
+
+    def follow(self) -> None:
+        """Have each function of ours written down at its next call."""
+        self._cells[_FOLLOWED] += 1
 
     @property
     def pending(self) -> int:
@@ -104,7 +109,30 @@ class Counter:
     def note(self, operation: str, *about: str) -> None:
         """Writes down what was done, and which functions of ours led to it, if anybody wants to know."""
         if self._sites is not None:
-            said = {"operation": operation, "about": about, "site": stack()}
+            self.write({"operation": operation, "about": about, "site": stack()})
+
+    def follow_calls(self) -> None:
+        """Writes down each function of ours, on whichever thread, at its first call since the parent asked for it."""
+        known, asked = set[CodeType](), 0
+
+        def called(frame: FrameType, event: str, _: object) -> None:
+            nonlocal asked
+            code = frame.f_code
+            if asked != self._cells[_FOLLOWED]:
+                asked = self._cells[_FOLLOWED]
+                known.clear()
+            if code in known:
+                return
+            known.add(code)
+            # What is written in brackets is part of a function, or a module.
+            if code.co_filename.startswith(_OURS) and not code.co_name.startswith("<"):
+                self.write({FUNCTIONS: name_of(code)})
+
+        threading.settrace(called)
+        sys.settrace(called)
+
+    def write(self, said: object) -> None:
+        if self._sites is not None:
             with self._guard:
                 self._sites.write(json.dumps(said) + "\n")
 
@@ -131,13 +159,19 @@ def stack() -> list[str]:
     while frame is not None and len(found) < _DEPTH:
         code = frame.f_code
         if code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_ALWAYS):
-            found.append(f"{code.co_filename.removeprefix(_ROOT)[1:]}:{code.co_qualname}")
+            found.append(name_of(code))
         frame = frame.f_back
     return found
 
 
+def name_of(code: CodeType) -> str:
+    return f"{code.co_filename.removeprefix(_ROOT)[1:]}:{code.co_qualname}"
+
+
 def wrap(counter: Counter, ledgers: Path) -> None:
     """Wraps the real functions. Nothing of the product has been imported yet."""
+    if counter.tells_sites:
+        counter.follow_calls()
     _wrap_threads(counter)
     _wrap_loop(counter)
     _wrap_files(counter, ledgers)
@@ -255,7 +289,7 @@ def _wrap_databases(counter: Counter) -> None:
 
     def see(statement: object, *, alone: bool = False) -> None:
         text = statement.decode() if isinstance(statement, bytes) else str(statement)
-        match = _CHANGES.match(text)
+        match = CHANGES.match(text)
         if match is not None:
             changes.append(" ".join(match.groups()).lower())
         if text.strip().lower().startswith("commit") or (match is not None and alone):

@@ -1,27 +1,40 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.bench.budget import CARD, limits, measured, problems, typical
+from tests.bench.budget import CARD, Costs, limits, measured, problems, typical, walked
 from tests.kit.databases import Server
 
 
+def _problems(costs: Costs, allowed: Mapping[str, Any]) -> list[str]:
+    return [each for what in costs for each in problems(what, typical(costs[what]), allowed[what])]
+
+
 async def test_a_quiet_card_and_click_cost_what_they_may(tmp_path: Path) -> None:
-    costs = await measured(tmp_path / "files", times=50)
-    found = [each for what in costs for each in problems(what, typical(costs[what]), limits()[what])]
-    assert not found, found
+    assert _problems(await measured(tmp_path / "files", times=50), limits()) == []
+
+
+async def test_a_question_that_is_asked_directly_costs_what_it_may(tmp_path: Path) -> None:
+    assert _problems(await measured(tmp_path / "files", 50, direct=True), limits()["direct"]) == []
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_a_card_and_a_click_take_as_many_functions_as_they_may(tmp_path: Path, *, direct: bool) -> None:
+    allowed = limits()["functions"]
+    costs = await walked(tmp_path / "walk", times=9, direct=direct)
+    assert _problems(costs, allowed["direct"] if direct else allowed) == []
 
 
 async def test_a_quiet_card_and_click_commit_as_often_as_they_may_on_postgres(
     tmp_path: Path, postgres_server: Server
 ) -> None:
     costs = await measured(tmp_path / "postgres", 10, postgres_server.new())
-    allowed = limits()["postgres"]
-    found = [each for what in costs for each in problems(what, typical(costs[what]), allowed[what])]
     postgres_server.drop()
-    assert not found, found
+    assert _problems(costs, limits()["postgres"]) == []
 
 
 @pytest.mark.parametrize(

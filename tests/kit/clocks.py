@@ -139,3 +139,21 @@ class LeapClock:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left / self._speed):
                     await self._leapt.wait()
+
+
+class StandingClock(LeapClock):
+    """A `LeapClock` whose time of day moves by leaps alone, so that what is done between two of them has the same time. Its
+    steady time moves on, for those who sleep; a leap takes both to the same point.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._today, self._mark = START, self.steady()
+
+    def now(self) -> datetime:
+        return self._today + self.ahead
+
+    def leap(self, by: timedelta) -> None:
+        self._today += by
+        self._mark += by.total_seconds()
+        super().leap(timedelta(seconds=max(0.0, self._mark - self.steady())))
