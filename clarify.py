@@ -83,6 +83,7 @@ _TICK = (
 )
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
+_LARGEST = 1024 * 1024  # bytes of one request: the bot hangs up at more, which looks as if it were away
 _BAD_QUESTION = frozenset({400, 413, 422})  # the statuses of responses that the question is to blame for
 _REDACTED = "[redacted]"  # what the bot shows in place of what its `redact` hides
 _ONCE: dict[str, object] = {"once": "true"}  # in a query: hand out no answer that was handed out before
@@ -247,7 +248,6 @@ class Approval(_Decision):
 _TYP = "clarify-decision+jwt"
 _PART = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _CLOCKS = 60.0  # seconds that the bot's clock may be ahead of ours
-_SAFE = 2**53 - 1
 _LAST = 253_402_300_799  # seconds: the end of the year 9999
 _OUTCOMES = frozenset({"answered", "expired", "withdrawn", "closed"})
 _TEXT = (str,)
@@ -499,16 +499,15 @@ def _json_in(part: str) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> str:
-    """Returns a JSON value in the one form that RFC 8785 gives it.
+    """Returns a JSON value in the form of RFC 8785. An integer beyond ±(2^53−1), for which that has none, is written with
+    all its digits, as in the digests of receipts.
 
     Raises:
-        ValueError: it has none: an integer beyond ±(2^53−1), or not JSON at all.
+        ValueError: it is not JSON.
     """
     if value is None or isinstance(value, (bool, str)):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, int):
-        if abs(value) > _SAFE:
-            raise ValueError("an integer is beyond ±(2^53−1)")
         return str(value)
     if isinstance(value, float):
         return _number(value)
@@ -1152,7 +1151,7 @@ class Client:
         """Sends a request and returns the response.
 
         Raises:
-            NotSent: there is no connection. OSError: it broke, or the time was over.
+            BadQuestion: the request is too large. NotSent: there is no connection. OSError: it broke, or the time was over.
         """
         deadline = time.monotonic() + call.patience
         with self._connected(min(call.patience, _CONNECTING)) as connection:
@@ -1238,6 +1237,9 @@ class Client:
         body = b""
         if call.body is not None:
             body = json.dumps(call.body).encode()
+            if len(body) > _LARGEST:
+                words = f"The question has {len(body)} bytes of JSON; at most {_LARGEST} are allowed."
+                raise BadQuestion(words, status=413, code="TOO_LARGE")
             headers["Content-Type"] = "application/json"
         if call.method in {"POST", "PUT"}:
             headers["Content-Length"] = str(len(body))

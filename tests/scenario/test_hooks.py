@@ -153,6 +153,8 @@ async def test_what_is_redacted_is_run_as_it_was(stage: World) -> None:
         ({"options": {"n": 1}}, {"options": '{"n": true}'}, {"options": {"n": True}}),
         ({"options": {"n": 1}}, {"options": '{"n": 1.0}'}, {"options": {"n": 1.0}}),
         ({"n": 1}, {"n": "1.0"}, {"n": 1.0}),
+        ({"id": 2**60 + 1, "n": 1}, {"n": "2"}, {"id": 2**60 + 1, "n": 2}),
+        ({"id": 2**60 + 1}, {"id": "1152921504606846979"}, {"id": 2**60 + 3}),
         ({"sk-secret": "ls"}, {"[redacted]": "pwd"}, {"sk-secret": "pwd"}),
     ],
 )
