@@ -358,8 +358,10 @@ async def test_large_integer_is_shown_returned_and_verified_digit_by_digit(
     for given, is_same in ((arguments, True), (as_strings, False)):
         assert bool(clarify.verify(state["receipt"], keys=keys, arguments=given)) == is_same
         (tmp_path / "arguments.json").write_text(json.dumps(given))
-        words = ("verify", state["receipt"], "--arguments", str(tmp_path / "arguments.json"))
-        assert (await run(stage, *words)).code == (0 if is_same else 1)
+        file = str(tmp_path / "arguments.json")
+        assert (await run(stage, "verify", state["receipt"], "--arguments", file)).code == (
+            0 if is_same else 1
+        )
 
 
 @pytest.mark.parametrize(

@@ -493,7 +493,9 @@ LARGE: dict[str, Any] = {"id": 1187654321098765433, "a": [-(2**53), {"b": 10**40
 
 
 def test_integer_beyond_rfc8785_has_all_its_digits_in_the_canonical_form() -> None:
-    written = f'{{"a":[-9007199254740992,{{"b":1{"0" * 400}}}],"id":1187654321098765433,"n":9007199254740991}}'
+    written = (
+        f'{{"a":[-9007199254740992,{{"b":1{"0" * 400}}}],"id":1187654321098765433,"n":9007199254740991}}'
+    )
     assert canonical(LARGE) == clarify.canonical(LARGE).encode() == written.encode()
 
 
@@ -504,7 +506,9 @@ def test_receipt_has_the_integers_that_readers_round_as_strings(signing: Signing
     assert claims["asked"]["arguments"] == claims["answer"]["arguments"] == as_strings
     receipt = receipt_of(signing, done)
     assert clarify.verify(receipt, keys=signing.jwks, arguments=LARGE)
-    assert signing.agrees(done.model_copy(update={"aaep": done.asked.model_copy(update={"receipt": receipt})}))
+    assert signing.agrees(
+        done.model_copy(update={"aaep": done.asked.model_copy(update={"receipt": receipt})})
+    )
     for other in ({"id": "1187654321098765433"}, {"id": 1187654321098765434}, {"id": 1187654321098765433.0}):
         assert not clarify.verify(receipt, keys=signing.jwks, arguments=LARGE | other)
 
