@@ -1690,7 +1690,9 @@ _Verdict = tuple[Literal["allow", "deny"], str | None, _Json | None]
 # Seconds; Codex asks at its terminal only afterwards.
 HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60, "copilot": 540}
 _AT_THE_TERMINAL = "decided at the terminal"
-_AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
+_ELICITATION = "Elicitation"  # an MCP server asks the user for something
+_ELICITED = "ElicitationResult"
+_AFTERWARDS = {"PostToolUse", "PostToolUseFailure", _ELICITED}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
 _OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
 _AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
@@ -1782,19 +1784,10 @@ def _hook_seconds(text: str) -> float:
 def _decide(data: bytes, options: Any) -> int:
     import re
 
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
-        event = None
-    if options.agent == "copilot" and isinstance(event, dict) and "hookName" in event:
-        names = {"session_id": "sessionId", "tool_name": "toolName", "tool_input": "toolInput"}
-        event |= {name: event.get(theirs) for name, theirs in names.items()}
-        # It names no call, so that each is one of its own.
-        event |= {"hook_event_name": "PermissionRequest", "tool_use_id": _letters(os.urandom(12))}
-    if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
+    if (event := _event_in(data, options.agent)) is None:
         _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
         # Broken JSON may still say which event it is.
-        named = re.search(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"', data)
+        named = re.search(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse|Elicitation)"', data)
         if named is not None:
             _silence(named[1].decode(), "No decision: clarify hook cannot read the event.", options)
         # 0 leaves the decision to the agent, which asks in its own way; 2 blocks the tool.
@@ -1802,8 +1795,10 @@ def _decide(data: bytes, options: Any) -> int:
     name = event["hook_event_name"]
     try:
         client = Client(options.url)
-        if name in _AFTER_TOOL | _SESSION_ENDS:
+        if name in _AFTERWARDS | _SESSION_ENDS:
             _withdraw_waiting(client, event, options)
+        elif name == _ELICITATION:
+            print(json.dumps(_elicitation(*_elicited(client, event, options))))
         elif name in {"PermissionRequest", "PreToolUse"}:
             print(json.dumps(_output(options.agent, name, *_verdict(client, event, options))))
     except _NoDecision as error:
@@ -1819,6 +1814,27 @@ def _decide(data: bytes, options: Any) -> int:
     return 0
 
 
+def _event_in(data: bytes, agent: str) -> _Json | None:
+    """Returns an event, which names a tool call whatever it is about; None: it cannot be read."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    if agent == "copilot" and "hookName" in event:
+        names = {"session_id": "sessionId", "tool_name": "toolName", "tool_input": "toolInput"}
+        event |= {name: event.get(theirs) for name, theirs in names.items()}
+        # It names no call, so that each is one of its own.
+        event |= {"hook_event_name": "PermissionRequest", "tool_use_id": _letters(os.urandom(12))}
+    name = event.get("hook_event_name")
+    if name in (_ELICITATION, _ELICITED):
+        # Of what was asked, the result names the server, and the id if there was one.
+        event |= {"tool_name": _ELICITATION, "tool_input": {"server": event.get("mcp_server_name")}}
+        event["tool_use_id"] = event.get("elicitation_id")
+    return event if isinstance(name, str) else None
+
+
 def _explain(words: str) -> None:
     import sys
 
@@ -1828,8 +1844,11 @@ def _explain(words: str) -> None:
 def _silence(name: str, why: str, options: Any) -> None:
     """Denies, or prints nothing, since there is no decision."""
     default = "deny" if name == "PreToolUse" else "pass"
-    if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
-        print(json.dumps(_output(options.agent, name, "deny", why, None)))
+    if (options.on_silence or default) == "deny":
+        if name in {"PermissionRequest", "PreToolUse"}:
+            print(json.dumps(_output(options.agent, name, "deny", why, None)))
+        elif name == _ELICITATION:
+            print(json.dumps(_elicitation("cancel")))  # "decline" would say that a person did
 
 
 def _output(
@@ -1862,13 +1881,9 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool in {named.format(options.server_name, each) for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools need no permission.", None
     said = _hook_question(tool, given, event, options.agent)
-    more = {"agent": _asker(event, options.agent), "session": _session(session), "escalate": options.escalate}
-    fields = said | more
-    state = _decided(client, event, fields, options)
+    state = _decided(client, event, said, options)
     check_state(state, said)
-    if state["status"] != "answered":
-        words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
-        raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
+    _check_answered(state)
     if "action" not in said:
         return "allow", None, given | {"answers": _user_answers(given, state)}
     if state["answer"]["decision"] != "accept":
@@ -1879,6 +1894,52 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     is_edited = said["editable"] and not is_same(arguments, given)
     by = " and ".join(state.get("approved_by") or [state["decided_by"]])
     return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
+
+
+def _check_answered(state: _Json) -> None:
+    if state["status"] != "answered":
+        words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
+        raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
+
+
+def _elicited(
+    client: Client, event: _Json, options: Any
+) -> tuple[Literal["accept", "decline"], _Json | None]:
+    """Returns what a person answers an MCP server, and the content of the form. To close the question is to decline.
+
+    Raises:
+        _NoDecision: no one answered. A page to open is for the person at the terminal, whose account it is about.
+    """
+    server, message, schema = (event.get(name) for name in ("mcp_server_name", "message", "requested_schema"))
+    if (
+        not isinstance(server, str)
+        or not isinstance(message, str)
+        or not isinstance(event.get("session_id"), str)
+    ):
+        raise _NoDecision("cannot read the event: it must have mcp_server_name, message and session_id")
+    if event.get("mode") not in {None, "form"} or not isinstance(schema, (dict, type(None))):
+        raise _NoDecision("no decision: only forms are asked in Slack")
+    said: _Json = {"context": _about(event, **{"MCP server": server})}
+    if schema and schema.get("properties"):
+        said |= {"question": message, "schema": schema}
+    else:  # whether to go on
+        said |= {"action": message}
+    state = _decided(client, event, said, options)
+    check_state(state, said)
+    if state["status"] == "closed" and (state.get("decided_by") or "").startswith("user:"):
+        return "decline", None
+    _check_answered(state)
+    if "action" in said:
+        return ("accept", {}) if Approval(state) else ("decline", None)
+    if not is_same((state.get("asked") or {}).get("schema", schema), schema):
+        raise _NoDecision("no decision: the bot's `redact` has changed the form")
+    return "accept", state["answer"]
+
+
+def _elicitation(action: Literal["accept", "decline", "cancel"], content: _Json | None = None) -> _Json:
+    """Returns an answer to an MCP server in the format of Claude Code."""
+    more = {} if content is None else {"content": content}
+    return {"hookSpecificOutput": {"hookEventName": _ELICITATION, "action": action} | more}
 
 
 def _asker(event: _Json, agent: str) -> str:
@@ -1899,18 +1960,25 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
         raise _NoDecision("no decision: the request is without the plan, so people could not see it")
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
-    about = {
-        "Folder": event.get("cwd"),
-        "Mode": event.get("permission_mode"),
-        "Subagent": event.get("agent_id"),
-    }
-    context = [f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value]
     return {
         "action": f"{words} {named}" if isinstance(named, str) else words,
         "arguments": given,
         "editable": agent == "claude-code" and tool != _PLAN,  # Codex takes no changed input
-        "context": "\n".join(context) or None,
+        "context": _about(event),
     }
+
+
+def _about(event: _Json, **more: str) -> str | None:
+    """Returns where an event comes from, one line each, after `more`."""
+    about = more | {
+        "Folder": event.get("cwd"),
+        "Mode": event.get("permission_mode"),
+        "Subagent": event.get("agent_id"),
+    }
+    return (
+        "\n".join(f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value)
+        or None
+    )
 
 
 def _user_questions(given: _Json) -> _Json:
@@ -2089,12 +2157,15 @@ def _lock_folder() -> Path | None:
     return folder
 
 
-def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json:
-    """Asks, or joins another hook's question about this call, and waits for the decision; returns the question's state.
+def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
+    """Asks what is said, or joins another hook's question about this call, and waits for the decision; returns the question's
+    state.
 
     Raises:
         _NoDecision: no one decided in time, or the agent ended.
     """
+    who = {"agent": _asker(event, options.agent), "session": _session(event["session_id"])}
+    fields = said | who | {"escalate": options.escalate}
     call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
     # A call that may be deferred can run again, even from a copy of its session; an answer is for one run.
@@ -2278,8 +2349,8 @@ def _end_of_parent() -> Callable[[], bool]:
 
 
 def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
-    """Withdraws questions whose tool ran or whose session ended."""
-    mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
+    """Withdraws questions whose tool ran, whose MCP server got its answer, or whose session ended."""
+    mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTERWARDS else None
     for state in _questions(client, _session(event["session_id"]), "waiting"):
         key = state.get("key") or ""
         call = _ToolCall.in_key(key)

@@ -543,7 +543,8 @@ async def test_what_is_no_event_is_left_to_the_agent(sent: bytes, agent: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "decision"), [("PermissionRequest", None), ("PreToolUse", "deny"), ("Notification", None)]
+    ("name", "decision"),
+    [("PermissionRequest", None), ("PreToolUse", "deny"), ("Elicitation", None), ("Notification", None)],
 )
 @pytest.mark.parametrize("broken", [b'"tool_input": {"command": "\xff"}}', b'"x": ' + b"[" * 200_000])
 async def test_event_that_breaks_off_is_decided_by_its_name(
@@ -741,6 +742,132 @@ async def test_what_cannot_be_shown_whole_gets_no_decision(
     assert not stage.cards()
 
 
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "branch": {"type": "string", "title": "Branch", "minLength": 3},
+        "copies": {"type": "integer", "title": "Copies", "minimum": 1},
+        "region": {"type": "string", "title": "Region", "enum": ["eu", "us"]},
+    },
+    "required": ["branch"],
+}
+
+
+def elicitation(name: str = "Elicitation", **fields: Any) -> dict[str, Any]:
+    """An MCP server's request to the user, as Claude Code hands it on, or what came of it."""
+    asked = {"message": "Where shall it go?", "mode": "form", "requested_schema": SCHEMA}
+    common = {name: each for name, each in event().items() if not name.startswith("tool_")}
+    about = asked if name == "Elicitation" else {"action": "accept", "content": {"branch": "main"}}
+    return common | {"hook_event_name": name, "mcp_server_name": "github"} | about | fields
+
+
+async def test_mcp_server_gets_what_a_person_fills_in(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation())
+    card = await stage.card("Where shall it go?")
+    for words in ("MCP server: github", "/home/me/shop"):
+        assert words in said(card)
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    wrong = await stage.workspace.submit_view(FOLAKE, {"Branch": "x"})
+    assert "3 characters" in json.dumps(wrong.errors)
+    assert (await stage.workspace.submit_view(FOLAKE, {"Branch": "main", "Region": "eu"})).ok
+    found = await hooks.decided(process)
+    content = {"branch": "main", "region": "eu"}
+    assert found == {"hookEventName": "Elicitation", "action": "accept", "content": content}
+    assert stage.record()["from"] == "claude-code"
+
+
+@pytest.mark.parametrize("schema", [{"type": "object", "properties": {}}, None])
+@pytest.mark.parametrize(
+    ("label", "answer"), [("Accept", {"action": "accept", "content": {}}), ("Reject", {"action": "decline"})]
+)
+async def test_mcp_server_that_asks_for_nothing_but_leave_gets_it_or_not(
+    stage: World, hooks: Hooks, schema: Any, label: str, answer: dict[str, Any]
+) -> None:
+    process = await hooks.start(elicitation(message="Delete 32 files?", requested_schema=schema))
+    await press(stage, await stage.card("Delete 32 files?"), label)
+    assert await hooks.decided(process) == {"hookEventName": "Elicitation"} | answer
+
+
+async def test_person_who_closes_the_form_declines(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation())
+    await stage.card("Where shall it go?")
+    await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "abandon CLR-100001-001 we give no names")
+    assert await hooks.decided(process) == {"hookEventName": "Elicitation", "action": "decline"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"mode": "url", "url": "https://auth.example.com"}, b"only forms are asked in Slack"),
+        ({"mode": "later"}, b"only forms are asked in Slack"),
+        ({"requested_schema": []}, b"only forms are asked in Slack"),
+        ({"mcp_server_name": None}, b"it must have mcp_server_name, message and session_id"),
+        ({"session_id": None}, b"it must have mcp_server_name, message and session_id"),
+        ({"requested_schema": {"properties": {"a": {"type": "object"}}}}, b"`schema.properties.a"),
+    ],
+)
+async def test_what_is_no_form_is_left_to_claude_code(
+    stage: World, hooks: Hooks, fields: dict[str, Any], why: bytes
+) -> None:
+    for more, expected in (((), None), (("--on-silence", "deny"), "cancel")):
+        process = await hooks.start(elicitation(**fields), *more)
+        out, err = await process.communicate()
+        assert (process.returncode, why in err) == (0, True), err
+        assert (json.loads(out)["hookSpecificOutput"]["action"] if out else None) == expected
+    assert not stage.cards()
+
+
+async def test_mcp_server_that_nobody_answers_is_answered_at_the_terminal(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation(), "--timeout", "5")
+    card = await stage.card("Where shall it go?")
+    assert await hooks.decided(process) is None
+    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
+
+
+async def test_form_that_the_bot_redacts_answers_nobody(stage: World) -> None:
+    text = config(stage.producer.url, more='[[producers]]\nname = "coder"\nredact = ["sk-[a-z]+"]\n')
+    schema = {"type": "object", "properties": {"sk-a": {"type": "string"}, "b": {"type": "string"}}}
+    async with stage.bot(text) as bot:
+        process = await Hooks(bot).start(elicitation(requested_schema=schema))
+        await press(stage, await stage.card("Where shall it go?"), "Answer…")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {"b": "main"})).ok
+        assert await Hooks(bot).decided(process) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [("ElicitationResult", "decided at the terminal"), ("SessionEnd", "the session ended")],
+)
+async def test_answer_to_an_mcp_server_takes_its_card_away(
+    stage: World, hooks: Hooks, ends: str, words: str
+) -> None:
+    process = await hooks.start(elicitation())
+    card = await stage.card("Where shall it go?")
+    for other in (
+        elicitation("ElicitationResult", mcp_server_name="another"),
+        elicitation("ElicitationResult", session_id="another"),
+        event("PostToolUse", tool_response={}),
+    ):
+        await (await hooks.start(other)).communicate()
+    assert controls(stage.workspace.message(AGENTS, card.ts))
+    after = await hooks.start(elicitation(ends) if ends == "ElicitationResult" else event(ends))
+    assert await after.communicate() == (b"", b"")
+    await stage.now_says(card, f"Withdrawn: “{words}”")
+    assert await hooks.decided(process) is None
+
+
+async def test_subagents_request_of_an_mcp_server_names_it(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation(agent_id="a1", agent_type="Explore"))
+    card = await stage.card("Explore, for claude-code")
+    await (
+        await hooks.start(elicitation("ElicitationResult", agent_id="a1", agent_type="Explore"))
+    ).communicate()
+    await stage.now_says(card, "Withdrawn: “decided at the terminal”")
+    assert await hooks.decided(process) is None
+
+
 INSTALLED = {
     "claude-code": ".claude/settings.json",
     "codex": ".codex/hooks.json",
@@ -780,7 +907,8 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     (asks,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
     assert asks["command"].endswith(" hook claude-code --timeout 100 || exit 0")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
-    assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
+    assert {"PostToolUse", "ElicitationResult", "SessionEnd"} <= settings["hooks"].keys()
+    assert settings["hooks"]["Elicitation"] == settings["hooks"]["PermissionRequest"]
 
 
 @pytest.mark.parametrize(
