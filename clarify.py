@@ -954,9 +954,11 @@ class Asking:
         """Asks and returns the question's last state; raises what `ended` raises."""
         return _run(self.ended())
 
-    def withdraw(self, comment: str | None = None) -> dict[str, Any]:
-        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why."""
-        return _run(self.withdrawn(comment))
+    def withdraw(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
+        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why;
+        `patience`: see `withdrawn`.
+        """
+        return _run(self.withdrawn(comment, patience))
 
     async def ended(self) -> dict[str, Any]:
         """Asks and returns the question's last state.
@@ -990,9 +992,9 @@ class Asking:
             await self._pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
-    async def withdrawn(self, comment: str | None = None) -> dict[str, Any]:
-        """Withdraws the question, if it may have been asked, within a few seconds."""
-        ends = time.monotonic() + _FAREWELL
+    async def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
+        """Withdraws the question, if it may have been asked, within `patience` seconds."""
+        ends = time.monotonic() + patience
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = self._once | ({"comment": comment} if comment else {})
@@ -1696,7 +1698,8 @@ _AFTERWARDS = {"PostToolUse", "PostToolUseFailure", _ELICITED}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
 _OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
 _AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
-_MARGIN = 30  # seconds that the question outlives its hook, which withdraws it
+_MARGIN = 30  # seconds that the question outlives its hook, which withdraws it; so does the agent's patience
+_PARTING = 20.0  # seconds to withdraw it: a busy bot answers late, and nobody would do so later
 _DEFERRED = 7 * 86_400  # seconds that the question of a deferred call stays open
 _POLL = 0.01  # seconds between two tries to get a lock
 _STALE = 2 * 86_400  # seconds; no question of a hook waits so long
@@ -1743,6 +1746,7 @@ def _hook(argv: Sequence[str]) -> int:
     if options.install:
         _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
         return 2
+    options.agent_ended = _end_of_parent()  # before the event, after which the agent may end at any time
     options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
     if options.agent == "copilot":
         options.on_silence = options.on_silence or "deny"
@@ -2170,8 +2174,9 @@ def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
     # A call that may be deferred can run again, even from a copy of its session; an answer is for one run.
     once = options.defer and event["hook_event_name"] == "PreToolUse"
-    client.tick = (ending := _Ending(options.timeout)).check
+    client.tick = (ending := _Ending(options.timeout, options.agent_ended)).check
     try:
+        ending.begin()
         locks = _Locks(ending.check)
         locks.take(turn)  # no other hook asks about this call until we have
         if (state := _answer_to_deferred(client, event, call)) is not None:
@@ -2196,7 +2201,8 @@ def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
             if _is_deferred(event, key if is_asked else None):
                 raise _NotYet(words) from None
             words += "; Claude Code cannot defer this call"
-        state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
+        is_last = asking is not None and locks.is_last(key)
+        state = asking.withdraw(ending.comment, _PARTING) if asking is not None and is_last else {}
         if state.get("status") != "answered":
             if "status" in state:
                 locks.forget(key)
@@ -2287,13 +2293,18 @@ def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json 
 
 
 class _Ending:
-    """Raises `_Interrupted` at a signal that ends the process, and in `check` after `seconds` or the parent process's end."""
+    """Raises `_Interrupted` at a signal that ends the process, and in `check` after that, after `seconds`, and if the agent has
+    ended.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, agent_ended: Callable[[], bool]) -> None:
         self._seconds = seconds
-        self.is_timeout = self._is_ignored = False
-        self._parent_ended = _end_of_parent()
+        self._agent_ended = agent_ended
+        self.is_timeout = self._is_ignored = self._is_signalled = False
         self.start_again()
+
+    def begin(self) -> None:
+        """Takes signals from now on."""
         _on_signals(self._end)
 
     @property
@@ -2311,18 +2322,21 @@ class _Ending:
     def check(self) -> None:
         if not self._is_ignored:
             self.is_timeout = time.monotonic() > self._ends
-            if self.is_timeout or self._parent_ended():
+            if self.is_timeout or self._is_signalled or self._agent_ended():
                 raise _Interrupted
 
     def ignore(self) -> None:
-        """Ignores the time, the signals and the parent from now on."""
+        """Ignores the time, the signals and the agent's end from now on."""
         import signal
 
         self._is_ignored = True
         _on_signals(signal.SIG_IGN)
 
     def _end(self, _number: int, _frame: object) -> None:
-        if not self._is_ignored:
+        # Once: a second signal must not break off what the first one begins. Python loses an exception that a handler raises in
+        # an import or a destructor, so `check` raises it again.
+        if not (self._is_ignored or self._is_signalled):
+            self._is_signalled = True
             raise _Interrupted
 
 

@@ -403,6 +403,85 @@ async def test_decision_at_the_terminal_takes_the_card_away(
     assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
+async def test_busy_bot_is_told_that_nobody_waits_any_more(stage: World, hooks: Hooks) -> None:
+    """Its response with the question's id is late, and nothing else tells which one to withdraw."""
+    asked = 0
+
+    async def late(request: web.Request) -> web.Response:
+        nonlocal asked
+        async with httpx.AsyncClient(base_url=hooks.url, trust_env=False) as http:
+            sent: Any = {"content": await request.read(), "headers": {"Content-Type": "application/json"}}
+            found = await http.request(request.method, request.path_qs, **sent)
+        if request.method == "POST":
+            asked += 1
+            await asyncio.sleep(6)
+        return web.Response(body=found.content, status=found.status_code, content_type="application/json")
+
+    async with served(late) as url:
+        process = await hooks.start(event(), "--url", url)
+        card = await stage.card("Run a shell command")
+        process.send_signal(signal.SIGTERM)
+        assert await hooks.decided(process) is None
+        assert asked == 2
+        assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
+
+
+async def test_agent_that_ends_while_its_hook_reads_the_event_is_asked_nothing(
+    stage: World, hooks: Hooks
+) -> None:
+    agents = """
+import os, subprocess, sys
+begun, begins = os.pipe()
+subprocess.Popen([sys.executable, "-c", sys.argv[1], str(begins)], pass_fds=[begins])
+os.read(begun, 1)
+"""
+    hook = f"""
+import os, sys, time, clarify
+agent = os.getppid()
+
+class Input:
+    def read(self):
+        os.write(int(sys.argv[1]), b"!")
+        while os.getppid() == agent:
+            time.sleep(0.01)
+        return {json.dumps(event()).encode()!r}
+
+sys.stdin = type("", (), {{"buffer": Input()}})
+sys.exit(clarify.main(["hook", "claude-code", "--timeout", "8"]))
+"""
+    agent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", agents, hook),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=os.environ | {"CLARIFY_URL": hooks.url},
+    )
+    assert await agent.communicate() == (b"", b"clarify hook: decided at the terminal\n")
+    async with httpx.AsyncClient(base_url=hooks.url, trust_env=False) as http:
+        assert (await http.get("/questions")).json()["questions"] == []
+
+
+def test_signal_counts_once_wherever_it_arrives() -> None:
+    """Python loses an exception that is raised in a destructor."""
+    script = """
+import os, signal, clarify
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+ending = clarify._Ending(60, lambda: False)
+ending.begin()
+Finalized()
+os.kill(os.getpid(), signal.SIGTERM)
+try:
+    ending.check()
+except clarify._Interrupted:
+    print("withdraws")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "withdraws\n"), done.stderr
+
+
 async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) -> None:
     words = json.dumps(event())
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-m', 'bot.cli', 'hook', 'claude-code'], input={words!r}.encode())"
