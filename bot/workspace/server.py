@@ -41,14 +41,15 @@ _HOSTS = {HOST, "localhost"}
 _ACCEPT_STEPS = 5  # turns of the event loop from an accepted connection to its handler
 
 
-async def stop_accepting(runner: web.AppRunner) -> None:
-    """Accepts no more connections, and waits until accepted ones have their handlers; stop or clean up afterwards.
+async def stop_accepting(what: web.AppRunner | asyncio.Server) -> None:
+    """Accepts no more connections, and waits until accepted ones have their handlers; stop or close it afterwards.
 
     Closing a listening socket between `accept` and the connection's task leaks the connection (CPython 3.11).
     """
     loop = asyncio.get_running_loop()
-    for site in runner.sites:
-        server = site._server  # noqa: SLF001 - aiohttp has no other way to it
+    # aiohttp has no other way to a site's server
+    servers = [what] if isinstance(what, asyncio.Server) else [site._server for site in what.sites]  # noqa: SLF001
+    for server in servers:
         for listening in server.sockets if isinstance(server, asyncio.Server) else ():
             loop.remove_reader(listening)
     for _ in range(_ACCEPT_STEPS):

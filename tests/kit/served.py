@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -11,6 +13,7 @@ from aiohttp import web
 from bot.workspace import stop_accepting
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextmanager
@@ -38,3 +41,16 @@ async def served(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     finally:
         await stop_accepting(runner)
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def accepting(
+    talk: Talk, *, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """The port of a server that has `talk` read and write each connection's bytes."""
+    server = await asyncio.start_server(talk, host, 0, ssl=context)
+    async with server:
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            await stop_accepting(server)

@@ -24,6 +24,7 @@ import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.lives import Life
 from tests.kit.processes import ROOT
+from tests.kit.served import accepting
 from tests.kit.stdio import IMPATIENT, Json, Stdio, envelope
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, url_of
@@ -341,8 +342,8 @@ async def served(*answers: bytes, seconds: float = 0) -> AsyncIterator[tuple[str
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+    async with accepting(serve) as port:
+        yield f"http://127.0.0.1:{port}", heard
 
 
 def http(status: str, kind: str, body: str) -> bytes:

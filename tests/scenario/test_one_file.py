@@ -23,6 +23,7 @@ import clarify
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.docs.references import ROOT
+from tests.kit.served import accepting
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, url_of
 from tests.scenario.test_hooks import event
@@ -319,9 +320,8 @@ async def test_server_that_is_no_bot_approves_nothing(alone: OneFile, body: byte
         sent.write(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
         sent.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        alone.environ["CLARIFY_URL"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with accepting(answer) as port:
+        alone.environ["CLARIFY_URL"] = f"http://127.0.0.1:{port}"
         done = await alone.run("approve", "Deploy", "--argument", "v=4", "--timeout", "1")
     assert done.code in {1, 3, 4, 5}
     assert "Traceback" not in done.err

@@ -21,7 +21,7 @@ import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
-from tests.kit.served import served
+from tests.kit.served import accepting, served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
 
@@ -367,10 +367,8 @@ async def test_question_whose_response_is_lost_is_asked_once(stage: World, url: 
         asks.close()
         sent.close()
 
-    server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
-    async with server:
-        between = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        asking = asyncio.create_task(clarify.aio.ask("Once?", url=between))
+    async with accepting(pass_on) as between:
+        asking = asyncio.create_task(clarify.aio.ask("Once?", url=f"http://127.0.0.1:{between}"))
         await until(lambda: lost)
         await stage.workspace.post(FOLAKE, AGENTS, "once", (await stage.card("Once?")).ts)
         assert (await asking).value == "once"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,23 +14,22 @@ import pytest
 import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.certificates import certificate
+from tests.kit.served import Talk, accepting
 from tests.kit.world import World, config, url_of
 
 NAME = "clarify.example.com"
-Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def listening(handle: Handle, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def listening(handle: Talk, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     async def handled(received: asyncio.StreamReader, sent: asyncio.StreamWriter) -> None:
         try:
             await handle(received, sent)
         finally:
             sent.close()
 
-    server = await asyncio.start_server(handled, "127.0.0.1", 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with accepting(handled, context=context) as port:
+        yield port
 
 
 async def joined(

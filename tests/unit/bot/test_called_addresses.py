@@ -19,6 +19,7 @@ import bot.http
 from bot.http import NETWORK, NOT_SENT, HttpClient, words
 from bot.settings.addresses import may_be_called
 from tests.kit.certificates import certificate
+from tests.kit.served import accepting
 
 NAME = "hooks.example"
 
@@ -54,8 +55,8 @@ async def serving(address: str, folder: Path, name: str = NAME) -> AsyncIterator
         sent.close()
 
     context = certificate(folder, name)
-    async with await asyncio.start_server(serve, address, 0, ssl=context) as server:
-        yield server.sockets[0].getsockname()[1], heads
+    async with accepting(serve, host=address, context=context) as port:
+        yield port, heads
 
 
 @pytest.fixture

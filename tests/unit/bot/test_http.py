@@ -18,7 +18,7 @@ from aiohttp import web
 import bot.http
 from bot.http import MAX_BODY, NETWORK, NOT_SENT, HttpClient, clean, exact_url, retry_after, words
 from tests.kit.certificates import certificate
-from tests.kit.served import served
+from tests.kit.served import accepting, served
 from tests.kit.until import until
 from tests.unit.bot.producers.parties import NOW, RawServer, Writer
 
@@ -226,8 +226,8 @@ async def test_certificates_are_checked_against_the_list_or_what_replaces_it(
             sent.close()
 
     context = certificate(tmp_path, "localhost")
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
-        url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+    async with accepting(serve, context=context) as port:
+        url = f"https://localhost:{port}"
         with pytest.raises(NOT_SENT) as refused:
             await client.request("GET", url)
         assert "certificate verify failed" in words(refused.value).lower().replace("_", " ")

@@ -23,6 +23,7 @@ from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
+from bot.workspace import stop_accepting
 from core.aaep import Response
 from core.clock import Clock
 from tests.kit.clocks import ManualClock
@@ -213,6 +214,7 @@ class RawServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await stop_accepting(self._server)
         self._server.close()
         for task in self._tasks:
             task.cancel()
