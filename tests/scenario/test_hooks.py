@@ -1153,7 +1153,7 @@ def test_hook_that_cannot_start_lets_nothing_through(source: str, tmp_path: Path
                 check=False,
             )
             silence = "deny" if name in {"PreToolUse", "permissionRequest"} else "pass"
-            if chosen and name in {"PreToolUse", "permissionRequest", "PermissionRequest"}:
+            if chosen and name in {"PreToolUse", "permissionRequest", "PermissionRequest", "Elicitation"}:
                 silence = chosen
             if silence == "deny":
                 assert (ended.returncode, ended.stdout) == (2, b""), (broken, name, ended)
