@@ -163,9 +163,7 @@ class Bot:
         if url is not None:
             from bot.storage.ledger import DatabaseLedger
 
-            ledger: Ledger = await DatabaseLedger.open(
-                store, url, listen_url, shell_consents=settings.shell.consent
-            )
+            ledger: Ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         else:
             # If clarifications were shown before, an empty folder means a disk that is not mounted.
             ledger = files(settings, expected=await Messages(store).know_clarifications())

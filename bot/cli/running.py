@@ -285,7 +285,7 @@ async def _ledgers(
 
     store = await Store.open(url)
     try:
-        ledger = await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent)
+        ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         ledger.seals.receipts, ledger.history = _checks(settings.storage.path, url, store)
         yield ledger, store
     finally:

@@ -19,7 +19,6 @@ class Database(ABC):
     clock: Clock
     is_shared = False
     name = ""
-    polls = False
 
     @abstractmethod
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
@@ -43,6 +42,10 @@ class Database(ABC):
         return True
 
     @property
+    def polls(self) -> bool:
+        return False
+
+    @property
     def doubt(self) -> float:
         return 0.0
 
@@ -60,6 +63,10 @@ class Database(ABC):
 
     async def give_back(self) -> None:  # noqa: B027 - most databases need do nothing
         """Returns unused disk space to the file system, if the database does not do so itself."""
+
+    async def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:  # noqa: ARG002 - no other bot sends any
+        await asyncio.Event().wait()
+        yield None
 
     @abstractmethod
     def news(self) -> AsyncGenerator[list[News] | None]: ...

@@ -65,12 +65,17 @@ class HeldLease:
         return replace(self, since=sent)
 
 
+Newest = tuple[int | None, int | None]
+"""The transactions that last told other bots something, and last wrote a ledger."""
+
+
 @dataclass(frozen=True, slots=True)
 class _LeaseAnswer:
-    """The server's answer: the epoch under which the bot leads, if it does, and the server's time."""
+    """The server's answer: the epoch under which the bot leads, if it does, the server's time, and the newest change."""
 
     epoch: int | None
     time: Sample
+    newest: Newest
 
 
 # Ends transactions of a leader whose lease is over, where the server waits for it to go on.
@@ -82,7 +87,8 @@ and lease.renewed_at < clock_timestamp() - %(lasts)s * interval '1 second'"""
 _SEEN = """, seen as (
   insert into alive (id, seen_at) values (%(name)s, clock_timestamp()) on conflict (id) do update
   set seen_at = excluded.seen_at where alive.seen_at < excluded.seen_at - %(again)s * interval '1 second')
-select (select epoch from mine) as epoch, extract(epoch from clock_timestamp())::float8 as at"""
+select (select epoch from mine) as epoch, extract(epoch from clock_timestamp())::float8 as at,
+  (select max(xid) from news) as told, (select max(written) from ledgers) as written"""
 
 
 @dataclass(eq=False)
@@ -90,7 +96,8 @@ class Lease:
     """One bot's side of the election. Call `take` once; it is then renewed until `hand_over`, or until another bot
     leads (`lost`).
 
-    Asking and renewing also tells the others that this bot is alive, and reads the server's clock.
+    Asking and renewing also tells the others that this bot is alive, and reads the server's clock and the newest change:
+    notices may fail to arrive.
     """
 
     session: ConnectionThread
@@ -98,6 +105,7 @@ class Lease:
     clock: ServerClock
     terms: Terms
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    newest: Newest = (None, None)
     _held: HeldLease | None = None
     _expiry_logged: bool = False
     _renewing: asyncio.Task[None] | None = None
@@ -120,7 +128,7 @@ class Lease:
         waits = False
         while True:
             try:
-                answer = self._note_time(await self.session.run(self._try_take))
+                answer = self._note(await self.session.run(self._try_take))
                 if answer.epoch is not None:
                     break
                 if not wait:
@@ -165,7 +173,7 @@ class Lease:
     async def _renew(self, held: HeldLease) -> None:
         while True:
             try:
-                answer = self._note_time(await self.session.run(partial(self._try_renew, held.epoch)))
+                answer = self._note(await self.session.run(partial(self._try_renew, held.epoch)))
             except psycopg.Error as error:
                 _log.warning("cannot renew the lease", reason=words(error))
                 if self.left <= 0 and not self._expiry_logged:
@@ -185,8 +193,9 @@ class Lease:
         self.lost.set()
         self._move_deadlines()
 
-    def _note_time(self, answer: _LeaseAnswer) -> _LeaseAnswer:
+    def _note(self, answer: _LeaseAnswer) -> _LeaseAnswer:
         self.clock.add(answer.time)
+        self.newest = answer.newest
         return answer
 
     def _try_take(self, db: PostgresConnection) -> _LeaseAnswer:
@@ -229,7 +238,8 @@ class Lease:
         ).fetchone()
         if row is None:
             raise psycopg.OperationalError("the database says nothing")
-        return _LeaseAnswer(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
+        time = Sample(sent, self.clock.steady(), row["at"])
+        return _LeaseAnswer(row["epoch"], time, (row["told"], row["written"]))
 
     def _move_deadlines(self) -> None:
         """Moves the deadlines of running calls to the new end, except for calls that are being cut off already."""

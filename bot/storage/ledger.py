@@ -19,7 +19,6 @@ from typing import Self, TypeVar
 import structlog
 
 from bot.errors import StorageInDoubt, StorageUnavailable
-from bot.storage.postgres import notices
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
@@ -41,7 +40,6 @@ class DatabaseLedger(Ledger):
     """A `core.ledger.Ledger` on a `Store` in PostgreSQL."""
 
     store: Store
-    urls: tuple[str, str]
     seals: Seals
     own: OwnRecords = field(default_factory=OwnRecords)
     receipts: Signer | None = None
@@ -51,11 +49,8 @@ class DatabaseLedger(Ledger):
     _waiting: dict[asyncio.Event, int] = field(default_factory=dict)
 
     @classmethod
-    async def open(
-        cls, store: Store, url: str, listen_url: str | None = None, *, shell_consents: bool = False
-    ) -> Self:
-        """Opens the ledgers. `listen_url`: where to listen for notices, if not at `url`. `shell_consents`: see
-        `FileLedger`.
+    async def open(cls, store: Store, *, shell_consents: bool = False) -> Self:
+        """Opens the ledgers. `shell_consents`: see `FileLedger`.
 
         Raises:
             StorageUnavailable: the database is not available.
@@ -67,7 +62,7 @@ class DatabaseLedger(Ledger):
         row = await store.read_one("select value from keys where name = 'seal'")
         if row is None:
             raise StorageUnavailable("The database lost the key that it was just given.")
-        return cls(store, (url, listen_url or url), Seals(bytes(row["value"]), shell=shell_consents))
+        return cls(store, Seals(bytes(row["value"]), shell=shell_consents))
 
     async def transact(
         self,
@@ -219,11 +214,11 @@ class DatabaseLedger(Ledger):
             raise LedgersAway(None, why=str(error)) from error
 
     async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - uses the server's time
-        """Each notice names an issue. None means that some may have been missed."""
+        """Each notice names an issue. Without any, some may have been missed."""
         since = 0
-        async with aclosing(notices(*self.urls, CHANNEL)) as told:
+        async with aclosing(self.store.notices(CHANNEL)) as told:
             async for heard in told:
-                if heard is None:
+                if not heard:
                     look = partial(self._changed, since)
                     since, issues = await until_stored(
                         look, self.store.clock, _log, "looking for changed ledgers later"

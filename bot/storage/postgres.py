@@ -35,16 +35,17 @@ from bot.storage import lease
 from bot.storage.beside import NOTED, SlackConnections
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import (
-    OPTIONS,
     ConnectionThread,
+    ListeningConnection,
     PostgresConnection,
     Server,
     ServerSilent,
     connect,
+    options,
     words,
 )
 from bot.storage.database import Database
-from bot.storage.lease import Lease, Terms
+from bot.storage.lease import Lease, Newest, Terms
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
@@ -95,7 +96,7 @@ class PostgreSQL(Database):
         self._reader = reader
         self.name = secrets.token_hex(8)
         self._urls = urls
-        self.polls = False
+        self._deaf: set[str] = set()  # channels whose notices do not arrive
         self._number = 0
         self._doubtful: float | None = None  # since when, on `time.monotonic`
         self._lease = Lease(asking, self.name, self.clock, TERMS)
@@ -110,7 +111,9 @@ class PostgreSQL(Database):
         """
         server = Server()
         writer = ConnectionThread(url, server)
-        reader, asking = (ConnectionThread(url, server, _SILENCE) for _ in range(2))
+        reader = ConnectionThread(url, server, _SILENCE)
+        # A slow statement may take longer than a lease lasts.
+        asking = ConnectionThread(url, server, _SILENCE, longest=_SILENCE)
         try:
             installation = await writer.run(prepared)
         except psycopg.Error as error:
@@ -183,15 +186,22 @@ class PostgreSQL(Database):
     async def deposed(self) -> None:
         await self._lease.lost.wait()
 
-    def _note_polls(self, polls: bool) -> None:  # noqa: FBT001 - the signature that `notices` calls
-        self.polls = polls
+    @property
+    def polls(self) -> bool:
+        return bool(self._deaf)
+
+    def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
+        def note(polls: bool) -> None:  # noqa: FBT001 - the signature that `notices` calls
+            (self._deaf.add if polls else self._deaf.discard)(channel)
+
+        return notices(*self._urls, channel, lambda: self._lease.newest, note)
 
     def acting(self) -> AbstractAsyncContextManager[None]:
         return self._lease.acting()
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         since, seen, looked, cleared = 0, set[int](), -inf, -inf
-        async with aclosing(notices(*self._urls, _NEWS, self._note_polls)) as told:
+        async with aclosing(self.notices(_NEWS)) as told:
             async for heard in told:
                 began = time.monotonic()
                 rows, since = await self._read_news(since)
@@ -414,7 +424,7 @@ def _checked(db: PostgresConnection, url: str, listen_url: str) -> Iterator[Chec
         yield wrong(_SUBJECT, f"PostgreSQL {version} is too old", "use version 14 or newer")
         return
     if _setting(db, "transaction_read_only") == "on":
-        fix = "use the primary's address; with several hosts, add target_session_attrs=read-write"
+        fix = "use the address of one that takes writes, or name all hosts in it"
         yield wrong(_SUBJECT, f"PostgreSQL {version} is read-only: a standby, or configured so", fix)
         return
     slow = "every click makes several queries; run the bot closer to the database"
@@ -514,19 +524,20 @@ def led(db: PostgresConnection) -> bool:
 
 
 async def notices(
-    url: str, listen_url: str, channel: str, polls: Callable[[bool], None] = lambda _: None
+    url: str, listen_url: str, channel: str, newest: Callable[[], Newest], polls: Callable[[bool], None]
 ) -> AsyncGenerator[list[str] | None]:
     """Yields the payloads of notices sent at `url` on a channel (`pg_notify`) and received at `listen_url`.
 
     Yields None when some may have been missed: at first, after a break, and always where they do not arrive, such as
-    behind a pooling proxy. `polls` is called with whether that is the case.
+    behind a pooling proxy. `polls` is called with whether that is the case. Yields an empty list when `newest` says that
+    something changed, whether or not a notice tells of it.
     """
     why = ""
     while True:
         try:
             async with (
                 await _listening(listen_url) as db,
-                aclosing(_received(db, url, channel, polls)) as heard,
+                aclosing(_received(db, url, channel, newest, polls)) as heard,
             ):
                 async for each in heard:
                     why = ""
@@ -535,18 +546,27 @@ async def notices(
             if words(error) != why:  # log each reason once
                 why = words(error)
                 _log.warning("cannot listen for database notifications", reason=why)
-            polls(True)  # noqa: FBT003 - as `_note_polls`
+            polls(True)  # noqa: FBT003 - its signature
         yield None
         await asyncio.sleep(_POLL)
 
 
 async def _listening(url: str) -> psycopg.AsyncConnection[Any]:
-    return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None, **OPTIONS)
+    return await ListeningConnection.connect(url, autocommit=True, prepare_threshold=None, **options(url))
 
 
 async def _received(
-    db: psycopg.AsyncConnection[Any], url: str, channel: str, found: Callable[[bool], None]
+    db: psycopg.AsyncConnection[Any],
+    url: str,
+    channel: str,
+    newest: Callable[[], Newest],
+    found: Callable[[bool], None],
 ) -> AsyncGenerator[list[str] | None]:
+    """As `notices`, on one connection.
+
+    Raises:
+        psycopg.Error: it broke, or hears not even its own notice.
+    """
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
     # Probe from another connection, as real notices come from others: a pooling proxy would return this connection
     # its own notice, but no other; and the listening address may lead to another database.
@@ -556,13 +576,25 @@ async def _received(
     found(polls)
     if polls:
         _log.warning("database notifications do not arrive; polling twice a second")
+    known = newest()
     yield None
+    heard_at, probed_at = time.monotonic(), None
     while True:
-        heard = [each.payload async for each in db.notifies(timeout=_POLL if polls else _ALIVE, stop_after=1)]
-        told = [each for each in heard if each != _PROBE]
-        if told:
+        heard = [each.payload async for each in db.notifies(timeout=_POLL, stop_after=1)]
+        if told := [each for each in heard if each != _PROBE]:
             yield told
         elif polls:
             yield None
-        elif not heard:
-            await db.execute("select 1")  # raises if the connection is dead
+        if newest() != known:
+            known = newest()
+            yield []
+        if polls:
+            continue
+        now = time.monotonic()
+        if heard:
+            heard_at, probed_at = now, None
+        elif probed_at is not None and now - probed_at > _LISTEN:
+            raise ServerSilent("they do not arrive any more")
+        elif probed_at is None and now - heard_at > _ALIVE:
+            await db.execute("select pg_notify(%s, %s)", [channel, _PROBE])
+            probed_at = now

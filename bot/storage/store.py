@@ -148,7 +148,7 @@ class Store:
 
     @property
     def polls(self) -> bool:
-        """Whether the bot polls for news, because a pooling proxy swallows notices."""
+        """Whether the bot polls for news, because notices do not arrive."""
         return self._database.polls
 
     async def others(self) -> frozenset[str]:
@@ -195,6 +195,10 @@ class Store:
         """
         if self.is_shared:
             await self.write(lambda tx: tx.tell(topic, name, leader_only=leader_only))
+
+    def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
+        """Yields the payloads of notices that other bots send on a channel: see `bot.storage.postgres.notices`."""
+        return self._database.notices(channel)
 
     def news(self) -> AsyncGenerator[list[News] | None]:
         """Yields what other bots tell (`Tx.tell`) and what another process forgot (`beside.notify`), as topics with

@@ -11,8 +11,9 @@ import pytest
 from bot.check import check_machine
 from bot.settings.load import parse_settings
 from bot.workspace.seed import ADE, AGENTS
+from tests.acceptance.test_replicas import until_taken
 from tests.kit import world as worlds
-from tests.kit.databases import Bouncer
+from tests.kit.databases import Bouncer, set_read_only
 from tests.kit.lives import beside
 from tests.kit.world import World, environment, scene
 
@@ -42,7 +43,7 @@ async def test_questions_are_asked_and_answered_behind_a_pooling_proxy(
         text = stage.file.read_text().replace("[storage]", '[storage]\nlisten_url_env = "CLARIFY_LISTEN_URL"')
         stage.configure(text)
     found = await checked(stage)
-    assert "a pooling proxy in transaction mode" in found
+    assert "a pooler in transaction mode" in found
     assert ("notifications arrive" in found) is direct
     async with stage.bot():
         card = await stage.ask()
@@ -61,3 +62,15 @@ async def test_questions_are_asked_and_answered_behind_a_pooling_proxy(
     done = await beside(stage, "restore", str(stage.folder / "copy"), "--replace")
     assert done.code == 0, done.err
     assert stage.record()["status"] == "resolved"
+
+
+async def test_sessions_of_the_proxy_that_stay_read_only_are_ended(stage: World, bouncer: Bouncer) -> None:
+    async with stage.bot():
+        stage.slack_waits(3.0)
+        card = await stage.ask()
+        set_read_only(bouncer.direct, "on")
+        await asyncio.to_thread(bouncer.renew)
+        assert not (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        set_read_only(bouncer.direct, "off")
+        await until_taken(stage, card)
+        assert (await stage.reply())["response"] is True

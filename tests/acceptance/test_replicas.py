@@ -25,15 +25,16 @@ from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
 from bot.workspace.state import Message
 from core.clock import SystemClock
 from tests.kit import world as worlds
-from tests.kit.databases import Server, Wire
+from tests.kit.databases import Server, Wire, set_read_only
 from tests.kit.lives import Life
 from tests.kit.processes import Said, command
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, environment, said, scene
+from tests.kit.world import World, config, controls, environment, own_url_of, said, scene
 from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_receipts import PEM
 from tests.unit.bot.test_webhooks import receiving
 
+SOON = 20.0  # seconds
 TAKEOVER = 10.0  # seconds after the leader's last sign of life
 
 
@@ -420,6 +421,35 @@ async def test_while_the_database_is_away_nothing_is_acknowledged_and_all_goes_o
         wire.close()
 
 
+async def test_database_that_was_read_only_for_a_while_takes_clicks_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
+) -> None:
+    wire = Wire(postgres_server, postgres_server.new())
+    monkeypatch.setattr(worlds, "new_database", lambda: wire.url)
+    try:
+        async with (
+            scene(tmp_path) as stage,
+            stage.bot() as bot,
+            httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client,
+        ):
+            stage.slack_waits(3.0)
+            card = await stage.ask()
+            set_read_only(wire.direct, "on")
+            wire.cut()
+            outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+            assert not outcome.ok, "Slack shows that it was not taken"
+            unready = await client.get("/readyz")
+            assert unready.status_code == 503
+            assert "it is read-only" in unready.text
+            set_read_only(wire.direct, "off")
+            await until_taken(stage, card)
+            assert (await stage.reply())["response"] is True
+            await stage.now_says(card, f"<@{ADE}>")
+            assert (await client.get("/readyz")).status_code == 200
+    finally:
+        wire.close()
+
+
 async def test_click_whose_commit_gets_no_answer_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
 ) -> None:
@@ -456,6 +486,38 @@ async def test_whoever_is_left_takes_clicks_before_it_leads(stage: World, replic
     assert (await stage.reply())["decided_by"].endswith(ADE)
     await stage.now_says(card, f"<@{ADE}>")
     assert len(stage.cards()) == 1
+
+
+async def test_what_a_follower_takes_is_told_to_a_leader_whose_connection_for_notices_hangs(
+    stage: World, replicas: Replicas, postgres_server: Server
+) -> None:
+    wire = Wire(postgres_server, stage.database or "")
+    try:
+        first = await replicas.add(database=wire.url)
+        await leads(first)
+        second = await replicas.add()
+        await follows(second)
+        (listening,) = [
+            json.loads(line)["url"] for line in second.words().splitlines() if '"listening"' in line
+        ]
+        cards = [
+            await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Shall I do step {n}?") for n in (1, 2)
+        ]
+        await stage.until(lambda: len(stage.workspace.link.connections) == 2)
+        wire.hang(b"listen ")
+        for card in cards:  # one goes to the leader, one to the follower
+            assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+            asked = await agent.post("/questions", json={"question": "Which port?", "choices": ["80", "81"]})
+            assert asked.status_code == 201
+        for n in (1, 2):
+            assert (await stage.reply(f"rpl_{n}", timeout=SOON))["response"] is True
+        await stage.card("Which port?", timeout=SOON)
+        for card in cards:
+            await stage.now_says(card, f"<@{ADE}>", timeout=SOON)
+        assert not when(first, "restarting; this replica lost its lease")
+    finally:
+        wire.close()
 
 
 async def test_question_is_taken_before_another_leads_and_shown_once_after(

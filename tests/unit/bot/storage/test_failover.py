@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -43,4 +45,22 @@ async def test_other_host_is_found_when_the_first_is_gone(hosts: tuple[Wire, Wir
         rows = await store.read("select id from texts order by id")
         assert [row["id"] for row in rows] == ["a", "c"]
     finally:
+        await store.close()
+
+
+async def test_standby_is_away_until_it_is_promoted(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    with (
+        tempfile.TemporaryDirectory(dir=postgres_server.socket.parent) as folder,
+        postgres_server.standby(Path(folder)) as (socket, promote),
+    ):
+        there = url.replace(quote(str(postgres_server.socket)), quote(str(socket)))
+        with pytest.raises(StorageUnavailable, match="read-only: a standby"):
+            await Store.open(there)
+        store = await Store.open(url.replace("host=", f"host={quote(str(socket))},"))
+        await store.run("insert into texts values ('a', 'the other host takes it')")
+        await store.close()
+        promote()
+        store = await Store.open(there)
+        await store.run("insert into texts values ('b', 'after')")
         await store.close()

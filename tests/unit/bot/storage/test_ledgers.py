@@ -40,7 +40,7 @@ def over(_: list[Raw]) -> bool:
 async def on_rows(url: str, stack: AsyncExitStack) -> DatabaseLedger:
     store = await Store.open(url)
     stack.push_async_callback(store.close)
-    return await DatabaseLedger.open(store, url)
+    return await DatabaseLedger.open(store)
 
 
 @pytest.fixture(params=["files", "rows"])
@@ -164,8 +164,8 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
         return result
 
     async with AsyncExitStack() as stack:
-        ledger = await on_rows(postgres_server.new(), stack)
-        other = await on_rows(ledger.urls[0], stack)
+        url = postgres_server.new()
+        ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         monkeypatch.setattr(Store, "write", slowly)
         writing = asyncio.create_task(ledger.transact(7, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
@@ -18,7 +19,7 @@ from bot.storage.lease import Lease, Terms
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx
 from core.clock import SystemClock
-from tests.kit.databases import Server, Wire
+from tests.kit.databases import Server, Wire, set_read_only
 from tests.kit.until import until
 
 INSERT = "insert into onces (key) values (:key)"
@@ -497,3 +498,124 @@ async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
         assert refused
     await store.close()
     await other.close()
+
+
+@pytest.mark.parametrize("role", ["neither", "leader", "follower"])
+@pytest.mark.usefixtures("short")
+async def test_news_arrive_where_the_connection_for_notices_hangs(
+    wire: Wire, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds that out by itself; before, it hears of them with its lease, or asking for it."""
+    monkeypatch.setattr(postgres, "_ALIVE", 0.5 if role == "neither" else 600)
+    store, other = await Store.open(wire.url), await Store.open(wire.direct)
+    if role != "neither":
+        await (store if role == "leader" else other).lead()
+    asking = asyncio.create_task(store.lead()) if role == "follower" else None
+    async with aclosing(store.news()) as news:
+        assert await anext(news) is None
+        wire.hang(b"listen ")
+        for name in ("a", "b"):
+            await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
+            async with asyncio.timeout(10):
+                assert await anext(news) == [("message", name)]
+    if asking is not None:
+        asking.cancel()
+    await store.close()
+    await other.close()
+
+
+async def test_notices_that_never_arrive_any_more_are_told_and_polled_for(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_ALIVE", 0.5)
+    store, other = await Store.open(wire.url), await Store.open(wire.direct)
+    async with aclosing(store.news()) as news:
+        assert await anext(news) is None
+        assert not store.polls
+        wire.hang(b"listen ", new=True)
+        for name in ("a", "b"):
+            await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
+            async with asyncio.timeout(20):
+                assert await anext(news) == [("message", name)]
+            assert store.polls
+    await store.close()
+    await other.close()
+
+
+async def test_connection_for_notices_that_hears_itself_is_kept(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_ALIVE", 0.1)
+    monkeypatch.setattr(postgres, "_LISTEN", 1.0)
+    store = await Store.open(wire.url)
+    with capture_logs() as logs:
+        async with aclosing(store.news()) as news:
+            assert await anext(news) is None
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3):
+                    await anext(news)
+    assert logs == []
+    await store.close()
+
+
+async def test_leader_whose_connection_for_the_lease_hangs_goes_on_leading(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=6.0, margin=1.5))
+    store = await Store.open(wire.url)
+    await store.lead()
+    reading = asyncio.create_task(read_on(store))  # the server lives
+    wire.hang(b"insert into alive")
+    began = time.monotonic()
+    while time.monotonic() - began < postgres.TERMS.lasts:
+        assert await may_act(store)
+        await asyncio.sleep(0.1)
+    reading.cancel()
+    await store.close()
+
+
+async def read_on(store: Store) -> None:
+    while True:
+        await keys(store)
+        await asyncio.sleep(0.1)
+
+
+async def test_database_that_was_read_only_is_away_until_it_takes_writes_again(wire: Wire) -> None:
+    store = await Store.open(wire.url)
+    await store.lead()
+    set_read_only(wire.direct, "on")
+    await store.run(INSERT, key="a")  # on a session from before
+    wire.cut()
+    with pytest.raises(StorageUnavailable, match="Nothing was stored: it is read-only"):
+        await store.run(INSERT, key="b")
+    assert "it is read-only" in str(await store.trouble())
+    set_read_only(wire.direct, "off")
+    await store.run(INSERT, key="c")
+    assert await keys(store) == {"a", "c"}
+    assert await store.trouble() is None
+    await until(lambda: store._database._lease.left > 0)  # type: ignore[attr-defined]
+    await store.close()
+
+
+async def test_session_that_became_read_only_is_replaced(wire: Wire) -> None:
+    """Behind a pooling proxy, the one at the next statement may be another."""
+    store = await Store.open(wire.url)
+    await store.run(INSERT, key="a")
+    await store.read("select set_config('default_transaction_read_only', 'on', false)")
+    await store._database._writer.run(  # type: ignore[attr-defined]
+        lambda db: db.execute("set default_transaction_read_only = on")
+    )
+    await store.run(INSERT, key="b")
+    assert await keys(store) == {"a", "b"}
+    (row,) = await store.read("select current_setting('default_transaction_read_only') as value")
+    assert row["value"] == "off", "so was what read"
+    await store.close()
+
+
+async def test_bot_is_not_opened_on_a_read_only_database(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    set_read_only(url, "on")
+    with pytest.raises(StorageUnavailable, match="cannot be used: it is read-only"):
+        await Store.open(url)
+    set_read_only(url, "off")
+    await (await Store.open(url)).close()
