@@ -123,7 +123,7 @@ def test_what_is_typed_is_a_value_or_an_error_at_its_field(
         if isinstance(was, (dict, list)):
             assert type(value) is type(was)
         elif isinstance(was, str):
-            assert value == typed
+            assert value == (typed.replace("\n", "\r\n") if inert.ends_with_crlf(was) else typed)
         elif isinstance(was, (int, float)) and not isinstance(was, bool):
             assert isinstance(value, (int, float))
             assert not isinstance(value, bool)
