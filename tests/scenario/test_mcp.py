@@ -176,16 +176,16 @@ async def test_form_and_arguments_that_people_may_change(stage: World, url: str,
         answered = await caller.call("wait_for_answer", id=asked["id"])
         assert answered["answer"] == {"port": 8080}
         assert '{"port": 8080}' in answered["said"]
-        arguments: dict[str, Any] = {"arguments": {"to": 1204}, "editable": True, "approvals": 2}
+        arguments: dict[str, Any] = {"arguments": {"to": 2**60 + 1}, "editable": True, "approvals": 2}
         asked = await caller.call("ask_approval", action="Send it", **arguments, wait=0)
         card = await stage.card("Send it")
         for user in (FOLAKE, ADE):
             await stage.workspace.click(user, AGENTS, card.ts, label="Accept")
         accepted = await caller.call("wait_for_answer", id=asked["id"])
-        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 1204}}
+        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 2**60 + 1}}
         by = f"approved by user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}."
         assert by in accepted["said"]
-        assert 'Go ahead with exactly these arguments: {"to": 1204}' in accepted["said"]
+        assert 'Go ahead with exactly these arguments: {"to": 1152921504606846977}' in accepted["said"]
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
