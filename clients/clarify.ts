@@ -31,6 +31,7 @@ const LONGEST_PAUSE = 3; // seconds between two retries
 const LATE = 330; // no question expires before its thread was read, which may take the bot 5 minutes
 const FAREWELL = 4; // seconds to withdraw a question
 const MOST = 16 * 1024 * 1024; // bytes of one response
+const LARGEST = 1024 * 1024; // bytes of one request: the bot hangs up at more, which looks as if it were away
 const REDACTED = "[redacted]"; // what the bot shows in place of what its `redact` hides
 
 // --- How questions end.
@@ -200,7 +201,7 @@ export interface Options extends Connection {
 
 /** Options of `approve`. */
 export interface ApproveOptions<A extends object, E extends boolean> extends Options {
-  /** The exact arguments of the action: an object of JSON values. */
+  /** The exact arguments of the action: an object of JSON values. Integers beyond ±(2^53−1) must be BigInts, and come back so. */
   arguments?: A | undefined;
   /** Their JSON Schema, or a schema that has one: people get menus for its choices, and what they edit must fit it. */
   argumentsSchema?: JsonSchema | StandardJsonSchema | undefined;
@@ -253,7 +254,7 @@ type Single = { string: string; number: number; integer: number; boolean: boolea
 type Kinds = { yes_no: boolean; number: number; text: string };
 /** What people can make of an argument: a text stays a text, a list a list, but of anything. */
 type Edited<T> =
-  T extends string ? string : T extends number ? number : T extends boolean ? boolean : T extends undefined ? T
+  T extends string ? string : T extends number ? number : T extends bigint ? number | bigint : T extends boolean ? boolean : T extends undefined ? T
   : T extends readonly unknown[] ? unknown[] : T extends object ? Record<string, unknown> : unknown;
 
 interface Asks {
@@ -405,7 +406,7 @@ class Asking {
     const named = { ...rest, key, requested_by: requestedBy, callback_url: callbackUrl };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
     this.#bot = bot;
-    this.#fields = JSON.parse(JSON.stringify(Object.fromEntries(given))); // whatever the caller changes meanwhile
+    this.#fields = parsed(written(Object.fromEntries(given)) as string) as Fields; // whatever the caller changes meanwhile
     this.#timeout = (timeout as number | null) ?? undefined;
     this.#ends = now() + (this.#timeout ?? TIMEOUT);
   }
@@ -468,7 +469,12 @@ class Asking {
 
   #ask(): Call {
     const timeout = this.#timeout && Math.min(this.#timeout, Math.max(1, Math.ceil(this.#left)));
-    const body = JSON.stringify({ ...this.#fields, timeout });
+    const body = written({ ...this.#fields, timeout }) as string;
+    const size = new TextEncoder().encode(body).length;
+    if (size > LARGEST) {
+      const message = `The question has ${size} bytes of JSON; at most ${LARGEST} are allowed.`;
+      throw new BadQuestion(413, "TOO_LARGE", message);
+    }
     return { method: "POST", path: "/questions", body, patience: PATIENCE };
   }
 
@@ -582,7 +588,7 @@ async function jsonIn(response: Response): Promise<unknown> {
     found += decoder.decode(piece.value, { stream: true });
   }
   try {
-    return JSON.parse(found + decoder.decode());
+    return parsed(found + decoder.decode());
   } catch {
     return undefined;
   }
@@ -717,7 +723,7 @@ function matches(shown: unknown, sent: unknown, same: Same): boolean {
 
 /** Returns whether `shown` is `sent`, in which the bot's `redact` may have hidden parts. */
 function mayBe(shown: unknown, sent: unknown): boolean {
-  const isText = typeof sent === "string" || typeof sent === "number";
+  const isText = ["string", "number", "bigint"].includes(typeof sent);
   if (typeof shown !== "string" || !isText || !shown.includes(REDACTED)) return shown === sent;
   const [first = "", ...middle] = shown.split(REDACTED);
   const last = middle.pop() ?? "";
@@ -737,9 +743,33 @@ function ownNames(asked: Fields, sent: Fields): Map<string, string | undefined> 
   return new Map(Object.keys(asked).map((name) => [name, Object.hasOwn(sent, name) ? name : hidden.shift()]));
 }
 
+/** Returns a value as JSON, like JSON.stringify, but with BigInts. */
+function written(value: unknown): string | undefined {
+  if (typeof value === "bigint") return String(value);
+  if (Array.isArray(value)) return `[${value.map((each) => written(each) ?? "null").join(",")}]`;
+  if (!isObject(value) || typeof value["toJSON"] === "function") return JSON.stringify(value);
+  const fields = Object.entries(value).map(([name, each]) => [JSON.stringify(name), written(each)]);
+  return `{${fields.filter(([, each]) => each !== undefined).map((each) => each.join(":")).join(",")}}`;
+}
+
+/** Reads JSON. Integers beyond ±(2^53−1), which a number may round, become BigInts. */
+function parsed(json: string): unknown {
+  if (!/\d{16}/.test(json)) return JSON.parse(json);
+  const mark = crypto.randomUUID(); // no text begins with it
+  const marked = json.replace(/"(?:[^"\\]+|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g, (token) => {
+    return /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${mark}${token}"` : token;
+  });
+  const isMarked = (value: unknown): value is string => typeof value === "string" && value.startsWith(mark);
+  return JSON.parse(marked, (_, value) => (isMarked(value) ? BigInt(value.slice(mark.length)) : value));
+}
+
 /** Returns a copy of a JSON value. Throws TypeError if JSON would change it: people would approve something else. */
 function exact(value: unknown, path: string): unknown {
-  if (value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value)) return value;
+  if (Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value as number) < 1e21) {
+    const message = `\`${path}\` is an integer beyond ±(2^53−1), which may be rounded already. Use a BigInt or a string.`;
+    throw new BadQuestion(422, "BAD_INPUT", message, path);
+  }
+  if (value === null || ["string", "boolean", "bigint"].includes(typeof value) || Number.isFinite(value)) return value;
   if (Array.isArray(value)) return Array.from(value, (each, place) => exact(each, `${path}[${place}]`));
   if (!isObject(value) || Object.getPrototypeOf(Object.getPrototypeOf(value) ?? Object.prototype) !== null) {
     const what = isObject(value) ? value.constructor.name : typeof value === "number" ? value : typeof value;
@@ -766,5 +796,6 @@ function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
     const known = Math.min(asked.length, sent.length);
     return answered.map((value, place) => (place < known ? unredacted(value, asked[place], sent[place]) : value));
   }
-  return answered === asked ? sent : answered;
+  if (answered === asked) return sent;
+  return typeof sent === "bigint" && Number.isSafeInteger(answered) ? BigInt(answered as number) : answered;
 }

@@ -818,7 +818,7 @@ def _choices(new: NewQuestion) -> list[GivenChoice]:
 
 
 def _check_json(name: str, value: Any) -> None:
-    if (trouble := trouble_with(value, exact=name == "arguments")) is not None:
+    if (trouble := trouble_with(value)) is not None:
         raise BadField(name, f"`{name}` is invalid. {trouble}")
     if _has_half(value):
         # All halves are stored alike: two names could become one, and the approved action not the one that runs.

@@ -79,6 +79,11 @@ _SENT_AS_TEXT = "Sent as text, not as a number or another value."
 _NONE = "None (null)"
 _EMPTY_IS_NULL = "Empty is sent as null."
 _TYPED = {"text", "email", "uri", "uuid", "date", "time", "date-time", "number", "integer", "list"}
+_JSON_KINDS: tuple[tuple[Any, str], ...] = (
+    (dict, 'an object in braces, like {"name": 1}'),
+    (list, "a list in brackets, like [1, 2]"),
+    ((int, float), "a number"),
+)
 _YES_OR_NO = "Yes is sent as true, No as false."
 
 
@@ -467,13 +472,14 @@ def _json(text: str, value: object) -> tuple[Any] | None:
         written = json.dumps(read)
     except (ValueError, RecursionError):
         raise ValueError('This is not JSON. For example: ["a", 2], {"name": true} or null.') from None
-    kind = type(value) if isinstance(value, (dict, list)) else object
-    if not isinstance(read, kind):
-        called = (
-            'an object in braces, like {"name": 1}' if kind is dict else "a list in brackets, like [1, 2]"
-        )
-        raise ValueError(f"The agent sent {called}; enter one, too.")  # noqa: TRY004 - a hint, like all others
+    kind, called = next((each for each in _JSON_KINDS if _is_of(value, each[0])), (object, ""))
+    if not _is_of(read, kind):
+        raise ValueError(f"The agent sent {called}; enter one, too.")
     return None if written == json.dumps(value) else (read,)
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and (kind is object or not isinstance(value, bool))
 
 
 def _code(name: str, value: object, changes: Mapping[str, Piece]) -> Piece | None:

@@ -115,6 +115,9 @@ is<typeof approved.status, "answered">();
 const edited = await approve("Send it", { arguments: mail, argumentsSchema: z.object({ to: z.string() }), editable: true });
 is<typeof edited.arguments, { to: string; env: string; copies: unknown; lines?: unknown[] }>();
 
+const large = await approve("Delete it", { arguments: { id: 1187654321098765433n }, editable: true });
+is<typeof large.arguments, { id: number | bigint }>();
+
 // @ts-expect-error: not awaited
 if (approve("Send it")) console.log("sent");
 // @ts-expect-error: no such option

@@ -183,17 +183,17 @@ async def test_form_and_arguments_that_people_may_change(stage: World, url: str,
         wrong = {"arguments": {"to": "all"}, "arguments_schema": {"properties": {"to": {"type": "integer"}}}}
         refused = await caller.call("ask_approval", is_error=True, action="Send it", **wrong)
         assert refused["said"].startswith("`arguments.to` does not fit `arguments_schema`.")
-        arguments: dict[str, Any] = {"arguments": {"to": 1204}, "editable": True, "approvals": 2}
+        arguments: dict[str, Any] = {"arguments": {"to": 2**60 + 1}, "editable": True, "approvals": 2}
         arguments["arguments_schema"] = wrong["arguments_schema"]
         asked = await caller.call("ask_approval", action="Send it", **arguments, wait=0)
         card = await stage.card("Send it")
         for user in (FOLAKE, ADE):
             await stage.workspace.click(user, AGENTS, card.ts, label="Accept")
         accepted = await caller.call("wait_for_answer", id=asked["id"])
-        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 1204}}
+        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 2**60 + 1}}
         by = f"approved by user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}."
         assert by in accepted["said"]
-        assert 'Go ahead with exactly these arguments: {"to": 1204}' in accepted["said"]
+        assert 'Go ahead with exactly these arguments: {"to": 1152921504606846977}' in accepted["said"]
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
