@@ -83,6 +83,7 @@ _TICK = (
 )
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
+_LARGEST = 1024 * 1024  # bytes of one request: the bot hangs up at more, which looks as if it were away
 _BAD_QUESTION = frozenset({400, 413, 422})  # the statuses of responses that the question is to blame for
 _REDACTED = "[redacted]"  # what the bot shows in place of what its `redact` hides
 _ONCE: dict[str, object] = {"once": "true"}  # in a query: hand out no answer that was handed out before
@@ -247,7 +248,6 @@ class Approval(_Decision):
 _TYP = "clarify-decision+jwt"
 _PART = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _CLOCKS = 60.0  # seconds that the bot's clock may be ahead of ours
-_SAFE = 2**53 - 1
 _LAST = 253_402_300_799  # seconds: the end of the year 9999
 _OUTCOMES = frozenset({"answered", "expired", "withdrawn", "closed"})
 _TEXT = (str,)
@@ -499,16 +499,15 @@ def _json_in(part: str) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> str:
-    """Returns a JSON value in the one form that RFC 8785 gives it.
+    """Returns a JSON value in the form of RFC 8785. An integer beyond ±(2^53−1), for which that has none, is written with
+    all its digits, as in the digests of receipts.
 
     Raises:
-        ValueError: it has none: an integer beyond ±(2^53−1), or not JSON at all.
+        ValueError: it is not JSON.
     """
     if value is None or isinstance(value, (bool, str)):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, int):
-        if abs(value) > _SAFE:
-            raise ValueError("an integer is beyond ±(2^53−1)")
         return str(value)
     if isinstance(value, float):
         return _number(value)
@@ -746,7 +745,8 @@ class _Ask(_More, total=False):
     other: bool  # people can also write their own answer
     # By default: choice with choices, form with a schema, otherwise text.
     kind: Literal["yes_no", "choice", "number", "text", "form"] | None
-    schema: dict[str, Any] | None  # a form: a flat JSON Schema object, or a pydantic model class
+    # A form: a flat JSON Schema object, the schema of a single value, or a pydantic model class.
+    schema: dict[str, Any] | None
     default: Any  # the answer to assume if no one answers; without it, `Expired` is raised
 
 
@@ -757,6 +757,8 @@ class _Approve(_More, total=False):
     risk: Risk | None  # default: medium
     irreversible: bool  # the action cannot be undone
     arguments: Mapping[str, Any] | None  # the exact arguments of the action: JSON values
+    # Their JSON Schema, or a pydantic model class: people get menus, and what they edit must fit it.
+    arguments_schema: dict[str, Any] | type[Model[Any]] | None
     editable: bool  # people can edit them before they approve; use the approval's `arguments`
     approvals: int | None  # how many different people must approve (1 to 5)
     question: str | None  # anything else the approver should know
@@ -813,16 +815,20 @@ class aio:  # noqa: N801 - reads like a module
 
 
 def _question(question: str, options: Mapping[str, Any]) -> Asking:
-    fields = {"question": question, **options}
-    if hasattr(fields.get("schema"), "model_json_schema"):
-        fields["schema"] = fields["schema"].model_json_schema()
+    fields = {"question": question, **_with_json_schema("schema", options)}
     if hasattr(fields.get("default"), "model_dump"):
         fields["default"] = fields["default"].model_dump(mode="json")
     return Asking(fields)
 
 
 def _action(action: str, options: Mapping[str, Any]) -> Asking:
-    return Asking({"kind": "approval", "action": action, **options})
+    return Asking({"kind": "approval", "action": action, **_with_json_schema("arguments_schema", options)})
+
+
+def _with_json_schema(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns options with the JSON Schema in place of a pydantic model class."""
+    given: Any = options.get(name)
+    return {**options, name: given.model_json_schema()} if hasattr(given, "model_json_schema") else options
 
 
 def _answer(state: Mapping[str, Any], options: Mapping[str, Any]) -> Answer[Any]:
@@ -955,9 +961,11 @@ class Asking:
         """Asks and returns the question's last state; raises what `ended` raises."""
         return _run(self.ended())
 
-    def withdraw(self, comment: str | None = None) -> dict[str, Any]:
-        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why."""
-        return _run(self.withdrawn(comment))
+    def withdraw(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
+        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why;
+        `patience`: see `withdrawn`.
+        """
+        return _run(self.withdrawn(comment, patience))
 
     async def ended(self) -> dict[str, Any]:
         """Asks and returns the question's last state.
@@ -991,9 +999,9 @@ class Asking:
             await self._pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
-    async def withdrawn(self, comment: str | None = None) -> dict[str, Any]:
-        """Withdraws the question, if it may have been asked, within a few seconds."""
-        ends = time.monotonic() + _FAREWELL
+    async def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
+        """Withdraws the question, if it may have been asked, within `patience` seconds."""
+        ends = time.monotonic() + patience
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = self._once | ({"comment": comment} if comment else {})
@@ -1152,7 +1160,7 @@ class Client:
         """Sends a request and returns the response.
 
         Raises:
-            NotSent: there is no connection. OSError: it broke, or the time was over.
+            BadQuestion: the request is too large. NotSent: there is no connection. OSError: it broke, or the time was over.
         """
         deadline = time.monotonic() + call.patience
         with self._connected(min(call.patience, _CONNECTING)) as connection:
@@ -1238,6 +1246,9 @@ class Client:
         body = b""
         if call.body is not None:
             body = json.dumps(call.body).encode()
+            if len(body) > _LARGEST:
+                words = f"The question has {len(body)} bytes of JSON; at most {_LARGEST} are allowed."
+                raise BadQuestion(words, status=413, code="TOO_LARGE")
             headers["Content-Type"] = "application/json"
         if call.method in {"POST", "PUT"}:
             headers["Content-Length"] = str(len(body))
@@ -1688,11 +1699,14 @@ _Verdict = tuple[Literal["allow", "deny"], str | None, _Json | None]
 # Seconds; Codex asks at its terminal only afterwards.
 HOOK_TIMEOUTS = {"claude-code": 540, "codex": 60, "copilot": 540}
 _AT_THE_TERMINAL = "decided at the terminal"
-_AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
+_ELICITATION = "Elicitation"  # an MCP server asks the user for something
+_ELICITED = "ElicitationResult"
+_AFTERWARDS = {"PostToolUse", "PostToolUseFailure", _ELICITED}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
 _OWN_TOOLS = {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
 _AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
-_MARGIN = 30  # seconds that the question outlives its hook, which withdraws it
+_MARGIN = 30  # seconds that the question outlives its hook, which withdraws it; so does the agent's patience
+_PARTING = 20.0  # seconds to withdraw it: a busy bot answers late, and nobody would do so later
 _DEFERRED = 7 * 86_400  # seconds that the question of a deferred call stays open
 _POLL = 0.01  # seconds between two tries to get a lock
 _STALE = 2 * 86_400  # seconds; no question of a hook waits so long
@@ -1739,6 +1753,7 @@ def _hook(argv: Sequence[str]) -> int:
     if options.install:
         _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
         return 2
+    options.agent_ended = _end_of_parent()  # before the event, after which the agent may end at any time
     options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
     if options.agent == "copilot":
         options.on_silence = options.on_silence or "deny"
@@ -1780,19 +1795,10 @@ def _hook_seconds(text: str) -> float:
 def _decide(data: bytes, options: Any) -> int:
     import re
 
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
-        event = None
-    if options.agent == "copilot" and isinstance(event, dict) and "hookName" in event:
-        names = {"session_id": "sessionId", "tool_name": "toolName", "tool_input": "toolInput"}
-        event |= {name: event.get(theirs) for name, theirs in names.items()}
-        # It names no call, so that each is one of its own.
-        event |= {"hook_event_name": "PermissionRequest", "tool_use_id": _letters(os.urandom(12))}
-    if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
+    if (event := _event_in(data, options.agent)) is None:
         _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
         # Broken JSON may still say which event it is.
-        named = re.search(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"', data)
+        named = re.search(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse|Elicitation)"', data)
         if named is not None:
             _silence(named[1].decode(), "No decision: clarify hook cannot read the event.", options)
         # 0 leaves the decision to the agent, which asks in its own way; 2 blocks the tool.
@@ -1800,8 +1806,10 @@ def _decide(data: bytes, options: Any) -> int:
     name = event["hook_event_name"]
     try:
         client = Client(options.url)
-        if name in _AFTER_TOOL | _SESSION_ENDS:
+        if name in _AFTERWARDS | _SESSION_ENDS:
             _withdraw_waiting(client, event, options)
+        elif name == _ELICITATION:
+            print(json.dumps(_elicitation(*_elicited(client, event, options))))
         elif name in {"PermissionRequest", "PreToolUse"}:
             print(json.dumps(_output(options.agent, name, *_verdict(client, event, options))))
     except _NoDecision as error:
@@ -1817,6 +1825,27 @@ def _decide(data: bytes, options: Any) -> int:
     return 0
 
 
+def _event_in(data: bytes, agent: str) -> _Json | None:
+    """Returns an event, which names a tool call whatever it is about; None: it cannot be read."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    if agent == "copilot" and "hookName" in event:
+        names = {"session_id": "sessionId", "tool_name": "toolName", "tool_input": "toolInput"}
+        event |= {name: event.get(theirs) for name, theirs in names.items()}
+        # It names no call, so that each is one of its own.
+        event |= {"hook_event_name": "PermissionRequest", "tool_use_id": _letters(os.urandom(12))}
+    name = event.get("hook_event_name")
+    if name in (_ELICITATION, _ELICITED):
+        # Of what was asked, the result names the server, and the id if there was one.
+        event |= {"tool_name": _ELICITATION, "tool_input": {"server": event.get("mcp_server_name")}}
+        event["tool_use_id"] = event.get("elicitation_id")
+    return event if isinstance(name, str) else None
+
+
 def _explain(words: str) -> None:
     import sys
 
@@ -1826,8 +1855,11 @@ def _explain(words: str) -> None:
 def _silence(name: str, why: str, options: Any) -> None:
     """Denies, or prints nothing, since there is no decision."""
     default = "deny" if name == "PreToolUse" else "pass"
-    if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
-        print(json.dumps(_output(options.agent, name, "deny", why, None)))
+    if (options.on_silence or default) == "deny":
+        if name in {"PermissionRequest", "PreToolUse"}:
+            print(json.dumps(_output(options.agent, name, "deny", why, None)))
+        elif name == _ELICITATION:
+            print(json.dumps(_elicitation("cancel")))  # "decline" would say that a person did
 
 
 def _output(
@@ -1860,13 +1892,9 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     if tool in {named.format(options.server_name, each) for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools need no permission.", None
     said = _hook_question(tool, given, event, options.agent)
-    more = {"agent": _asker(event, options.agent), "session": _session(session), "escalate": options.escalate}
-    fields = said | more
-    state = _decided(client, event, fields, options)
+    state = _decided(client, event, said, options)
     check_state(state, said)
-    if state["status"] != "answered":
-        words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
-        raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
+    _check_answered(state)
     if "action" not in said:
         return "allow", None, given | {"answers": _user_answers(given, state)}
     if state["answer"]["decision"] != "accept":
@@ -1877,6 +1905,55 @@ def _verdict(client: Client, event: _Json, options: Any) -> _Verdict:
     is_edited = said["editable"] and not is_same(arguments, given)
     by = " and ".join(state.get("approved_by") or [state["decided_by"]])
     return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
+
+
+def _check_answered(state: _Json) -> None:
+    if state["status"] != "answered":
+        words = {"expired": "no one answered in time", "withdrawn": _AT_THE_TERMINAL}.get(state["status"])
+        raise _NoDecision(f"no decision: {words or state.get('comment') or 'the question was closed'}")
+
+
+def _elicited(
+    client: Client, event: _Json, options: Any
+) -> tuple[Literal["accept", "decline"], _Json | None]:
+    """Returns what a person answers an MCP server, and the content of the form. To close the question is to decline.
+
+    Raises:
+        _NoDecision: no one answered. A page to open is for the person at the terminal, whose account it is about.
+    """
+    server, message, schema = (event.get(name) for name in ("mcp_server_name", "message", "requested_schema"))
+    if (
+        not isinstance(server, str)
+        or not isinstance(message, str)
+        or not isinstance(event.get("session_id"), str)
+    ):
+        raise _NoDecision("cannot read the event: it must have mcp_server_name, message and session_id")
+    if event.get("mode") not in {None, "form"} or not isinstance(schema, (dict, type(None))):
+        raise _NoDecision("no decision: only forms are asked in Slack")
+    said: _Json = {"context": _about(event, **{"MCP server": server})}
+    if schema and schema.get("properties"):
+        said |= {"question": message, "schema": schema}
+    else:  # whether to go on
+        said |= {"action": message}
+    state = _decided(client, event, said, options)
+    check_state(state, said)
+    if state["status"] == "closed" and (state.get("decided_by") or "").startswith("user:"):
+        return "decline", None
+    _check_answered(state)
+    if "action" in said:
+        return ("accept", {}) if Approval(state) else ("decline", None)
+    asked = (state.get("asked") or {}).get("schema")
+    if json.dumps(asked).count(_REDACTED) > json.dumps(schema).count(
+        _REDACTED
+    ):  # so may be the answer's names and values
+        raise _NoDecision("no decision: the bot's `redact` has changed the form")
+    return "accept", state["answer"]
+
+
+def _elicitation(action: Literal["accept", "decline", "cancel"], content: _Json | None = None) -> _Json:
+    """Returns an answer to an MCP server in the format of Claude Code."""
+    more = {} if content is None else {"content": content}
+    return {"hookSpecificOutput": {"hookEventName": _ELICITATION, "action": action} | more}
 
 
 def _asker(event: _Json, agent: str) -> str:
@@ -1897,18 +1974,25 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
         raise _NoDecision("no decision: the request is without the plan, so people could not see it")
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
-    about = {
-        "Folder": event.get("cwd"),
-        "Mode": event.get("permission_mode"),
-        "Subagent": event.get("agent_id"),
-    }
-    context = [f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value]
     return {
         "action": f"{words} {named}" if isinstance(named, str) else words,
         "arguments": given,
         "editable": agent == "claude-code" and tool != _PLAN,  # Codex takes no changed input
-        "context": "\n".join(context) or None,
+        "context": _about(event),
     }
+
+
+def _about(event: _Json, **more: str) -> str | None:
+    """Returns where an event comes from, one line each, after `more`."""
+    about = more | {
+        "Folder": event.get("cwd"),
+        "Mode": event.get("permission_mode"),
+        "Subagent": event.get("agent_id"),
+    }
+    return (
+        "\n".join(f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value)
+        or None
+    )
 
 
 def _user_questions(given: _Json) -> _Json:
@@ -2087,18 +2171,22 @@ def _lock_folder() -> Path | None:
     return folder
 
 
-def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json:
-    """Asks, or joins another hook's question about this call, and waits for the decision; returns the question's state.
+def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
+    """Asks what is said, or joins another hook's question about this call, and waits for the decision; returns the question's
+    state.
 
     Raises:
         _NoDecision: no one decided in time, or the agent ended.
     """
+    who = {"agent": _asker(event, options.agent), "session": _session(event["session_id"])}
+    fields = said | who | {"escalate": options.escalate}
     call = _ToolCall.of(event, fields)
     asking, key, turn = None, "", f"turn-{call.what[:2]}"
     # A call that may be deferred can run again, even from a copy of its session; an answer is for one run.
     once = options.defer and event["hook_event_name"] == "PreToolUse"
-    client.tick = (ending := _Ending(options.timeout)).check
+    client.tick = (ending := _Ending(options.timeout, options.agent_ended)).check
     try:
+        ending.begin()
         locks = _Locks(ending.check)
         locks.take(turn)  # no other hook asks about this call until we have
         if (state := _answer_to_deferred(client, event, call)) is not None:
@@ -2123,7 +2211,8 @@ def _decided(client: Client, event: _Json, fields: _Json, options: Any) -> _Json
             if _is_deferred(event, key if is_asked else None):
                 raise _NotYet(words) from None
             words += "; Claude Code cannot defer this call"
-        state = asking.withdraw(ending.comment) if asking is not None and locks.is_last(key) else {}
+        is_last = asking is not None and locks.is_last(key)
+        state = asking.withdraw(ending.comment, _PARTING) if asking is not None and is_last else {}
         if state.get("status") != "answered":
             if "status" in state:
                 locks.forget(key)
@@ -2214,13 +2303,18 @@ def _answer_to_deferred(client: Client, event: _Json, call: _ToolCall) -> _Json 
 
 
 class _Ending:
-    """Raises `_Interrupted` at a signal that ends the process, and in `check` after `seconds` or the parent process's end."""
+    """Raises `_Interrupted` at a signal that ends the process, and in `check` after that, after `seconds`, and if the agent has
+    ended.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, agent_ended: Callable[[], bool]) -> None:
         self._seconds = seconds
-        self.is_timeout = self._is_ignored = False
-        self._parent_ended = _end_of_parent()
+        self._agent_ended = agent_ended
+        self.is_timeout = self._is_ignored = self._is_signalled = False
         self.start_again()
+
+    def begin(self) -> None:
+        """Takes signals from now on."""
         _on_signals(self._end)
 
     @property
@@ -2238,18 +2332,21 @@ class _Ending:
     def check(self) -> None:
         if not self._is_ignored:
             self.is_timeout = time.monotonic() > self._ends
-            if self.is_timeout or self._parent_ended():
+            if self.is_timeout or self._is_signalled or self._agent_ended():
                 raise _Interrupted
 
     def ignore(self) -> None:
-        """Ignores the time, the signals and the parent from now on."""
+        """Ignores the time, the signals and the agent's end from now on."""
         import signal
 
         self._is_ignored = True
         _on_signals(signal.SIG_IGN)
 
     def _end(self, _number: int, _frame: object) -> None:
-        if not self._is_ignored:
+        # Once: a second signal must not break off what the first one begins. Python loses an exception that a handler raises in
+        # an import or a destructor, so `check` raises it again.
+        if not (self._is_ignored or self._is_signalled):
+            self._is_signalled = True
             raise _Interrupted
 
 
@@ -2276,8 +2373,8 @@ def _end_of_parent() -> Callable[[], bool]:
 
 
 def _withdraw_waiting(client: Client, event: _Json, options: Any) -> None:
-    """Withdraws questions whose tool ran or whose session ended."""
-    mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
+    """Withdraws questions whose tool ran, whose MCP server got its answer, or whose session ended."""
+    mine = _ToolCall.of(event) if event["hook_event_name"] in _AFTERWARDS else None
     for state in _questions(client, _session(event["session_id"]), "waiting"):
         key = state.get("key") or ""
         call = _ToolCall.in_key(key)
@@ -2426,9 +2523,10 @@ _TOOLS = r"""
     "kind": {"type": "string", "enum": ["yes_no", "choice", "number", "text", "form"], "description": "The
       kind of answer. Default: choice if `choices` is set, form if `schema` is set, otherwise text."},
     "schema": {"type": "object", "description": "A form, for several facts at once: a flat JSON Schema object
-      of up to 40 fields. Allowed: strings (format email, uri, date or date-time), numbers, booleans, enums
-      and arrays of enums, with title, description and default. The answer is an object that matches the
-      schema. People answer one question with choices faster."},
+      of up to 40 fields. Allowed: strings (format email, uri, uuid, date, time or date-time), numbers,
+      booleans, enums and arrays of enums, strings or numbers, with title, description and default. The
+      answer is an object that matches the schema. The schema of a single such value works, too; then the
+      answer is that value. People answer one question with choices faster."},
     "default": {"description": "The answer you will assume if no one answers. Must be a valid answer. People
       see it. Omit it if you cannot continue without an answer."}}}},
 {"name": "ask_approval", "title": "Ask for approval", "description": "Ask a person in Slack to approve an
@@ -2447,6 +2545,8 @@ _TOOLS = r"""
       Then `risk` must be medium or high."},
     "arguments": {"type": "object", "description": "The exact arguments of the action, such as the command,
       the statement or the recipients. People see all of them and approve exactly these."},
+    "arguments_schema": {"type": "object", "description": "The JSON Schema of the arguments, such as a tool's
+      input schema. People get menus for its choices, and what they edit must fit it."},
     "editable": {"type": "boolean", "default": false, "description": "People can edit the arguments before
       they approve. You get the approved arguments back."},
     "approvals": {"type": "integer", "minimum": 1, "maximum": 5, "description": "How many different people

@@ -139,10 +139,18 @@ def read_arguments(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _read_default(default: str, asked: Mapping[str, Any]) -> Any:
     """Returns a default in the type of the question's answer. One that can be text stays as it is."""
     kind = asked.get("kind") or ("form" if "schema" in asked else None)
-    wanted = {"yes_no": "boolean", "number": "number", "form": "object"}.get(kind or "")
+    wanted = {"yes_no": "boolean", "number": "number", "form": _type_of(asked.get("schema"))}.get(kind or "")
     if wanted is None and asked.get("multiple") is True and default not in (asked.get("choices") or ()):
         wanted = "array"
     return _read("default", default, wanted)
+
+
+def _type_of(schema: Any) -> str | None:
+    """Returns the type of a form's answer, if its schema names one."""
+    named = (
+        schema.get("type", "object" if "properties" in schema else None) if isinstance(schema, dict) else None
+    )
+    return named if isinstance(named, str) else None
 
 
 def _read(name: str, value: Any, wanted: str | None) -> Any:

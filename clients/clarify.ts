@@ -31,6 +31,7 @@ const LONGEST_PAUSE = 3; // seconds between two retries
 const LATE = 330; // no question expires before its thread was read, which may take the bot 5 minutes
 const FAREWELL = 4; // seconds to withdraw a question
 const MOST = 16 * 1024 * 1024; // bytes of one response
+const LARGEST = 1024 * 1024; // bytes of one request: the bot hangs up at more, which looks as if it were away
 const REDACTED = "[redacted]"; // what the bot shows in place of what its `redact` hides
 
 // --- How questions end.
@@ -200,8 +201,10 @@ export interface Options extends Connection {
 
 /** Options of `approve`. */
 export interface ApproveOptions<A extends object, E extends boolean> extends Options {
-  /** The exact arguments of the action: an object of JSON values. */
+  /** The exact arguments of the action: an object of JSON values. Integers beyond ±(2^53−1) must be BigInts, and come back so. */
   arguments?: A | undefined;
+  /** Their JSON Schema, or a schema that has one: people get menus for its choices, and what they edit must fit it. */
+  argumentsSchema?: JsonSchema | StandardJsonSchema | undefined;
   /** People can edit the arguments before they approve; use the approval's `arguments`. */
   editable?: E | undefined;
   /** Default: medium. */
@@ -247,10 +250,11 @@ type InputOf<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["i
 type OutputOf<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["output"];
 type ValueOf<C extends Choice> = C extends { value: infer V } ? V : C;
 type Chosen<V, M extends boolean, O extends boolean> = M extends true ? V[] : O extends true ? V | null : V;
+type Single = { string: string; number: number; integer: number; boolean: boolean; array: unknown[] };
 type Kinds = { yes_no: boolean; number: number; text: string };
 /** What people can make of an argument: a text stays a text, a list a list, but of anything. */
 type Edited<T> =
-  T extends string ? string : T extends number ? number : T extends boolean ? boolean : T extends undefined ? T
+  T extends string ? string : T extends number ? number : T extends bigint ? number | bigint : T extends boolean ? boolean : T extends undefined ? T
   : T extends readonly unknown[] ? unknown[] : T extends object ? Record<string, unknown> : unknown;
 
 interface Asks {
@@ -270,6 +274,11 @@ interface Asks {
     question: string,
     options: Options & Form<InputOf<S>> & { schema: S; json: JsonSchema },
   ): Promise<Answer<OutputOf<S>>>;
+  /** The same for the plain JSON Schema of a single value. */
+  <const T extends keyof Single>(
+    question: string,
+    options: Options & Form<Single[T]> & { schema: JsonSchema & { readonly type: T; readonly "~standard"?: undefined } },
+  ): Promise<Answer<Single[T]>>;
   /** The same for a plain JSON Schema. */
   (
     question: string,
@@ -330,7 +339,7 @@ export class Client {
     const isAssumed = given !== undefined && given !== null;
     const assumed = isAssumed ? exact(given, "default") : undefined;
     const usual = isAssumed ? await checked(assumed, null) : null; // before anyone is asked
-    const form = standard === undefined ? schema : formOf(json ?? jsonOf(standard));
+    const form = standard === undefined ? schema : (json ?? jsonOf(standard));
     const state = await this.#ended({ question, ...more, schema: form, default: assumed }, options.signal);
     const { status, ...rest } = outcome(state);
     if (status === "expired" && isAssumed) return { ...rest, status, value: usual, inFull: usual };
@@ -345,7 +354,10 @@ export class Client {
     options: ApproveOptions<object, boolean> = {},
   ): Promise<Approval<any>> => {
     const sent = options.arguments === undefined ? undefined : exact(options.arguments, "arguments");
-    const state = await this.#ended({ ...options, kind: "approval", action, arguments: sent }, options.signal);
+    const { argumentsSchema: given, ...more } = options;
+    const schema = given && "~standard" in given ? jsonOf((given as StandardJsonSchema)["~standard"]) : given;
+    const fields = { ...more, kind: "approval", action, arguments: sent, arguments_schema: schema };
+    const state = await this.#ended(fields, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
     const { arguments: approved } = state["answer"] as Fields;
     const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : null; // bots of earlier releases do not say
@@ -394,7 +406,7 @@ class Asking {
     const named = { ...rest, key, requested_by: requestedBy, callback_url: callbackUrl };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
     this.#bot = bot;
-    this.#fields = JSON.parse(JSON.stringify(Object.fromEntries(given))); // whatever the caller changes meanwhile
+    this.#fields = parsed(written(Object.fromEntries(given)) as string) as Fields; // whatever the caller changes meanwhile
     this.#timeout = (timeout as number | null) ?? undefined;
     this.#ends = now() + (this.#timeout ?? TIMEOUT);
   }
@@ -457,7 +469,12 @@ class Asking {
 
   #ask(): Call {
     const timeout = this.#timeout && Math.min(this.#timeout, Math.max(1, Math.ceil(this.#left)));
-    const body = JSON.stringify({ ...this.#fields, timeout });
+    const body = written({ ...this.#fields, timeout }) as string;
+    const size = new TextEncoder().encode(body).length;
+    if (size > LARGEST) {
+      const message = `The question has ${size} bytes of JSON; at most ${LARGEST} are allowed.`;
+      throw new BadQuestion(413, "TOO_LARGE", message);
+    }
     return { method: "POST", path: "/questions", body, patience: PATIENCE };
   }
 
@@ -571,7 +588,7 @@ async function jsonIn(response: Response): Promise<unknown> {
     found += decoder.decode(piece.value, { stream: true });
   }
   try {
-    return JSON.parse(found + decoder.decode());
+    return parsed(found + decoder.decode());
   } catch {
     return undefined;
   }
@@ -690,15 +707,6 @@ function jsonOf(standard: StandardSchema["~standard"]): JsonSchema {
   return (standard as StandardJsonSchema["~standard"]).jsonSchema.input({ target: "draft-2020-12" });
 }
 
-/** Drops the patterns beside a `format`, which libraries write: the bot checks formats, and forms take no patterns. */
-function formOf(json: unknown): unknown {
-  if (Array.isArray(json)) return json.map(formOf);
-  if (!isObject(json)) return json;
-  const isDropped = (name: string): boolean => name === "pattern" && typeof json[name] === "string" && "format" in json;
-  const kept = Object.entries(json).filter(([name]) => !isDropped(name));
-  return Object.fromEntries(kept.map(([name, value]) => [name, formOf(value)]));
-}
-
 type Same = (shown: unknown, sent: unknown) => boolean;
 
 /** Returns whether two JSON values are the same. `same`: compares names, and values that hold no others. */
@@ -715,7 +723,7 @@ function matches(shown: unknown, sent: unknown, same: Same): boolean {
 
 /** Returns whether `shown` is `sent`, in which the bot's `redact` may have hidden parts. */
 function mayBe(shown: unknown, sent: unknown): boolean {
-  const isText = typeof sent === "string" || typeof sent === "number";
+  const isText = ["string", "number", "bigint"].includes(typeof sent);
   if (typeof shown !== "string" || !isText || !shown.includes(REDACTED)) return shown === sent;
   const [first = "", ...middle] = shown.split(REDACTED);
   const last = middle.pop() ?? "";
@@ -735,9 +743,33 @@ function ownNames(asked: Fields, sent: Fields): Map<string, string | undefined> 
   return new Map(Object.keys(asked).map((name) => [name, Object.hasOwn(sent, name) ? name : hidden.shift()]));
 }
 
+/** Returns a value as JSON, like JSON.stringify, but with BigInts. */
+function written(value: unknown): string | undefined {
+  if (typeof value === "bigint") return String(value);
+  if (Array.isArray(value)) return `[${value.map((each) => written(each) ?? "null").join(",")}]`;
+  if (!isObject(value) || typeof value["toJSON"] === "function") return JSON.stringify(value);
+  const fields = Object.entries(value).map(([name, each]) => [JSON.stringify(name), written(each)]);
+  return `{${fields.filter(([, each]) => each !== undefined).map((each) => each.join(":")).join(",")}}`;
+}
+
+/** Reads JSON. Integers beyond ±(2^53−1), which a number may round, become BigInts. */
+function parsed(json: string): unknown {
+  if (!/\d{16}/.test(json)) return JSON.parse(json);
+  const mark = crypto.randomUUID(); // no text begins with it
+  const marked = json.replace(/"(?:[^"\\]+|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g, (token) => {
+    return /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${mark}${token}"` : token;
+  });
+  const isMarked = (value: unknown): value is string => typeof value === "string" && value.startsWith(mark);
+  return JSON.parse(marked, (_, value) => (isMarked(value) ? BigInt(value.slice(mark.length)) : value));
+}
+
 /** Returns a copy of a JSON value. Throws TypeError if JSON would change it: people would approve something else. */
 function exact(value: unknown, path: string): unknown {
-  if (value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value)) return value;
+  if (Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value as number) < 1e21) {
+    const message = `\`${path}\` is an integer beyond ±(2^53−1), which may be rounded already. Use a BigInt or a string.`;
+    throw new BadQuestion(422, "BAD_INPUT", message, path);
+  }
+  if (value === null || ["string", "boolean", "bigint"].includes(typeof value) || Number.isFinite(value)) return value;
   if (Array.isArray(value)) return Array.from(value, (each, place) => exact(each, `${path}[${place}]`));
   if (!isObject(value) || Object.getPrototypeOf(Object.getPrototypeOf(value) ?? Object.prototype) !== null) {
     const what = isObject(value) ? value.constructor.name : typeof value === "number" ? value : typeof value;
@@ -764,5 +796,6 @@ function unredacted(answered: unknown, asked: unknown, sent: unknown): unknown {
     const known = Math.min(asked.length, sent.length);
     return answered.map((value, place) => (place < known ? unredacted(value, asked[place], sent[place]) : value));
   }
-  return answered === asked ? sent : answered;
+  if (answered === asked) return sent;
+  return typeof sent === "bigint" && Number.isSafeInteger(answered) ? BigInt(answered as number) : answered;
 }

@@ -23,7 +23,7 @@ from core.clock import iso
 # "confirmation"; only questions that agents ask directly can be a "form".
 Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
 KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
-Response = str | bool | int | float | list[str] | dict[str, Any]
+Response = str | bool | int | float | list[Any] | dict[str, Any]
 """An answer. AAEP has the first four; only questions that agents ask directly (`core.questions`) are answered with a list
 (several choices) or an object (a form).
 """

@@ -9,6 +9,7 @@ The rules, as the hints and the documentation state them:
 * free text: as typed, 1 to 16384 characters
 * approvals: accept, accept. or accept: and a reason in words, in any case, and nothing else; reject takes any words after it
 * forms: a JSON object of their fields; a form with a single field also takes that field's value, by the rules above
+* lists: an entry on each line, or a JSON list; if a single line has commas, the bot asks
 * questions of several kinds: choice, then yes/no, then number, then free text
 * what is sent along (a pasted table, a forwarded message) is part of the answer, after its text; it is never a decision about
   an action, and an accept counts only without it
@@ -29,6 +30,7 @@ from core.errors import AnswerRejected
 from core.forms import Form, FormField
 
 TEXT_LIMIT = 16_384
+_LIST = '["one", "two"]'
 FILL_IN_SOME = "Fill in at least one field to answer."
 _YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
 _NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown:"])
@@ -219,7 +221,7 @@ def from_form(asked: Aaep, values: Mapping[str, Any]) -> Answer:
     checked = form.checked(values)
     if not checked:
         raise AnswerRejected(FILL_IN_SOME)
-    return Answer(checked, form.lines(checked))
+    return Answer(form.response(checked), form.lines(checked))
 
 
 def from_field_text(field: FormField, text: str) -> Any:
@@ -244,11 +246,24 @@ def from_field_text(field: FormField, text: str) -> Any:
             picked = _picked(_as_question(field), words)
             values = [field.options[index].value for index in picked or ()]
             value = values if field.type == "choices" else values[0] if values else None
+        case "list" if field.entry is not None:
+            return field.checked(_entries(field.entry, text))
         case _:
             value = words
     if value is None or not words:
         raise AnswerRejected(f"Expected {field.expected}.")
     return field.checked(value)
+
+
+def _entries(entry: FormField, text: str) -> list[Any]:
+    """Returns the entries of a list: one per line."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            found += [from_field_text(entry, line.strip())] if line.strip() else []
+        except AnswerRejected as error:
+            raise AnswerRejected(f"Line {number}: {error}") from error
+    return found
 
 
 def _check_length(text: str) -> None:
@@ -315,6 +330,8 @@ def _hint_for_form(form: Form) -> str:
     (field,) = form.fields
     if field.options:
         return f"Reply with {_way_to_choose(_as_question(field))}."
+    if field.type == "list":
+        return f"Reply with {field.expected}, or with a JSON list: {_LIST}."
     return f"Reply with {field.expected}."
 
 
@@ -422,21 +439,36 @@ def _yes_no(asked: Aaep, words: str) -> Answer | None:  # noqa: ARG001 - the rea
 
 def _form_answer(form: Form, asked: Aaep, text: str) -> Answer:
     """Reads a JSON object of the fields, or the value of the only field."""
-    values, only = _object(text), form.fields[0] if len(form.fields) == 1 else None
-    if only is not None and (values is None or (only.type == "text" and only.name not in values)):
-        values = {only.name: from_field_text(only, text)}
+    values, only = _json_of(text, dict), form.fields[0] if len(form.fields) == 1 else None
+    if only is not None and (
+        form.is_single or values is None or (only.type == "text" and only.name not in values)
+    ):
+        values = {only.name: _typed(only, text)}
     if values is None:
         raise AnswerRejected(hint(asked))
     return from_form(asked, values)
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """Returns a text as a JSON object, or None."""
+def _typed(field: FormField, text: str) -> Any:
+    """Returns the value of the only field in a reply."""
+    if field.type != "list":
+        return from_field_text(field, text)
+    if (listed := _json_of(text, list)) is not None:
+        return field.checked(listed)
+    if len(text.strip().splitlines()) == 1 and re.search(r"[,;]", text):
+        raise AnswerRejected(
+            f"This could be one entry or several. Write one per line, or reply with a JSON list: {_LIST}."
+        )
+    return from_field_text(field, text)
+
+
+def _json_of(text: str, kind: type) -> Any:
+    """Returns a text as JSON of this kind, or None."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, kind) else None
 
 
 def _as_question(field: FormField) -> Aaep:
@@ -504,7 +536,7 @@ def describe(response: Response) -> str:
     if isinstance(response, bool):
         return "Yes" if response else "No"
     if isinstance(response, list):
-        return ", ".join(response)
+        return ", ".join(map(describe, response))
     if isinstance(response, dict):
         return json.dumps(response, ensure_ascii=False)
     return str(response)

@@ -49,7 +49,9 @@ from core.errors import (
     OwnRequest,
     ReasonWanted,
 )
+from core.forms import misfits
 from core.records import with_whole_numbers
+from core.schemas import Problem
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -265,27 +267,15 @@ def with_refusal(refusals: tuple[Refusal, ...], attempt: Refusal) -> tuple[Refus
     return with_refusal(refusals, attempt.model_copy(update=gone))
 
 
-def trouble_with(arguments: Any, *, exact: bool = True) -> str | None:
-    """Returns why an action cannot have these arguments, or None. `exact`: every integer must be one that all readers of
-    JSON read alike.
-    """
+def trouble_with(arguments: Any) -> str | None:
+    """Returns why an action cannot have these arguments, or None."""
     if _depth(arguments) > _DEEPEST:
         return f"Nested too deeply; at most {_DEEPEST} levels are allowed."
-    if exact and not _is_exact(arguments):
-        return "An integer is beyond ±(2^53−1), which many programs round. Send it as a string."
     try:
         size = len(json.dumps(arguments, allow_nan=False).encode())
     except ValueError:  # the ledger would store null, and the action would run with it
         return "Not valid JSON: NaN and infinite numbers are not allowed."
     return f"{size} bytes of JSON; at most {ARGUMENTS_LIMIT} are allowed." if size > ARGUMENTS_LIMIT else None
-
-
-def _is_exact(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(map(_is_exact, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_exact, value))
-    return not isinstance(value, int) or abs(value) < 2**53
 
 
 def _depth(value: Any, level: int = 0) -> int:
@@ -309,8 +299,22 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
         lapsed=asked.approvals or (),
     )
     after = asked.model_copy(update={"edits": (*(asked.edits or ()), edit), "approvals": None})
-    # What the agent sent to an earlier release may have an integer that is refused today.
-    trouble = trouble_with(after.arguments, exact=False) or trouble_with(edit.changed)
-    if trouble is not None:
+    if (trouble := trouble_with(after.arguments)) is not None:
         raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
+    if problems := edit_problems(asked, edit.changed):
+        raise AnswerRejected(f"These changes to the arguments are not valid. {problems[0].sentence}")
     return record.model_copy(update={"aaep": after})
+
+
+def edit_problems(asked: Aaep, changed: Mapping[str, Any]) -> list[Problem]:
+    """Returns where edited arguments do not fit the schema that the agent sent with them. What was there before does not
+    count: a redacted value need not fit.
+    """
+    raw = asked.direct.arguments_schema if asked.direct else None
+    if raw is None:
+        return []
+    before = {(each.path, each.rule) for each in misfits(raw, asked.arguments)}
+    found = misfits(raw, asked.arguments | dict(changed))
+    return [
+        each for each in found if (each.path, each.rule) not in before or changed.keys() & set(each.path[:1])
+    ]

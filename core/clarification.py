@@ -206,7 +206,7 @@ class Direct(Record):
 
     `default`: what the agent assumes if no one answers, as it sent it. `person`: the only one who may answer, an e-mail
     address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
-    agent sent them; `editable`: whether people may change them. `form`: the JSON Schema of the object that is wanted, as
+    agent sent them; `editable`: whether people may change them, `arguments_schema`: what they must fit. `form`: the JSON Schema of the object that is wanted, as
     it was sent.
     """
 
@@ -218,6 +218,7 @@ class Direct(Record):
     escalate: bool = True
     arguments: dict[str, Any] | None = None
     editable: bool = False
+    arguments_schema: dict[str, Any] | None = None
     form: dict[str, Any] | None = None
 
 
@@ -348,9 +349,9 @@ class Aaep(Record):
 
     @property
     def form(self) -> Form | None:
-        """The form to fill in, or None if the question is no form."""
+        """The form to fill in, or None: the question is no form, or its schema is that of a Yes or No or of choices."""
         schema = self.direct.form if self.direct else None
-        return None if schema is None else read_form(schema)
+        return None if schema is None or "form" not in self.kinds else read_form(schema)
 
     @property
     def confirmation(self) -> Confirmation | None:

@@ -1,8 +1,8 @@
 """Reads the forms that agents ask people to fill in, and checks the values that people give.
 
-An agent sends a form as a flat JSON Schema object, as pydantic, MCP's elicitation and people write it. This module
-supports a part of JSON Schema 2020-12. `read_form` refuses everything else, so that no form fails only when a person
-answers it. `Form.checked` returns only objects that are valid by the agent's schema.
+An agent sends a form as a flat JSON Schema object, or as the schema of a single value, as pydantic, zod, MCP's elicitation and
+people write it. This module supports a part of JSON Schema 2020-12. `read_form` refuses everything else, so that no form fails
+only when a person answers it. `Form.checked` returns only what is valid by the agent's schema (`core.schemas`).
 
 Sources: JSON Schema 2020-12 "Validation" (§6, §7.3), RFC 3339 §5.6, RFC 3986; MCP 2025-11-25 "Elicitation" (titles of
 choices: `oneOf` or `anyOf` with `const` and `title`, earlier `enum` with `enumNames`). Pure.
@@ -14,31 +14,48 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from dataclasses import field as part
+from datetime import UTC, date, datetime, time
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from core.aaep import whole_characters
-from core.errors import AnswerRejected, BadInput
+from core.errors import AnswerRejected
+from core.schemas import BadSchema, Problem, Schema, compiled, encoded, is_time, schema_of
 
 FieldType = Literal[
-    "text", "email", "uri", "date", "date-time", "number", "integer", "boolean", "choice", "choices"
+    "text",
+    "email",
+    "uri",
+    "uuid",
+    "date",
+    "time",
+    "date-time",
+    "number",
+    "integer",
+    "boolean",
+    "choice",
+    "choices",
+    "list",
 ]
 Scalar = str | bool | int | float
 Json = Mapping[str, Any]
 
 MOST_FIELDS = 40
 MOST_OPTIONS = 100
-SCHEMA_LIMIT = 262_144  # bytes of JSON
 DEFAULTS_LIMIT = 65_536  # bytes of JSON of all default texts
 TEXT_LIMIT = 16_384  # characters of a text
 TYPED_LIMIT = 3000  # characters that an input in a modal takes
 _LONGEST_NAME = 200
+_MOST_ENTRIES = 1000  # of a list
+_DEFINITIONS = ("$defs", "definitions")
 _LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
 _LONGEST_CHAIN = 10  # references that follow each other
 _MOST_NAMED = 200  # characters of choices that a hint lists
+ANSWER = "answer"  # the name of the only field of a schema that is no object
 
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _LENGTHS = {"minLength", "maxLength"}
@@ -54,62 +71,60 @@ _ASSERTIONS = frozenset(
         "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
     }
 )  # fmt: skip
-_NULL = {"type": "null"}
 _FORM_KEYWORDS = {"type", "properties", "required", "additionalProperties", "unevaluatedProperties"}
+_WRITTEN = {"type", "format", "pattern"}
 _FIELD_KEYWORDS: dict[FieldType, set[str]] = {
-    "text": {"type", "format", *_LENGTHS},
-    "email": {"type", "format", *_LENGTHS},
-    "uri": {"type", "format", *_LENGTHS},
-    "date": {"type", "format"},
-    "date-time": {"type", "format"},
+    "text": _WRITTEN | _LENGTHS,
+    "email": _WRITTEN | _LENGTHS,
+    "uri": _WRITTEN | _LENGTHS,
+    "uuid": _WRITTEN | _LENGTHS,
+    "date": _WRITTEN,
+    "time": _WRITTEN,
+    "date-time": _WRITTEN,
     "number": {"type", "format", *_BOUNDS},
     "integer": {"type", "format", *_BOUNDS},
     "boolean": {"type"},
     "choice": {"type", *_CHOICE_KEYWORDS},
     "choices": {"type", "items", "minItems", "maxItems", "uniqueItems"},
+    "list": {"type", "items", "minItems", "maxItems", "uniqueItems"},
 }
 _FORMATS: dict[str | None, FieldType] = {
     None: "text",
     "email": "email",
     "uri": "uri",
+    "uuid": "uuid",
     "date": "date",
+    "time": "time",
     "date-time": "date-time",
 }
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+# Formats of texts that are checked, and have no input of their own. Others need a pattern: they would not be checked.
+_CHECKED = {
+    "duration", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri", "iri-reference", "json-pointer", "regex",
+    "relative-json-pointer", "uri-reference", "uri-template",
+}  # fmt: skip
 _DATE_TIME = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
-)
-_EMAIL = re.compile(
-    r"(?=.{3,254}$)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
-    r"@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
-)
-_LOCAL_PART = 64
-_URI = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#@!$&'()*+,;=-]|\[[0-9A-Fa-f:.]+\]|%[0-9A-Fa-f]{2})+"
 )
 _TYPE_NAMES: dict[FieldType, str] = {
     "text": "text",
     "email": "an e-mail address",
     "uri": "a web address or another URI",
+    "uuid": "a UUID",
     "date": "a date",
+    "time": "a time",
     "date-time": "a date and time with its zone",
     "number": "a number",
     "integer": "a whole number",
     "boolean": "yes or no",
 }
+_ANY_DAY = date(2000, 1, 2)
 _EXAMPLES: dict[FieldType, str] = {
     "uri": ", like https://example.org",
+    "uuid": ", like 123e4567-e89b-12d3-a456-426614174000",
     "date": ", like 2026-05-24",
+    "time": ", like 14:00",
     "date-time": ", like 2026-05-24T14:00:00Z",
 }
-
-
-class BadSchema(BadInput):
-    """The schema is not a supported form. `where`: the path of the error, empty for the whole schema."""
-
-    def __init__(self, where: str, message: str) -> None:
-        super().__init__(message)
-        self.where = where
 
 
 class Misfits(AnswerRejected):
@@ -122,9 +137,9 @@ class Misfits(AnswerRejected):
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """A choice of a field. `label`: its title, or its value as text."""
+    """A choice of a field. `label`: its title, or its value as text. `value`: None for null, of an argument only."""
 
-    value: Scalar
+    value: Scalar | None
     label: str
     description: str | None = None
 
@@ -133,8 +148,9 @@ class FormOption:
 class FormField:
     """A field of a form. `title`: the label that people read, by default its name; `nullable`: null is a value.
 
-    `least`, `most`: inclusive bounds of a number, a text's length or the number of choices; `above`, `below`: exclusive
-    bounds of a number. None: no bound.
+    `least`, `most`: inclusive bounds of a number, a text's length or the number of entries; `above`, `below`: exclusive
+    bounds of a number. None: no bound. `format`: of a text that has no input of its own. `zoneless`: a time of day without a
+    zone. `entry`: of a list. `schema`: of the whole form, which values are checked against.
     """
 
     name: str
@@ -149,11 +165,16 @@ class FormField:
     most: float | None = None
     above: float | None = None
     below: float | None = None
+    format: str | None = None
+    zoneless: bool = False
+    entry: FormField | None = None
+    schema: Schema | None = part(default=None, compare=False, repr=False)
 
     @property
     def may_be_empty(self) -> bool:
         """Whether people can leave it empty."""
-        return not self.required or self.nullable or (self.type == "choices" and not self.least)
+        is_list = self.type in {"choices", "list"}
+        return not self.required or self.nullable or (is_list and not self.least)
 
     @property
     def expected(self) -> str:
@@ -162,11 +183,19 @@ class FormField:
             return f"one of {self._option_names}"
         if self.type == "choices":
             return f"{self.how_many or 'some'} of {self._option_names}"
+        if self.entry is not None:
+            each = "" if self.entry.expected == "text" else f", each {self.entry.expected}"
+            noun = (
+                "entry" if (self.most if self.least is None else self.most or self.least) == 1 else "entries"
+            )
+            return f"{_range(self.least, self.most)} {noun}, one per line{each}".lstrip()
         name = _TYPE_NAMES[self.type]
         if self.type in {"number", "integer"}:
             return f"{name} {self._bounds}".rstrip()
         length = _range(None if self.least == 1 else self.least, self.most)
-        return f"{name}{f' of {length} characters' if length else ''}{_EXAMPLES.get(self.type, '')}"
+        form = " in UTC" if self.type == "time" and not self.zoneless else ""
+        form = form if self.format is None else f" in the format {self.format}"
+        return f"{name}{f' of {length} characters' if length else ''}{form}{_EXAMPLES.get(self.type, '')}"
 
     @property
     def _bounds(self) -> str:
@@ -208,19 +237,30 @@ class FormField:
             return None
         match self.type:
             case "boolean":
-                fits = isinstance(value, bool)
+                found = value
             case "number" | "integer":
-                value, fits = self._number(value)
+                found = self._number(value)
             case "choice":
-                option = self._option(value)
-                value, fits = option.value if option else None, option is not None
+                option = self.option(value)
+                found = option.value if option else None
             case "choices":
-                value, fits = self._chosen(value)
+                found = self._chosen(value)
+            case "list":
+                found = self._entries(value)
             case _:
-                value, fits = self._text(value)
-        if not fits:
-            raise AnswerRejected(f"Expected {'true or false' if self.type == 'boolean' else self.expected}.")
-        return value
+                found = self._text(value)
+        ways = list(_ways_to_write(self, found)) if isinstance(found, str) else [found]
+        problems: list[Problem] = []
+        for each in ways:
+            if each is not None and not (problems := self._problems(each)):
+                return each
+        expected = f"Expected {'true or false' if self.type == 'boolean' else self.expected}."
+        if problems and all(each.rule[-1:] == ("pattern",) for each in problems):
+            expected += " The agent's own pattern does not accept this one."
+        raise AnswerRejected(expected)
+
+    def _problems(self, value: Any) -> list[Problem]:
+        return [] if self.schema is None else self.schema.problems({self.name: value}, of=self.name)
 
     def shown(self, value: Any) -> str:
         """Returns a value as people read it."""
@@ -233,68 +273,61 @@ class FormField:
             return moment.strftime("%Y-%m-%d %H:%M:%S UTC").replace(":00 UTC", " UTC")
         if self.type == "choices":
             return ", ".join(self._label(each) for each in value) or "none"
+        if self.entry is not None:
+            said = [self.entry.shown(each) for each in value]
+            return ("\n" if any("," in each for each in said) else ", ").join(said) or "none"
         return self._label(value) if self.type == "choice" else str(value)
 
     def _label(self, value: Any) -> str:
-        option = self._option(value)
+        option = self.option(value)
         return option.label if option else str(value)
 
-    def _option(self, value: Any) -> FormOption | None:
+    def option(self, value: Any) -> FormOption | None:
+        """Returns the choice with this value, or None."""
         return next((each for each in self.options if _comparable(each.value) == _comparable(value)), None)
 
-    def _chosen(self, value: Any) -> tuple[Any, bool]:
-        """Returns the picked choices in the order of the schema, and whether they fit."""
+    def _chosen(self, value: Any) -> list[Scalar | None] | None:
+        """Returns the picked choices in the order of the schema, or None if some are none, or the same."""
         if not isinstance(value, list) or len(value) > len(self.options):
-            return None, False
-        found = [self._option(each) for each in value]
+            return None
+        found = [self.option(each) for each in value]
         picked = [each.value for each in self.options if each in found]
-        return picked, None not in found and len(picked) == len(found) and self._is_within(len(found))
+        return picked if None not in found and len(picked) == len(found) else None
 
-    def _number(self, value: Any) -> tuple[Any, bool]:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER
-        ):
-            return None, False
-        if self.type == "integer" and value != int(value):
-            return None, False
-        return int(value) if self.type == "integer" else value, self._is_within(value)
+    def _entries(self, value: Any) -> list[Any] | None:
+        if not isinstance(value, list) or self.entry is None:
+            return None
+        if sum(len(each) for each in value if isinstance(each, str)) > TEXT_LIMIT:
+            raise AnswerRejected(f"Expected at most {TEXT_LIMIT} characters.")
+        try:
+            return [self.entry.checked(each) for each in value]
+        except AnswerRejected:
+            return None
 
-    def _text(self, value: Any) -> tuple[Any, bool]:
+    def _number(self, value: Any) -> int | float | None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        if not -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER:
+            return None
+        return int(value) if self.type == "integer" and value == int(value) else value
+
+    def _text(self, value: Any) -> str | None:
         if not isinstance(value, str):
-            return None, False
+            return None
         if len(value) > TEXT_LIMIT:
             raise AnswerRejected(f"Expected at most {TEXT_LIMIT} characters.")
-        value = whole_characters(value)
-        match self.type:
-            case "email":
-                fits = _EMAIL.fullmatch(value) is not None and value.index("@") <= _LOCAL_PART
-            case "uri":
-                fits = _is_uri(value)
-            case "date":
-                fits = _is_date(value)
-            case "date-time":
-                value = _to_utc(value)
-                fits = value is not None
-            case _:
-                fits = True
-        return value, fits and (self.type in {"date", "date-time"} or self._is_within(len(value)))
-
-    def _is_within(self, value: float) -> bool:
-        return not (
-            (self.least is not None and value < self.least)
-            or (self.most is not None and value > self.most)
-            or (self.above is not None and value <= self.above)
-            or (self.below is not None and value >= self.below)
-        )
+        return whole_characters(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form, with its fields in the order of the schema."""
+    """A form, with its fields in the order of the schema. `is_single`: the schema is no object but of a single value, which is
+    the answer; here it is that of the field `ANSWER`.
+    """
 
     fields: tuple[FormField, ...]
+    is_single: bool = False
+    schema: Schema | None = part(default=None, compare=False, repr=False)
 
     def checked(self, values: Json) -> dict[str, Any]:
         """Returns the answer that `values` give, in the order of the fields. Leaves out nulls of fields that are not
@@ -317,12 +350,26 @@ class Form:
                 errors[field.name] = str(error)
         known = {field.name for field in self.fields}
         errors |= {name: "The form has no such field." for name in values if name not in known}
+        for problem in [] if errors or self.schema is None else self.schema.problems(answer):
+            errors.setdefault(str(problem.path[0]) if problem.path else self.fields[0].name, problem.message)
         if errors:
             raise Misfits(errors)
         return answer
 
+    def response(self, values: Json) -> Any:
+        """Returns checked values as the agent gets them."""
+        return values[ANSWER] if self.is_single else dict(values)
+
+    def values(self, response: Any) -> Json:
+        """Returns the values of the fields in a response, or in a default."""
+        if self.is_single:
+            return {ANSWER: response}
+        return response if isinstance(response, Mapping) else {}
+
     def lines(self, values: Json) -> str:
-        """Returns the values as people read them, a line for each field that has one."""
+        """Returns the values as people read them, a line for each field that has one; a single value by itself."""
+        if self.is_single:
+            return self.fields[0].shown(values[ANSWER])
         lines = [
             f"{field.title}: {field.shown(values[field.name])}".replace("\n", "\n  ")
             for field in self.fields
@@ -347,18 +394,78 @@ def read_form(schema: Any) -> Form:
     Raises:
         BadSchema: a part of it is not supported, or no value can fit it.
     """
-    return _form(_encoded(schema))
+    return _form(encoded(schema))
+
+
+def fields_in(schema: Json) -> dict[str, FormField]:
+    """Returns the properties of any object's schema that a form could have, by name. Leaves out the others."""
+    return _fields_in(encoded(schema))
+
+
+@lru_cache(maxsize=32)
+def _fields_in(text: str) -> dict[str, FormField]:
+    schema = json.loads(text)
+    named = schema.get("properties")
+    found: dict[str, FormField] = {}
+    for name, raw in named.items() if isinstance(named, dict) else ():
+        with suppress(BadSchema):
+            found[name] = _field(name, raw, _definitions(schema), name, required=False)
+    return found
+
+
+def misfits(schema: dict[str, Any], value: Any) -> list[Problem]:
+    """Returns where an object does not fit its schema, in words for people.
+
+    Raises:
+        TooSlow: it takes too long to check.
+    """
+    fields = fields_in(schema)
+    return [
+        replace(each, message=f"Expected {fields[str(name)].expected}.")
+        if (name := each.path[0] if len(each.path) == 1 else None) in fields
+        and each.rule[-1:] != ("required",)
+        else each
+        for each in schema_of(schema).problems(value)
+    ]
 
 
 @lru_cache(maxsize=32)  # each card reads its form several times
 def _form(text: str) -> Form:
-    schema = json.loads(text)
-    definitions = {
+    given = json.loads(text)
+    definitions = _definitions(given)
+    schema, is_single = _object_of(given, definitions)
+    try:
+        return _form_of(schema, definitions, is_single=is_single)
+    except BadSchema as error:
+        where = error.where.removeprefix(f"properties.{ANSWER}").lstrip(".") if is_single else error.where
+        raise BadSchema(where, str(error)) from None
+
+
+def _definitions(schema: Json) -> dict[str, Any]:
+    """Returns the schemas that references name."""
+    return {
         f"#/{place}/{name}": each
-        for place in ("$defs", "definitions")
+        for place in _DEFINITIONS
         if isinstance(found := schema.get(place), dict)
         for name, each in found.items()
     }
+
+
+def _object_of(given: dict[str, Any], definitions: Json) -> tuple[dict[str, Any], bool]:
+    """Returns the schema of an object, and whether that was made around the schema of a single value."""
+    if "properties" in given or given.get("type") == "object":
+        return given, False
+    defined = {name: given[name] for name in _DEFINITIONS if name in given}
+    rest = {name: each for name, each in given.items() if name not in {*_DEFINITIONS, "$schema", "$id"}}
+    flat, _ = _flat(rest, definitions, "")
+    if "properties" in flat or flat.get("type") == "object":
+        return flat | defined, False
+    if "type" not in flat and not _CHOICE_KEYWORDS & flat.keys():
+        return given, False
+    return {"properties": {ANSWER: rest}, "required": [ANSWER]} | defined, True
+
+
+def _form_of(schema: dict[str, Any], definitions: Json, *, is_single: bool) -> Form:
     if schema.get("type", "object") != "object":
         raise BadSchema("type", 'Expected "object": a form is an object of fields.')
     properties, required = schema.get("properties"), schema.get("required", [])
@@ -374,31 +481,17 @@ def _form(text: str) -> Form:
         if not name.strip() or len(name) > _LONGEST_NAME:
             raise BadSchema("properties", f"Names must have 1 to {_LONGEST_NAME} characters.")
         fields.append(_field(name, raw, definitions, where, required=name in required))
+    whole = compiled(json.dumps(schema))
+    fields = [_with_default(each, properties[each.name], definitions, whole) for each in fields]
     texts = [each.default for each in fields if isinstance(each.default, str) and not each.options]
     if (size := len(json.dumps(texts))) > DEFAULTS_LIMIT:
         raise BadSchema(
             "properties", f"{size} bytes of JSON as defaults; at most {DEFAULTS_LIMIT} are allowed."
         )
-    return Form(tuple(fields))
-
-
-def _encoded(schema: Any) -> str:
-    """Returns a schema as JSON.
-
-    Raises:
-        BadSchema: it is not valid JSON, or too large.
-    """
-    if not isinstance(schema, dict):
-        raise BadSchema("", "Must be a JSON Schema object.")
-    try:
-        text = json.dumps(schema, allow_nan=False)
-    except (ValueError, RecursionError):
-        raise BadSchema(
-            "", "Must be valid JSON, without NaN or infinite numbers, and not deeply nested."
-        ) from None
-    if len(text) > SCHEMA_LIMIT:
-        raise BadSchema("", f"{len(text)} bytes of JSON; at most {SCHEMA_LIMIT} are allowed.")
-    return text
+    if is_single:  # an answer is wanted
+        title = fields[0].title if fields[0].title != ANSWER else "Answer"
+        fields = [replace(fields[0], nullable=False, title=title)]
+    return Form(tuple(fields), is_single, whole)
 
 
 def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool) -> FormField:
@@ -407,9 +500,13 @@ def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool
     if wrong := [key for key, text in texts.items() if not isinstance(text, str | None)]:
         raise BadSchema(where, f"`{wrong[0]}` must be a string.")
     kind, options, has_null = _type(schema, definitions, where)
+    if kind == "text" and "pattern" in schema and "format" not in schema:
+        raise BadSchema(
+            where, "`pattern` is supported only beside a `format`. Say in `description` what you need."
+        )
     if unsupported := sorted((_ASSERTIONS - _FIELD_KEYWORDS[kind]) & schema.keys()):
         raise BadSchema(where, f"`{unsupported[0]}` is not supported {_for_type(kind, schema)}.")
-    field = FormField(
+    return FormField(
         name=name,
         title=_one_line(texts["title"]) or _one_line(name),
         type=kind,
@@ -417,19 +514,47 @@ def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool
         required=required,
         nullable=nullable or has_null,
         options=options,
+        entry=_entry(schema, definitions, where) if kind == "list" else None,
+        format=schema.get("format") if kind == "text" else None,
         **_limits(kind, schema, len(options), where),
     )
-    return _with_default(field, schema.get("default"), where)
 
 
-def _with_default(field: FormField, default: Any, where: str) -> FormField:
+def _entry(schema: Json, definitions: Json, where: str) -> FormField:
+    """Returns the field of a list's entries."""
+    entry = _field(ANSWER, schema["items"], definitions, f"{where}.items", required=True)
+    if entry.type in {"boolean", "choice", "choices", "list"} or entry.nullable:
+        raise BadSchema(where, "Lists take choices, texts or numbers only.")
+    defined: dict[str, dict[str, Any]] = {place: {} for place in _DEFINITIONS}
+    for path, each in definitions.items():
+        _, place, name = path.split("/", 2)
+        defined[place][name] = each
+    whole = compiled(json.dumps({"properties": {ANSWER: schema["items"]}, **defined}))
+    return _zoned(replace(entry, schema=whole))
+
+
+def _zoned(field: FormField) -> FormField:
+    """Returns a field of times as the schema wants them: with a zone, unless its pattern takes none."""
+    if field.type != "time" or field.schema is None:
+        return field
+    with_zone, without = (
+        not field.schema.problems({field.name: each}, of=field.name) for each in ("14:00:00Z", "14:00:00")
+    )
+    return replace(field, zoneless=without and not with_zone)
+
+
+def _with_default(field: FormField, raw: Any, definitions: Json, whole: Schema) -> FormField:
+    """Returns a field with the schema of the form, and its default."""
+    field, where = _zoned(replace(field, schema=whole)), f"properties.{field.name}"
+    default = _flat(raw, definitions, where)[0].get("default")
     if default is None:
         return field
     try:
         value = field.checked(default)
     except AnswerRejected as error:
         raise BadSchema(where, f"`default` is invalid: {str(error)[:1].lower()}{str(error)[1:]}") from None
-    if isinstance(value, str) and len(value.encode("utf-16-le")) // 2 > TYPED_LIMIT:
+    typed = "\n".join(map(str, value)) if field.type == "list" else value
+    if isinstance(typed, str) and len(typed.encode("utf-16-le")) // 2 > TYPED_LIMIT:
         raise BadSchema(where, f"`default` is too long; at most {TYPED_LIMIT} characters are allowed.")
     return replace(field, default=value)
 
@@ -445,8 +570,8 @@ def _flat(raw: Any, definitions: Json, where: str) -> tuple[dict[str, Any], bool
     schema, nullable = dict(raw), False
     for _ in range(_LONGEST_CHAIN):
         for key in ("anyOf", "oneOf"):
-            if isinstance(parts := schema.get(key), list) and _NULL in parts:
-                schema[key] = [each for each in parts if each != _NULL]
+            if isinstance(parts := schema.get(key), list) and any(map(_is_null, parts)):
+                schema[key] = [each for each in parts if not _is_null(each)]
                 nullable = nullable or "type" not in schema
         inner = _pop_inner(schema, definitions, where)
         if inner is None:
@@ -456,6 +581,10 @@ def _flat(raw: Any, definitions: Json, where: str) -> tuple[dict[str, Any], bool
                 raise BadSchema(where, f"`{key}` is given twice, with different values.")
         schema = inner | schema
     raise BadSchema(where, "References form a loop, or are nested too deeply.")
+
+
+def _is_null(part: Any) -> bool:
+    return isinstance(part, dict) and (part.get("type") == "null" or part.get("const", "") is None)
 
 
 def _pop_inner(schema: dict[str, Any], definitions: Json, where: str) -> dict[str, Any] | None:
@@ -501,16 +630,18 @@ def _type(schema: Json, definitions: Json, where: str) -> tuple[FieldType, tuple
         options, has_null = _options(schema, definitions, where)
         return "choice", options, has_null and "type" not in schema
     if named == "array":
-        inner, _ = _flat(schema.get("items"), definitions, where)
+        if not isinstance(schema.get("items"), dict):
+            raise BadSchema(where, "Lists need `items`: choices (an `enum`), texts or numbers.")
+        inner, _ = _flat(schema["items"], definitions, where)
         if not _CHOICE_KEYWORDS & inner.keys():
-            raise BadSchema(
-                where, "Lists need `items` with an `enum`: the only lists in forms are lists of choices."
-            )
+            return "list", (), False
         return "choices", _options(inner, definitions, where)[0], False
     if named in ("boolean", "integer", "number"):
         return named, (), False
     if named == "string" and schema.get("format") in _FORMATS:
         return _FORMATS[schema.get("format")], (), False
+    if named == "string" and (schema["format"] in _CHECKED or "pattern" in schema):
+        return "text", (), False
     if named == "string":
         expected = ", ".join(each for each in _FORMATS if each)
         raise BadSchema(where, f"Unsupported `format`: use one of {expected}.")
@@ -588,7 +719,7 @@ def _option(value: Any, title: Any, description: Any, where: str) -> FormOption:
     return FormOption(value, _one_line(title) or _one_line(words), (description or "").strip() or None)
 
 
-def _limits(kind: FieldType, schema: Json, offered: int, where: str) -> dict[str, float | None]:
+def _limits(kind: FieldType, schema: Json, offered: int, where: str) -> dict[str, Any]:
     """Returns the bounds of a field.
 
     Raises:
@@ -612,7 +743,10 @@ def _limits(kind: FieldType, schema: Json, offered: int, where: str) -> dict[str
             lowest, highest = 0, offered
             if not isinstance(schema.get("uniqueItems", False), bool):
                 raise BadSchema(where, "`uniqueItems` must be true or false.")
-        case "text" | "email" | "uri":
+        case "list":
+            found = {"least": _count(schema, "minItems", where), "most": _count(schema, "maxItems", where)}
+            lowest, highest = 0, _MOST_ENTRIES
+        case "text" | "email" | "uri" | "uuid":
             found = {"least": _count(schema, "minLength", where), "most": _count(schema, "maxLength", where)}
             lowest, highest = 0, TYPED_LIMIT
         case _:
@@ -626,7 +760,11 @@ def _limits(kind: FieldType, schema: Json, offered: int, where: str) -> dict[str
     ):
         limit = f" (forms take at most {highest:.0f})" if high == highest else ""
         raise BadSchema(where, f"No value fits its bounds{limit}.")
-    return found
+    # zod writes the bounds of exact numbers: they say nothing to people.
+    return {
+        name: None if each is not None and abs(each) >= _LARGEST_NUMBER - 1 else each
+        for name, each in found.items()
+    }
 
 
 def _whole_bounds(schema: Json, where: str) -> dict[str, float | None]:
@@ -660,10 +798,16 @@ def _count(schema: Json, key: str, where: str) -> int | None:
 
 
 def _for_type(kind: FieldType, schema: Json) -> str:
-    return "for choices" if kind in {"choice", "choices"} else f"for the type {schema['type']}"
+    return (
+        "for choices"
+        if kind in {"choice", "choices"}
+        else "for lists"
+        if kind == "list"
+        else f"for the type {schema['type']}"
+    )
 
 
-def _has_type(value: Scalar, named: Any) -> bool:
+def _has_type(value: Scalar | None, named: Any) -> bool:
     """Whether a choice has the type that the schema names; True if it names none."""
     match named:
         case None:
@@ -701,14 +845,29 @@ def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def _is_date(text: str) -> bool:
-    if not _DATE.fullmatch(text):
-        return False
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _ways_to_write(field: FormField, text: str) -> Iterator[str | None]:
+    """Yields a text as its field has it; a moment in the ways that a schema's pattern may want, with the usual one first."""
+    if field.type == "date-time" and (utc := _to_utc(text)) is not None:
+        yield from (utc, utc.replace("Z", ".000Z"), utc.replace(":00Z", "Z"))
+    elif field.type == "time" and is_time(text):
+        yield from _times_of_day(text, zoneless=field.zoneless)
+    elif field.type == "uri":
+        yield text if _has_host(text) else None
+    elif field.type not in {"date-time", "time"}:
+        yield text
+
+
+def _times_of_day(text: str, *, zoneless: bool) -> Iterator[str]:
+    """Yields a time of day, in UTC unless `zoneless`."""
+    at = time.fromisoformat(text.upper())
+    if at.tzinfo is not None:
+        if zoneless:
+            return
+        at = datetime.combine(_ANY_DAY, at).astimezone(UTC).time()
+    said = at.isoformat()
+    yield said if zoneless else f"{said}Z"
+    if zoneless and said.endswith(":00"):
+        yield said[: -len(":00")]
 
 
 def _to_utc(text: str) -> str | None:
@@ -721,15 +880,10 @@ def _to_utc(text: str) -> str | None:
         return None
 
 
-def _is_uri(text: str) -> bool:
-    """Whether a text is a URI by RFC 3986, with a scheme; for http and https, also with a host."""
-    if not _URI.fullmatch(text) or text.count("#") > 1:
-        return False
+def _has_host(text: str) -> bool:
+    """Whether a URI has a host, if it is one of the web."""
     try:
         parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises if it is not a number
     except ValueError:
         return False
-    return "[" not in f"{parts.path}{parts.query}{parts.fragment}" and (
-        parts.scheme not in {"http", "https"} or bool(parts.hostname)
-    )
+    return parts.scheme not in {"http", "https"} or bool(parts.hostname)

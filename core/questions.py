@@ -29,8 +29,9 @@ from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Requester, barred
 from core.clock import iso
 from core.errors import BadInput
-from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
+from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
 from core.lookalikes import first_double, resembles, skeleton
+from core.schemas import BadSchema, TooSlow, dotted, schema_of
 from core.workflow import CONTROLS
 
 TYPE = "clarify.question"
@@ -62,6 +63,7 @@ _KINDS_WITH: dict[str, tuple[DirectKind, ...]] = {
     "arguments": ("approval",),
     "editable": ("approval",),
     "approvals": ("approval",),
+    "arguments_schema": ("approval",),
     "schema": ("form",),
 }
 Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
@@ -136,7 +138,7 @@ def _add_kinds(schema: dict[str, Any]) -> None:
         shape("text", ["question"], text, implied=True),
         shape("choice", ["question", "choices"], {}, implied=True),
         shape("approval", ["action"], {"enum": ["reject", None]}, implied=True),
-        shape("form", ["question", "schema"], {"type": ["object", "null"]}, implied=True),
+        shape("form", ["question", "schema"], {}, implied=True),
         shape("yes_no", ["question"], {"type": ["boolean", "null"]}, implied=False),
         shape(
             "number",
@@ -147,9 +149,10 @@ def _add_kinds(schema: dict[str, Any]) -> None:
     ]
 
 
-_FORM = f"""A form: a flat JSON Schema object of at most {MOST_FIELDS} fields, as written by pydantic and MCP elicitation.
-Fields: string (minLength, maxLength, format email, uri, date or date-time), number and integer with bounds, boolean, choices
-(enum, or oneOf of const and title), array of choices (minItems, maxItems); with title, description, default"""
+_FORM = f"""A form: a flat JSON Schema object of at most {MOST_FIELDS} fields, as written by pydantic, zod and MCP elicitation.
+Fields: string (minLength, maxLength, format email, uri, uuid, date, time or date-time, with or without a pattern), number and integer with bounds,
+boolean, choices (enum, or oneOf of const and title), array of choices, strings or numbers (minItems, maxItems); with title,
+description, default. Or the schema of a single such field: then the answer is its value"""
 _EXAMPLE = {
     "type": "object",
     "properties": {
@@ -163,13 +166,15 @@ _EXAMPLE = {
 def _add_form(schema: dict[str, Any]) -> None:
     """Adds what all forms have in common to the OpenAPI schema; `read_form` checks the rest."""
     fields = {"type": "object", "minProperties": 1, "maxProperties": MOST_FIELDS}
-    schema["anyOf"][0] |= {
+    whole = {
         "required": ["properties"],
         "properties": {
             "type": {"const": "object"},
             "properties": fields | {"additionalProperties": {"type": "object"}},
         },
     }
+    single = {"not": {"required": ["properties"]}, "minProperties": 1}
+    schema["anyOf"][0] |= {"anyOf": [whole, single]}
 
 
 class NewQuestion(BaseModel):
@@ -246,6 +251,11 @@ class NewQuestion(BaseModel):
     )
     arguments: dict[str, Any] | None = Field(
         default=None, description="The exact arguments of the action, up to 256 KB; people see all of them"
+    )
+    arguments_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="The JSON Schema of `arguments`, such as a tool's input schema: people get menus for its choices, and what they "
+        "edit must fit it",
     )
     editable: _Flag = Field(default=False, description="People can edit the arguments before they approve")
     approvals: _Whole | None = Field(
@@ -360,6 +370,8 @@ class NewQuestion(BaseModel):
     def digest(self) -> str:
         """A digest of all fields but `key`, `timeout`, `requested_by` and `callback_url`, and but the session if the question names none."""
         fields = self.stored("")
+        if self.arguments_schema is None:  # as in earlier releases
+            del fields["arguments_schema"]
         for name in ("timeout", "key", "requested_by", *(("session",) if self.session is None else ())):
             del fields[name]
         return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -384,6 +396,7 @@ _MUST_BE = {
     "risk": "low, medium or high",
     "irreversible": "true or false",
     "arguments": "an object",
+    "arguments_schema": "a JSON Schema object",
     "editable": "true or false",
     "approvals": f"a whole number from 1 to {MOST_APPROVALS}",
     "schema": "a JSON Schema object",
@@ -450,10 +463,16 @@ def _check(new: NewQuestion) -> None:
         raise BadField("question", "`question` is required.")
     if new.irreversible and new.risk == "low":
         raise BadField("irreversible", "`irreversible` requires `risk` medium or high, not low.")
-    for name, value in (("arguments", new.arguments), ("schema", new.form), ("default", new.default)):
+    for name, value in (
+        ("arguments", new.arguments),
+        ("arguments_schema", new.arguments_schema),
+        ("schema", new.form),
+        ("default", new.default),
+    ):
         _check_json(name, value)
     new.choices = _choices(new) or None
     check_form(new)
+    _check_arguments(new)
     if new.default is not None and kind != "form":
         _check_default(new)
 
@@ -473,18 +492,51 @@ def check_form(question: NewQuestion) -> None:
         raise BadField(field, f"`{field}` is invalid. {error}") from None
     if question.default is None:
         return
-    if not isinstance(question.default, dict):
+    if not form.is_single and not isinstance(question.default, dict):
         raise BadField("default", "`default` must be an object with the fields of the form.")
     try:
-        form.checked(question.default)
+        form.checked(form.values(question.default))
     except Misfits as error:
         raise BadField("default", f"`default` must be a valid answer to the form. {error}") from None
 
 
+def check_arguments_schema(question: NewQuestion) -> None:
+    """Raises BadField about the invalid part of `arguments_schema`."""
+    if question.arguments_schema is None:
+        return
+    try:
+        schema_of(question.arguments_schema)
+    except BadSchema as error:
+        field = f"arguments_schema.{error.where}".rstrip(".")
+        raise BadField(field, f"`{field}` is invalid. {error}") from None
+
+
+def _check_arguments(question: NewQuestion) -> None:
+    """Checks `arguments_schema`, and the arguments against it.
+
+    Raises:
+        BadField: about the invalid part.
+    """
+    check_arguments_schema(question)
+    if question.arguments_schema is None:
+        return
+    try:
+        problems = misfits(question.arguments_schema, question.arguments or {})
+    except TooSlow:
+        raise BadField(
+            "arguments_schema",
+            "`arguments_schema` has patterns that take too long to check these `arguments`.",
+        ) from None
+    if problems:
+        field = dotted(("arguments", *problems[0].path))
+        raise BadField(field, f"`{field}` does not fit `arguments_schema`. {problems[0].message}")
+
+
 def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
     """Returns the question as the router takes it."""
-    kind, choices = _kind(question), question.choices or ()
-    confirmation = _confirmation(question)
+    kind, confirmation = _kind(question), _confirmation(question)
+    form = None if question.form is None else read_form(question.form)
+    choices = (_choices_of_form(form) if form is not None else question.choices) or ()
     return Ask(
         agent_id=question.agent or producer,
         question=confirmation.words if confirmation else question.question or "",
@@ -498,9 +550,10 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
         reply_token=token,
         asked_at=at,
         expires_at=expires_at,
-        kinds=(*_RECORD_KINDS[kind], *(("freetext",) if question.other else ())),
+        kinds=(*_record_kinds(question), *(("freetext",) if question.other else ())),
         choices=tuple(Choice(each.value, each.label or each.value) for each in choices),
-        multi_select=question.multiple,
+        multi_select=question.multiple
+        or (bool(choices) and form is not None and form.fields[0].type == "choices"),
         context=None if confirmation else question.context,
         default_response=None if question.default is None else _default_text(question),
         confirmation=confirmation,
@@ -515,6 +568,7 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
             escalate=question.escalate,
             arguments=question.arguments,
             editable=question.editable,
+            arguments_schema=question.arguments_schema,
             form=question.form,
         ),
         approvals_needed=question.approvals if question.approvals != 1 else None,
@@ -545,19 +599,23 @@ def labels_trouble(question: NewQuestion, buttons: Collection[str]) -> BadField 
     """Returns why people could not tell the labels of a question's choices apart from each other, or from the `buttons` that
     its card may have besides.
     """
-    labels = [each.label or each.value for each in question.choices or ()]
+    form = None if question.form is None else read_form(question.form)
+    choices = (_choices_of_form(form) if form is not None else question.choices) or ()
+    labels = [each.label or each.value for each in choices]
     for place, label in enumerate(labels):
         if resembles(label, buttons):
+            field = f"choices.{place}" if form is None else "schema"
+            where = f"`choices[{place}]`" if form is None else f"Choice {place + 1} of `schema`"
             return BadField(
-                f"choices.{place}",
-                f"`choices[{place}]` looks like one of the bot's own buttons. Give it another label, in more words. To have an "
+                field,
+                f"{where} looks like one of the bot's own buttons. Give it another label, in more words. To have an "
                 "action accepted or rejected, ask for an approval instead.",
             )
     if (trouble := _look_alike(labels)) is not None:
         return BadField("choices", f"`choices` has labels that people cannot tell apart. {trouble}")
-    for field in read_form(question.form).fields if question.form is not None else ():
-        if (trouble := _look_alike([each.label for each in field.options])) is not None:
-            where = f"schema.properties.{field.name}"
+    for each in form.fields if form is not None else ():
+        if (trouble := _look_alike([option.label for option in each.options])) is not None:
+            where = "schema" if form is not None and form.is_single else f"schema.properties.{each.name}"
             return BadField(where, f"`{where}` has choices that people cannot tell apart. {trouble}")
     return None
 
@@ -591,7 +649,7 @@ def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) 
             text=question.question or question.action or "",
             reply_token=token,
             timeout_seconds=int(question.timeout),
-            kinds=_RECORD_KINDS[_kind(question)],
+            kinds=_record_kinds(question),
         ),
         problems=(),
         raw={"type": TYPE, "extensions": {"agentx": agentx}},
@@ -713,6 +771,34 @@ def _kind(new: NewQuestion) -> DirectKind:
     return "approval" if new.action is not None else "text"
 
 
+def _record_kinds(question: NewQuestion) -> tuple[Kind, ...]:
+    """Returns the kinds of the record. A form of a single Yes or No, or of choices, is asked as such."""
+    form = None if question.form is None else read_form(question.form)
+    if form is not None and form.is_single and form.fields[0].type == "boolean":
+        return ("yes_no",)
+    return (
+        ("multiple_choice",)
+        if form is not None and _choices_of_form(form)
+        else _RECORD_KINDS[_kind(question)]
+    )
+
+
+def _choices_of_form(form: Form) -> list[GivenChoice] | None:
+    """Returns the choices of a form that is nothing else, if a choice can have its values; otherwise None."""
+    field = form.fields[0]
+    several = field.type == "choices" and not (field.least or 0) > 1 and field.most is None
+    if not form.is_single or not (field.type == "choice" or several):
+        return None
+    try:
+        found = [
+            GivenChoice(value=each.value, label=plain(each.label), description=each.description)  # type: ignore[arg-type]
+            for each in field.options
+        ]
+    except ValidationError:
+        return None
+    return found if all(plain(each.value) == each.value for each in found) else None
+
+
 def _choices(new: NewQuestion) -> list[GivenChoice]:
     found: dict[str, GivenChoice] = {}
     for place, each in enumerate(new.choices or ()):
@@ -732,7 +818,7 @@ def _choices(new: NewQuestion) -> list[GivenChoice]:
 
 
 def _check_json(name: str, value: Any) -> None:
-    if (trouble := trouble_with(value, exact=name == "arguments")) is not None:
+    if (trouble := trouble_with(value)) is not None:
         raise BadField(name, f"`{name}` is invalid. {trouble}")
     if _has_half(value):
         # All halves are stored alike: two names could become one, and the approved action not the one that runs.
@@ -767,7 +853,8 @@ def _check_default(question: NewQuestion) -> None:
 def _default_text(question: NewQuestion) -> str:
     default = question.default
     if question.form is not None:
-        return read_form(question.form).lines(default).replace("\n", "; ")
+        form = read_form(question.form)
+        return form.lines(form.values(default)).replace("\n", "; ")
     if isinstance(default, list):
         labels = {each.value: each.label or each.value for each in question.choices or ()}
         return ", ".join(labels[each] for each in default)

@@ -4,8 +4,9 @@ A receipt is a JWT that the bot signs when a question's round ends, in the write
 says what people were shown, what came of it, who decided and when, so that anyone with the bot's public key can check it
 offline. It is made once for each round and never changed.
 
-Texts and values over 2 KB are replaced by their digest, so a receipt stays small. Digests of arguments are over their
-canonical form (RFC 8785).
+Texts and values over 2 KB are replaced by their digest, so a receipt stays small. Integers beyond ±(2^53−1), which many
+readers of JSON round, are strings in it. Digests of arguments are over their canonical form, which has the integers
+themselves: the string "123" and the integer 123 have different digests.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from core.questions import answer_in, asked_in, closing_comment, risk_of, status
 
 TYP = "clarify-decision+jwt"
 INLINE = 2048  # bytes of a text or value that is not replaced by its digest
+_SAFE = 2**53 - 1  # as far as all readers of JSON count
 Claims = dict[str, Any]
 _KINDS: Mapping[Kind, str] = {
     "multiple_choice": "choice",
@@ -149,13 +151,40 @@ def says_the_same(claims: Claims, record: Clarification) -> bool:
 
 
 def arguments_digest(arguments: Any) -> str | None:
-    """Returns the base64url SHA-256 of arguments in RFC 8785 form, or None if they have none: an integer beyond
-    ±(2^53−1), which earlier releases let pass.
+    """Returns the base64url SHA-256 of arguments in canonical form, or None if they have none: half of a character, which
+    only another program writes.
     """
     try:
-        return digest(rfc8785.dumps(arguments))
+        return digest(canonical(arguments))
     except rfc8785.CanonicalizationError:
         return None
+
+
+def canonical(value: Any) -> bytes:
+    """Returns a JSON value in the form of RFC 8785. An integer beyond ±(2^53−1), for which that has none, is written with
+    all its digits.
+
+    Raises:
+        CanonicalizationError: it is no JSON value.
+    """
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.IntegerDomainError:
+        return _with_all_digits(value)
+
+
+def _with_all_digits(value: Any) -> bytes:
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: name.encode("utf-16-be"))
+        pairs = (rfc8785.dumps(name) + b":" + _with_all_digits(value[name]) for name in names)
+        return b"{%b}" % b",".join(pairs)
+    if isinstance(value, (list, tuple)):
+        return b"[%b]" % b",".join(map(_with_all_digits, value))
+    return str(value).encode() if _is_rounded(value) else rfc8785.dumps(value)
+
+
+def _is_rounded(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) > _SAFE
 
 
 def digest(content: bytes) -> str:
@@ -164,19 +193,30 @@ def digest(content: bytes) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Returns a value, or its digest if it is over `INLINE`: of a text's UTF-8, else of the RFC 8785 form."""
+    """Returns a value as a receipt says it, or its digest if it is over `INLINE`: of a text's UTF-8, else of the canonical
+    form.
+    """
     if isinstance(value, str):
         content = value.encode(errors="surrogatepass")
     elif isinstance(value, (dict, list)):
         content = _canonical(value)
     else:
-        return value
-    return {"sha256": digest(content), "bytes": len(content)} if len(content) > INLINE else value
+        return _unrounded(value)
+    return {"sha256": digest(content), "bytes": len(content)} if len(content) > INLINE else _unrounded(value)
+
+
+def _unrounded(value: Any) -> Any:
+    """Returns a JSON value with strings for the integers that many readers of JSON round."""
+    if isinstance(value, dict):
+        return {name: _unrounded(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_unrounded(each) for each in value]
+    return str(value) if _is_rounded(value) else value
 
 
 def _canonical(value: Any) -> bytes:
     try:
-        return rfc8785.dumps(value)
+        return canonical(value)
     except rfc8785.CanonicalizationError:
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 

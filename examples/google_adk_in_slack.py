@@ -12,10 +12,11 @@ Copy this file and clarify.py into your project, and call `run` in place of `Run
     text = await run(app, "Send the newsletter.", SqliteSessionService("mailer.db"), "session-1")
 
 A tool can also call `tool_context.request_confirmation(hint=..., payload={"days": 3})`: people see the hint, and can edit the
-payload. ADK's own tool `request_input` asks a question, too.
+payload. ADK's own tool `request_input` asks a question, too: its `response_schema` makes a form, a Yes or No, a menu, a number …
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -102,13 +103,24 @@ async def answer(call: types.FunctionCall, session: str, key: str) -> types.Part
     if call.name == CONFIRMATION:
         response = await approve(args["originalFunctionCall"], args["toolConfirmation"], session, key)
     elif call.name == INPUT:
-        schema = args.get("response_schema") or {}
-        form = schema if schema.get("type") == "object" else None
-        found = await ask({"question": args.get("message"), "schema": form}, session, key)
-        response = found if form and isinstance(found, dict) else {"result": found}
+        asked = {"question": args.get("message"), "schema": args.get("response_schema") or None}
+        found = await ask(asked, session, key)
+        if isinstance(found, str) and is_json(found):  # ADK would read it
+            found = json.dumps(found)
+        is_whole = isinstance(found, dict) and found.keys() != {"result"}
+        response = found if is_whole else {"result": found}
     else:
         response = {"result": await ask(args, session, key)}
     return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
+
+
+def is_json(text: str) -> bool:
+    """Returns whether a text is JSON."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 async def ask(args: dict[str, Any], session: str, key: str) -> Any:

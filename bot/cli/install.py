@@ -34,7 +34,7 @@ _VARIABLES = ("CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER")
 _LONGEST_CALL = 120  # seconds: a call takes 60 at most
 _HOOKS = {"claude-code": "settings.json", "codex": "hooks.json", "copilot": "hooks/clarify.json"}
 _AFTERWARDS = {
-    "claude-code": ("PostToolUse", "PostToolUseFailure", "SessionEnd"),
+    "claude-code": ("PostToolUse", "PostToolUseFailure", "ElicitationResult", "SessionEnd"),
     "codex": ("PostToolUse", "Stop"),
     "copilot": ("SessionEnd",),  # its hook after a tool does not show the input that people saw
 }
@@ -270,6 +270,8 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
     else:
         asking = _hook(agent, words, silence or "pass", timeout)
         entries = {"PermissionRequest": {"matcher": "*", "hooks": [asking]}}
+        if agent == "claude-code":
+            entries["Elicitation"] = {"matcher": "*", "hooks": [asking]}
     if arguments.tools:
         # Always explicit: without a decision on an unreadable event, PreToolUse would run the tool.
         silence = silence or "deny"

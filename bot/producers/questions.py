@@ -48,6 +48,7 @@ from core.questions import (
     NewQuestion,
     Status,
     ask_of,
+    check_arguments_schema,
     check_form,
     event_of,
     four_eyes_trouble,
@@ -78,6 +79,7 @@ _REDACTED = (  # the fields with text
     "action",
     "consequence",
     "arguments",
+    "arguments_schema",
     "form",
     "default",
     "topic",
@@ -996,8 +998,11 @@ def _question_redacted(asked: NewQuestion, redactor: Redactor) -> NewQuestion:
             "agent", "With a `key`, `agent` must not contain text that your `redact` patterns replace."
         )
     check_form(shown)
+    check_arguments_schema(shown)
     differ = "{} that become the same after your `redact` patterns. Make them differ elsewhere."
-    if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
+    if _count_names((asked.form or {}).get("properties")) > _count_names(
+        (shown.form or {}).get("properties")
+    ):
         raise BadField("schema.properties", differ.format("`schema.properties` has names"))
     if len({each.value for each in shown.choices or ()}) < len(asked.choices or ()):
         raise BadField("choices", differ.format("`choices` has values"))

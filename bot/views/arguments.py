@@ -14,7 +14,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -38,9 +38,13 @@ from bot.views.blockkit import (
     json_size,
     pieces,
 )
+from bot.views.fields import choosing, positions
 from bot.views.markdown import GAP, rich_parts
 from core.aaep import whole_characters
+from core.answers import from_field_text
 from core.clarification import Aaep
+from core.errors import AnswerRejected
+from core.forms import FormField, FormOption, fields_in
 from core.questions import REDACTED
 
 FIELD = "argument."
@@ -72,6 +76,14 @@ _DEEPEST_ITEM = 8  # level of a nested list
 _CRLF = "with CRLF line ends"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
 _SENT_AS_TEXT = "Sent as text, not as a number or another value."
+_NONE = "None (null)"
+_EMPTY_IS_NULL = "Empty is sent as null."
+_TYPED = {"text", "email", "uri", "uuid", "date", "time", "date-time", "number", "integer", "list"}
+_JSON_KINDS: tuple[tuple[Any, str], ...] = (
+    (dict, 'an object in braces, like {"name": 1}'),
+    (list, "a list in brackets, like [1, 2]"),
+    ((int, float), "a number"),
+)
 _YES_OR_NO = "Yes is sent as true, No as false."
 
 
@@ -284,14 +296,16 @@ def _one_line(text: str) -> str:
     return inert.excerpt(text, _BRIEF).replace("\n", " ")
 
 
-def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
-    """Returns an input for each argument that can be changed, by its name; the others are only shown."""
+def editable(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> dict[str, Input]:
+    """Returns an input for each argument that can be changed, by its name; the others are only shown. `schema`: of the
+    arguments, for menus.
+    """
     found: dict[str, Input] = {}
-    room = _ROOM
+    shapes, room = _shapes(schema), _ROOM
     for place, (name, value) in enumerate(arguments.items()):
-        if len(found) == MOST_FIELDS or (field := _field(place, name, value)) is None:
+        if len(found) == MOST_FIELDS or (field := _field(place, name, value, shapes.get(name))) is None:
             continue
-        room -= json_size((field.label, field.initial))
+        room -= field.cost if field.options else json_size((field.label, field.initial))
         if room < 0:
             break
         found[name] = field
@@ -299,17 +313,18 @@ def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
 
 
 def read_changes(
-    values: Mapping[str, Any], arguments: Mapping[str, Any]
+    values: Mapping[str, Any], arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns what a submitted form changes, and its errors by block_id. An untouched field changes nothing."""
     changed: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    for name, field in editable(arguments).items():
+    shapes = _shapes(schema)
+    for name, field in editable(arguments, schema).items():
         if field.block_id not in values:
             continue
         state = values[field.block_id].get(field.action_id) or {}
         try:
-            if (change := _change(state, field, arguments[name])) is not None:
+            if (change := _edited(state, field, arguments[name], shapes.get(name))) is not None:
                 changed[name] = change[0]
         except ValueError as error:
             errors[field.block_id] = str(error)
@@ -325,15 +340,52 @@ def overflows(field: Input) -> bool:
     )
 
 
-def _field(place: int, name: str, value: object) -> Input | None:
+def _shapes(schema: Mapping[str, Any] | None) -> dict[str, FormField]:
+    """Returns the fields of a schema of arguments, without choices of which parts are redacted."""
+    fields = fields_in(schema) if schema else {}
+    found = {}
+    for name, each in fields.items():
+        options = tuple(option for option in each.options if REDACTED not in f"{option.value}{option.label}")
+        none = (FormOption(None, _NONE),) if options and each.nullable else ()
+        found[name] = replace(each, options=(*options, *none))
+    return found
+
+
+def _menu(made: Input, value: object, shape: FormField) -> Input | None:
+    """Returns a menu of the choices that an argument can have, or None: it has none, or its value is none of them."""
+    values = value if shape.type == "choices" else [value]
+    if not shape.options or not isinstance(values, list):
+        return None
+    if any(shape.option(each) is None for each in values) or len(positions(shape, values)) < len(values):
+        return None
+    menu = choosing(made, replace(shape, default=None))
+    return replace(menu, initial=positions(shape, values))
+
+
+def _field(place: int, name: str, value: object, shape: FormField | None) -> Input | None:
     block, label = f"{FIELD}{place}", inert.name_words(name)
     if inert.size(label) > _LABEL:
         return None  # its label would be cut
+    if shape is not None and (shaped := _shaped(Input(block, label, ""), value, shape)):
+        return shaped
+    return _by_value(block, label, value, whole=shape is not None and shape.type == "integer")
+
+
+def _shaped(made: Input, value: object, shape: FormField) -> Input | None:
+    """Returns the input that only its schema gives an argument, or None."""
+    if value is None and shape.nullable and shape.type in _TYPED:
+        return replace(made, element="plain_text_input", optional=True, hint=_EMPTY_IS_NULL)
+    return _menu(replace(made, optional=shape.type == "choices"), value, shape)
+
+
+def _by_value(block: str, label: str, value: object, *, whole: bool) -> Input | None:
+    """Returns the input for a value of this type; None: it can only be shown. `whole`: for whole numbers only."""
     if isinstance(value, bool):
         initial = YES_VALUE if value else NO_VALUE
         return Input(block, label, "radio_buttons", hint=_YES_OR_NO, options=YES_OR_NO, initial=initial)
     if isinstance(value, (int, float)) and _PLAIN_NUMBER.fullmatch(json.dumps(value)):
-        return Input(block, label, "number_input", initial=json.dumps(value))
+        whole = whole and isinstance(value, int)
+        return Input(block, label, "number_input", initial=json.dumps(value), whole=whole)
     if isinstance(value, str):
         shown = value.replace("\r\n", "\n") if inert.ends_with_crlf(value) else value
         hint = _SENT_AS_TEXT if inert.is_mistakable(value) else ""
@@ -345,6 +397,21 @@ def _field(place: int, name: str, value: object) -> Input | None:
         return None  # showing it would change it
     blank = not shown.strip()  # a text may be changed but not cleared: the agent would get an empty text
     return Input(block, label, "plain_text_input", optional=blank, hint=hint, initial=shown, most=LONGEST)
+
+
+def _edited(
+    state: Mapping[str, Any], field: Input, value: object, shape: FormField | None
+) -> tuple[Any] | None:
+    """Returns what `_change` does; also for inputs that only the schema gives."""
+    if shape is not None and field.options and field.options != YES_OR_NO:
+        return _picked(state, field, shape)
+    if shape is None or value is not None or field.hint != _EMPTY_IS_NULL:
+        return _change(state, field, value)
+    text = whole_characters(str(state.get("value") or ""))
+    try:
+        return (from_field_text(shape, text),) if text.strip() else None
+    except AnswerRejected as error:
+        raise ValueError(str(error)) from error
 
 
 def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any] | None:
@@ -372,6 +439,20 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
     return _json(text, value)
 
 
+def _picked(state: Mapping[str, Any], field: Input, shape: FormField) -> tuple[Any] | None:
+    picked = tuple(chosen(state) or ())
+    if picked == field.initial:
+        return None
+    if any(not each.isdecimal() or int(each) >= len(shape.options) for each in picked):
+        raise ValueError("That choice is not one of the argument's.")
+    values = [shape.options[int(each)].value for each in picked]
+    if shape.type == "choices":
+        return (values,)
+    if not values:
+        raise ValueError("Choose one.")
+    return (values[0],)
+
+
 def _number(text: str, value: object) -> tuple[int | float] | None:
     if re.fullmatch(r"[+-]?\d{1,15}", text):
         read: int | float = int(text)
@@ -391,13 +472,14 @@ def _json(text: str, value: object) -> tuple[Any] | None:
         written = json.dumps(read)
     except (ValueError, RecursionError):
         raise ValueError('This is not JSON. For example: ["a", 2], {"name": true} or null.') from None
-    kind = type(value) if isinstance(value, (dict, list)) else object
-    if not isinstance(read, kind):
-        called = (
-            'an object in braces, like {"name": 1}' if kind is dict else "a list in brackets, like [1, 2]"
-        )
-        raise ValueError(f"The agent sent {called}; enter one, too.")  # noqa: TRY004 - a hint, like all others
+    kind, called = next((each for each in _JSON_KINDS if _is_of(value, each[0])), (object, ""))
+    if not _is_of(read, kind):
+        raise ValueError(f"The agent sent {called}; enter one, too.")
     return None if written == json.dumps(value) else (read,)
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and (kind is object or not isinstance(value, bool))
 
 
 def _code(name: str, value: object, changes: Mapping[str, Piece]) -> Piece | None:

@@ -6,7 +6,7 @@ URI) is checked on submission. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,7 +26,9 @@ _ONE_LINE = 200  # characters; a longer text gets several lines
 _DIGITS = 60  # of a bound that Slack checks
 _FIRST_MOMENT, _LAST_MOMENT = 1_000_000_000, 9_999_999_999  # of Slack's datetimepicker: ten digits
 _PLAIN = {"text", "a number", "an e-mail address"}  # need no hint
+_ELEMENTS = {"date": "datepicker", "time": "timepicker", "email": "email_text_input"}
 _PICKED_IN = "In your time zone, as set in Slack."
+_IN_UTC = "In UTC."
 _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under View full."
 _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are listed under View full."
 
@@ -117,7 +119,9 @@ def _hint(field: FormField) -> str:
         expected = f"Choose {field.how_many}."
     elif field.type == "date-time":
         expected = _PICKED_IN
-    elif field.type in {"text", "number", "integer", "uri", "email"} and field.expected not in _PLAIN:
+    elif field.type == "time" and not field.zoneless:
+        expected = _IN_UTC
+    elif field.type not in {"boolean", "choice", "choices", "date", "time"} and field.expected not in _PLAIN:
         expected = f"{field.expected[:1].upper()}{field.expected[1:]}."
     parts = (field.description or "", expected)
     return inert.plain("\n".join(filter(None, parts))).strip()
@@ -140,36 +144,39 @@ def _input(n: int, field: FormField) -> Input:
             held = "" if default is None else YES_VALUE if default else NO_VALUE
             return replace(made, element="radio_buttons", options=YES_OR_NO, initial=held)
         case "choice" | "choices":
-            return _choosing(made, field)
+            return choosing(made, field)
         case "date-time":
             at = int(datetime.fromisoformat(default).timestamp()) if default else 0
             shown = at if _FIRST_MOMENT <= at <= _LAST_MOMENT else ""
             return replace(made, element="datetimepicker", initial=shown)
-        case "date" | "email":
-            element = "datepicker" if field.type == "date" else "email_text_input"
-            return replace(made, element=element, initial=default or "")
+        case "date" | "time" | "email":
+            initial = (default or "")[: len("14:00")] if field.type == "time" else default or ""
+            return replace(made, element=_ELEMENTS[field.type], initial=initial)
         case _:
             return _typing(made, field)
 
 
 def _typing(made: Input, field: FormField) -> Input:
-    initial = inert.cleaned(field.default or "")
-    most = int(TYPED_LIMIT if field.most is None else min(TYPED_LIMIT, field.most))
-    lines = field.type == "text" and (most > _ONE_LINE or "\n" in initial)
+    is_list = field.type == "list"
+    default = "\n".join(map(str, field.default or ())) if is_list else field.default
+    initial = inert.cleaned(default or "")
+    most = int(TYPED_LIMIT if field.most is None or is_list else min(TYPED_LIMIT, field.most))
+    lines = is_list or (field.type == "text" and (most > _ONE_LINE or "\n" in initial))
     # Slack may count letters outside the basic plane twice, so an initial text could be too long for it. An optional
     # text may be empty, whatever its minimum length.
-    least = 0 if field.may_be_empty else int(field.least or 0)
+    least = 0 if field.may_be_empty or is_list else int(field.least or 0)
     return replace(made, multiline=lines, least=least, most=max(most, inert.size(initial)), initial=initial)
 
 
-def _choosing(made: Input, field: FormField) -> Input:
+def choosing(made: Input, field: FormField) -> Input:
+    """Returns `made` with a field's choices, its default chosen."""
     several, few = field.type == "choices", len(field.options) <= _FEW
     labels = [inert.named(each.label) for each in field.options]
     distinct = len({label.casefold() for label in labels}) == len(labels)
     if not distinct or any(inert.size(label) > OPTION for label in labels):
         labels = [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(labels, 1)]
     held = () if field.default is None else field.default if several else (field.default,)
-    initial = tuple(str(n) for n, each in enumerate(field.options) if each.value in held)
+    initial = positions(field, held)
     element = "checkboxes" if several and few else "multi_static_select" if several else ""
     return replace(
         made,
@@ -178,6 +185,12 @@ def _choosing(made: Input, field: FormField) -> Input:
         chosen_most=int(field.most or 0) if element == "multi_static_select" else 0,
         initial=initial,
     )
+
+
+def positions(field: FormField, values: Iterable[Any]) -> tuple[str, ...]:
+    """Returns the options of the choices with these values, in the order of the field."""
+    held = [field.option(each) for each in values]
+    return tuple(str(n) for n, each in enumerate(field.options) if each in held)
 
 
 def _typed(n: int, field: FormField) -> Input:
@@ -209,6 +222,8 @@ def _entered(field: FormField, state: Mapping[str, Any]) -> Any:
         return (found if field.type == "choices" else found[0]) if found else None
     if "selected_date" in state:
         return state["selected_date"]
+    if "selected_time" in state:
+        return state["selected_time"]
     if "selected_date_time" in state:
         at = state["selected_date_time"]
         return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()

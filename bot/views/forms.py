@@ -101,7 +101,7 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import DECISIONS, Confirmation, Decision
-from core.approvals import LEAST_REASON, check_reason, check_seen, version_of
+from core.approvals import LEAST_REASON, check_reason, check_seen, edit_problems, version_of
 from core.clarification import Aaep, Answer, Approval, Clarification, Edit
 from core.errors import AnswerRejected, ReasonWanted
 from core.lists import Page, page_of
@@ -334,10 +334,31 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
     if found != "accept" or not _changeable(asked):
         return answer
     check_seen(record, version)
-    changed, errors = read_changes(values, asked.arguments)
-    if errors:
+    changed, errors = read_changes(values, asked.arguments, _arguments_schema(asked))
+    if errors or (errors := _misfits(asked, changed)):
         raise SubmissionErrors(errors)
     return replace(answer, changed=changed) if changed else answer
+
+
+def _misfits(asked: Aaep, changed: Mapping[str, Any]) -> dict[str, str]:
+    """Returns where edited arguments do not fit the agent's schema: at the field, or at the first one that was edited."""
+    if not changed:
+        return {}
+    blocks = {name: each.block_id for name, each in _changeable(asked).items()}
+    edited = blocks[next(iter(changed))]
+    try:
+        problems = edit_problems(asked, changed)
+    except AnswerRejected as error:
+        return {edited: str(error)}
+    errors: dict[str, str] = {}
+    for each in problems:
+        block = blocks.get(str(each.path[0]), edited) if each.path else edited
+        errors.setdefault(block, inert.plain(each.sentence))
+    return errors
+
+
+def _arguments_schema(asked: Aaep) -> dict[str, Any] | None:
+    return asked.direct.arguments_schema if asked.direct else None
 
 
 def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
@@ -363,7 +384,7 @@ def _check_reason(asked: Aaep, answer: Answer) -> None:
 def _changeable(asked: Aaep) -> dict[str, Input]:
     """Returns the fields in which a person may edit arguments before accepting."""
     is_editable = asked.direct is not None and asked.direct.editable and asked.is_confirmation
-    return editable(asked.arguments) if is_editable else {}
+    return editable(asked.arguments, _arguments_schema(asked)) if is_editable else {}
 
 
 def _read(block: str, said: list[str], asked: Aaep) -> Answer:

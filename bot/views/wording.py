@@ -270,8 +270,8 @@ class Round:
             return None
         decided = decided_of(self.asked, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
         form, given = self.asked.form, self.asked.response
-        if form is not None and isinstance(given, dict):
-            decided = replace(decided, times=form.times(given))
+        if form is not None:
+            decided = replace(decided, times=form.times(form.values(given)))
         return decided
 
     @property

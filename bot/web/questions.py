@@ -346,7 +346,8 @@ def _question_in(body: bytes) -> NewQuestion:
 
 
 def exact_json(body: bytes) -> Any:
-    """Reads JSON. An HTTPException rejects an object with the same name twice; it passes FastAPI's reader as it is.
+    """Reads JSON. An HTTPException rejects an object with the same name twice, and an integer with more digits than Python
+    reads; it passes FastAPI's reader as it is.
 
     Raises:
         ValueError, RecursionError: it is no JSON.
@@ -356,6 +357,12 @@ def exact_json(body: bytes) -> Any:
     except RepeatedName:
         raise problem(
             422, "BAD_INPUT", "An object of the question has the same name twice. Send each name once."
+        ) from None
+    except ValueError as error:
+        if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+            raise
+        raise problem(
+            422, "BAD_INPUT", "An integer of the question has more than 4,300 digits. Send it as a string."
         ) from None
 
 

@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { stripTypeScriptTypes } from "node:module";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { createContext, runInContext } from "node:vm";
 
@@ -64,7 +66,6 @@ for (const [value, why] of [
   [new Money(), "`arguments.a.b[1]` is no JSON value (Money). Convert it first."],
   [Number.NaN, "`arguments.a.b[1]` is no JSON value (NaN). Convert it first."],
   [-Infinity, "`arguments.a.b[1]` is no JSON value (-Infinity). Convert it first."],
-  [10n, "`arguments.a.b[1]` is no JSON value (bigint). Convert it first."],
   [() => 1, "`arguments.a.b[1]` is no JSON value (function). Convert it first."],
   [undefined, "`arguments.a.b[1]` is no JSON value (undefined). Convert it first."],
 ] as const) {
@@ -73,6 +74,50 @@ for (const [value, why] of [
     await scripted([], (url) => assert.rejects(approve("Send it", { arguments: args, url }), { name: "TypeError", message: why }));
   });
 }
+
+test("integers of any size are sent, compared and returned digit by digit", async () => {
+  const [id, edited, small] = [1187654321098765433n, -(10n ** 30n) - 1n, 5n];
+  const args = { id, edited, small, like: String(id), float: 1.5e300, "n \\\"12345678901234567890": [`"${id}"`] };
+  const bodies: string[] = [];
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const piece of request.setEncoding("utf8")) body += piece;
+    bodies.push(body);
+    const shown = body.slice(body.indexOf('"arguments":') + 12, body.indexOf(',"key"'));
+    const approved = shown.replace(String(edited), String(2n ** 64n)).replace('"small":5', '"small":6');
+    const answer = `{"decision":"accept","arguments":${answers.shift() ?? approved}}`;
+    response.end(`{"id":"CLR-1-001","kind":"approval","status":"answered","asked":{"arguments":${shown}},"answer":${answer}}`);
+  });
+  const answers: (string | undefined)[] = [];
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  try {
+    const approval = await approve("Send it", { arguments: args, editable: true, url });
+    assert.ok(bodies[0]?.includes(`"id":${id},"edited":${edited},"small":5,"like":"${id}","float":1.5e+300,`), bodies[0]);
+    assert.deepStrictEqual(approval.arguments, { ...args, edited: 2n ** 64n, small: 6n });
+    for (const other of ["1187654321098765432", "1187654321098765400", '"1187654321098765433"']) {
+      answers.push(`{"id":${other}}`);
+      const refused = { name: "Refused", code: "OTHER_ARGUMENTS" };
+      await assert.rejects(approve("Send it", { arguments: { id }, url }), refused);
+    }
+  } finally {
+    server.close();
+  }
+});
+
+test("an integer that JavaScript may have rounded is shown to nobody", async () => {
+  const message = "`arguments.id` is an integer beyond ±(2^53−1), which may be rounded already. Use a BigInt or a string.";
+  const rejected = { name: "BadQuestion", field: "arguments.id", message };
+  for (const id of [2 ** 53, -(2 ** 60), 1187654321098765433]) {
+    await scripted([], (url) => assert.rejects(approve("Send it", { arguments: { id }, url }), rejected));
+  }
+});
+
+test("a question that is too large is refused at once", async () => {
+  const body = { kind: "approval", action: "Send it", arguments: { text: "ü".repeat(600_000) } };
+  const rejected = { name: "BadQuestion", status: 413, code: "TOO_LARGE", message: /^The question has 1200\d{3} bytes of JSON; at most 1048576/ };
+  await scripted([], (url) => assert.rejects(approve(body.action, { arguments: body.arguments, url }), rejected));
+});
 
 test("what JSON carries is approved as it is", async () => {
   const args = { text: "ü\u2028", n: -1.5, none: undefined, list: [null, true], bare: Object.assign(Object.create(null), { x: 1 }) };
@@ -214,14 +259,14 @@ const form = {
   type: "object",
   properties: {
     name: { type: "string", pattern: "^a" },
-    mail: { anyOf: [{ type: "string", format: "email" }, { type: "null" }] },
+    mail: { anyOf: [{ type: "string", format: "email", pattern: "@" }, { type: "null" }] },
     pattern: { type: "boolean" },
     format: { $ref: "#/$defs/day" },
   },
-  $defs: { day: { type: "string", format: "date" } },
+  $defs: { day: { type: "string", format: "date", pattern: "-" } },
 };
 
-test("a schema gives the form, without patterns beside formats, and makes the value", async () => {
+test("a schema gives the form, and makes the value", async () => {
   const body = { question: "Who?", schema: form };
   const answer = await scripted(
     [{ gets: "POST /questions", body, state: { status: "answered", answer: {} } }],
@@ -254,8 +299,8 @@ test("a default goes through the schema, before anyone is asked", async () => {
 test("a schema that cannot give its JSON Schema needs one", async () => {
   const { validate } = Person["~standard"];
   const schema = { "~standard": { validate } };
-  const body = { question: "Who?", schema: { type: "object", properties: { mail: { format: "email" } } } };
   const json = { type: "object", properties: { mail: { format: "email", pattern: "@" } } };
+  const body = { question: "Who?", schema: json };
   const answer = await scripted([{ gets: "POST /questions", body, state: { status: "answered", answer: { name: "ann" } } }], (url) =>
     ask("Who?", { schema, json, url }),
   );
@@ -272,7 +317,7 @@ function elsewhere(globals: Json): typeof import("../../clients/clarify.ts") {
 }
 
 test("it needs nothing that only Node has", async () => {
-  const globals = { AbortController, clearTimeout, console, crypto, fetch, performance, setTimeout, TextDecoder, URL };
+  const globals = { AbortController, clearTimeout, console, crypto, fetch, performance, setTimeout, TextDecoder, TextEncoder, URL };
   const { ask, approve, NotApproved } = elsewhere(globals);
   await scripted([{ gets: "POST /questions", state: { status: "answered", answer: "x" } }], async (url) => {
     assert.equal((await ask("Which?", { url })).value, "x");
@@ -305,7 +350,7 @@ function simulated(respond: (seconds: number) => Json | null) {
     return 0;
   };
   const clock = { performance: { now: () => seconds * 1000 }, setTimeout, clearTimeout: () => {} };
-  const client = elsewhere({ AbortController, console, crypto, fetch, TextDecoder, URL, ...clock });
+  const client = elsewhere({ AbortController, console, crypto, fetch, TextDecoder, TextEncoder, URL, ...clock });
   return { ...client, clock: () => seconds, waits, pauses };
 }
 

@@ -80,6 +80,11 @@ declare const standard: StandardSchemaV1<string, Date> & StandardJSONSchemaV1<st
 const official = ask("Plan it", { schema: standard });
 answers<typeof official, Date>();
 
+const single = ask("How many?", { schema: { type: "integer", minimum: 1 }, default: 3 });
+answers<typeof single, number>();
+// @ts-expect-error: a number
+ask("How many?", { schema: { type: "integer" }, default: "3" });
+
 const plain = ask("Plan it", { schema: { type: "object", properties: { percent: { type: "number" } } } });
 answers<typeof plain, Record<string, unknown>>();
 const typed = ask("Plan it", { schema: toJsonSchema(Valibot) });
@@ -107,8 +112,11 @@ is<typeof approved.arguments, Mail>();
 is<typeof approved.decision, "accept">();
 is<typeof approved.status, "answered">();
 
-const edited = await approve("Send it", { arguments: mail, editable: true });
+const edited = await approve("Send it", { arguments: mail, argumentsSchema: z.object({ to: z.string() }), editable: true });
 is<typeof edited.arguments, { to: string; env: string; copies: unknown; lines?: unknown[] }>();
+
+const large = await approve("Delete it", { arguments: { id: 1187654321098765433n }, editable: true });
+is<typeof large.arguments, { id: number | bigint }>();
 
 // @ts-expect-error: not awaited
 if (approve("Send it")) console.log("sent");

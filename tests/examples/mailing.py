@@ -25,7 +25,6 @@ ELSEWHERE = {"url": "http://127.0.0.1:1"}  # a model must not say where the bot 
 # What people cannot be asked about, beside a call that they can be asked about.
 UNASKABLE: list[tuple[str, dict[str, Any]]] = [
     ("send_newsletter", {"subject": "May", "recipients": 1204}),
-    ("send_newsletter", {"subject": "July", "recipients": 1187654321098765433}),
     ("send_newsletter", {"subject": "x" * 300_000, "recipients": 1}),
     ("ask_person", {"question": "Which list?", "choices": ["all", "all"]}),
 ]
@@ -70,10 +69,8 @@ async def answer_in_own_words(stage: World) -> list[str]:
 
 def check_refusals(results: Sequence[Any]) -> None:
     """Checks what a model heard of the calls in UNASKABLE, the first of which was rejected without a reason."""
-    rejected, inexact, long, *repeated = map(str, results)
+    rejected, long, *repeated = map(str, results)
     assert "Rejected by user:" in rejected
-    assert "No one was asked" in inexact
-    assert "2^53" in inexact
     assert "No one was asked" in long
     assert "at most 262144 are allowed" in long
     for each in repeated:  # of those that can ask questions

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
+from bot.workspace.seed import AGENTS, FOLAKE
 from tests.examples.mailing import (
     ELSEWHERE,
     IN_OWN_WORDS,
@@ -120,6 +122,39 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> 
         {"result": "the short one"},
     ]
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
+
+
+INPUTS: list[tuple[dict[str, Any] | None, str, Any]] = [
+    ({"type": "integer"}, "3", 3),
+    ({"type": "number"}, "1.5", 1.5),
+    ({"type": "boolean"}, "no", False),
+    ({"type": "string", "enum": ["eu", "us"]}, "US", "us"),
+    ({"type": "string"}, "2026", "2026"),
+    ({"type": "array", "items": {"type": "string"}}, "Rome\nParis", ["Rome", "Paris"]),
+    ({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, "3", {"n": 3}),
+    ({"properties": {"result": {"type": "integer"}}, "type": "object"}, "3", {"result": 3}),
+    (None, "true", "true"),
+]
+
+
+async def test_input_is_of_the_type_that_its_schema_wants(stage: World) -> None:
+    from google.adk.workflow.utils._rehydration_utils import _unwrap_response, _validate_resume_response
+    from google_adk_in_slack import run
+
+    turns: list[Turn] = [
+        [("adk_request_input", {"message": f"Input {place}?", "response_schema": schema})]
+        for place, (schema, _, _) in enumerate(INPUTS)
+    ]
+    sessions = InMemorySessionService()
+    running = asyncio.create_task(run(mailer([*turns, "Done."], request_input), "Go.", sessions, "session-1"))
+    for place, (_, text, _) in enumerate(INPUTS):
+        card = await stage.card(f"Input {place}?")
+        await stage.workspace.post(FOLAKE, AGENTS, text, card.thread_ts or card.ts)
+    assert await running == "Done."
+    for (schema, _, expected), response in zip(INPUTS, await results(sessions), strict=True):
+        assert json.dumps(_validate_resume_response(_unwrap_response(response), schema)) == json.dumps(
+            expected
+        )
 
 
 def asking(mailing: Mailing, *turns: Turn) -> App:

@@ -208,11 +208,11 @@ async def test_node_gets_the_arguments_as_approved(stage: World) -> None:
     from langgraph_in_slack import run
 
     def paid(_: State) -> State:
-        payment = {"amount": 1000, "to": "acme"}
+        payment = {"amount": 1000, "to": 1187654321098765433}
         return {"paid": interrupt({"action": "Transfer money", "arguments": payment, "editable": True})}
 
     def refused(_: State) -> State:
-        return {"refused": interrupt({"action": "Pay", "arguments": {"id": 1187654321098765433}})}
+        return {"refused": interrupt({"action": "Pay", "arguments": {"id": "x" * 300_000}})}
 
     def named(_: State) -> State:
         return {
@@ -223,7 +223,7 @@ async def test_node_gets_the_arguments_as_approved(stage: World) -> None:
     await answer(stage, await stage.card("Transfer money"), Your_decision="Accept", amount="10")
     await answer(stage, await stage.card("Which list?"), Your_answer="only Japan, please")
     assert await running == {
-        "paid": {"amount": 10, "to": "acme"},
+        "paid": {"amount": 10, "to": 1187654321098765433},
         "refused": False,
         "audience": "only Japan, please",
     }

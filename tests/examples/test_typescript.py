@@ -90,12 +90,16 @@ async def test_own_words_reach_the_model(stage: World, node_program: Path, proje
 async def test_model_reads_why_people_were_not_asked(
     stage: World, node_program: Path, project: Path, name: str
 ) -> None:
-    program = agent(node_program, project, name, [UNASKABLE, "Done."])
+    rounded = ("send_newsletter", {"subject": "July", "recipients": 1187654321098765433})  # by JavaScript
+    program = agent(node_program, project, name, [[*UNASKABLE, rounded], "Done."])
     running = asyncio.create_task(shown(program, project / "run.json"))
     await press(stage, await stage.card("May"), "Reject")
     found = await running
     assert (found["text"], found["sent"], len(stage.cards())) == ("Done.", [], 1)
-    check_refusals([found["results"][f"0-{n}"] for n in range(4)])
+    *refusals, of_rounded = [found["results"][f"0-{n}"] for n in range(4)]
+    check_refusals(refusals)
+    assert "No one was asked" in str(of_rounded)
+    assert "2^53" in str(of_rounded)
 
 
 async def test_calls_that_the_provider_runs_cannot_be_edited(

@@ -275,6 +275,86 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
             assert "test: no → yes" in shown
 
 
+MAIL_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "to": {"type": "string", "format": "email"},
+        "list": {"type": "string", "enum": ["all", "staff", "testers"]},
+        "count": {"type": "integer", "minimum": 1, "maximum": 5000},
+        "footer": {"type": "object", "properties": {"lines": {"type": "array", "maxItems": 2}}},
+    },
+    "required": ["to"],
+    "additionalProperties": False,
+}
+
+
+async def test_edited_arguments_fit_their_schema(stage: World) -> None:
+    sent = {"to": "all@example.com", "list": "all", "count": 1204, "footer": {"lines": []}}
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=sent, arguments_schema=MAIL_SCHEMA, editable=True)
+        await press(stage, FOLAKE, card, "Answer…")
+        blocks = (await stage.modal(FOLAKE)).payload["blocks"]
+        inputs = {each["label"]["text"]: each for each in blocks if each["type"] == "input"}
+        options = [each["text"]["text"] for each in inputs["list"]["element"]["options"]]
+        assert options == ["all", "staff", "testers"]
+        accept = {"Your decision": "Accept", "list": "testers"}
+        wrong = accept | {"to": "everybody", "count": "9000", "footer": '{"lines": [1, 2, 3]}'}
+        outcome = await stage.workspace.submit_view(FOLAKE, wrong)
+        assert {name: outcome.errors.get(each["block_id"]) for name, each in inputs.items()} == {
+            "Your decision": None,
+            "Reason": None,
+            "to": "to: Expected an e-mail address.",
+            "list": None,
+            "count": "count: Expected a whole number from 1 to 5000.",
+            "footer": "footer.lines: The value has more than 2 items.",
+        }
+        assert (await look(http, asked))["status"] == "waiting"
+        right = accept | {"to": "testers@example.com", "count": "9", "footer": '{"lines": [1, 2]}'}
+        assert (await stage.workspace.submit_view(FOLAKE, right)).ok
+        state = await look(http, asked, wait=30)
+        arguments = {"to": "testers@example.com", "list": "testers", "count": 9, "footer": {"lines": [1, 2]}}
+        assert json.dumps(state["answer"]) == json.dumps({"decision": "accept", "arguments": arguments})
+
+
+async def test_redacted_argument_need_not_fit_its_schema(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    schema = {"properties": {"password": {"pattern": "^hunter"}, "n": {"type": "integer", "maximum": 5}}}
+    async with asking(stage, config(stage.producer.url) + bare) as http:
+        sent = {"password": "hunter2", "n": 1}
+        asked, card = await ask(stage, http, arguments=sent, arguments_schema=schema, editable=True)
+        await press(stage, FOLAKE, card, "Answer…")
+        await stage.modal(FOLAKE)
+        assert not (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "n": "6"})).ok
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "n": "2"})).ok
+        state = await look(http, asked, wait=30)
+        assert state["answer"]["arguments"] == {"password": "[redacted]", "n": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "schema", "field"),
+    [
+        ({"n": "1"}, {"properties": {"n": {"type": "integer"}}}, "arguments.n"),
+        ({}, {"required": ["n"]}, "arguments.n"),
+        (
+            {"a": [{"b": 1}]},
+            {"properties": {"a": {"items": {"properties": {"b": False}}}}},
+            "arguments.a[0].b",
+        ),
+        ({"a": "a" * 100_000}, {"properties": {"a": {"pattern": "(?!x)(a|aa)+$"}}}, "arguments_schema"),
+        ({}, {"properties": {"n": {"type": "whole"}}}, "arguments_schema.properties.n.type"),
+        ({}, {"$ref": "https://example.org/schema"}, "arguments_schema"),
+        ({}, {"$ref": "#"}, "arguments_schema"),
+    ],
+)
+async def test_schema_that_does_not_fit_the_arguments_is_refused(
+    stage: World, arguments: dict[str, Any], schema: dict[str, Any], field: str
+) -> None:
+    async with asking(stage) as http:
+        body = MAIL | {"arguments": arguments, "arguments_schema": schema}
+        answer = await http.post("/questions", json=body)
+        assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
 @pytest.mark.either_database
 async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stage: World) -> None:
     async with asking(stage) as http:

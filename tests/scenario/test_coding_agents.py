@@ -289,6 +289,44 @@ async def test_claude_asks_its_questions_in_auto_mode_too(at_work: Agent, stage:
     assert '"Which port?"="9090"' in model.results[-1]
 
 
+ASKER = """
+from typing import Annotated
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Elicit, ElicitationResult, Resolve
+from pydantic import BaseModel, Field
+
+server = MCPServer("asker")
+
+class Place(BaseModel):
+    branch: str = Field(title="Branch")
+    copies: int = Field(title="Copies", default=1)
+
+def place() -> Elicit[Place]:
+    return Elicit("Where shall it go?", Place)
+
+@server.tool()
+def deploy(place: Annotated[ElicitationResult[Place], Resolve(place)]) -> str:
+    return f"{place.action} {getattr(place, 'data', None)!r}"
+
+server.run()
+"""
+
+
+async def test_person_fills_in_the_form_of_an_mcp_server(at_work: Agent, stage: World, model: Model) -> None:
+    (at_work.home / "asker.py").write_text(ASKER)
+    await at_work.run("mcp", "add", "asker", "--", sys.executable, str(at_work.home / "asker.py"))
+    model.will(calls("mcp__asker__deploy"))
+    process = await at_work.start("-p", "Deploy it", "--allowedTools=mcp__asker__deploy")
+    card = await stage.card("Where shall it go?")
+    assert "MCP server: asker" in said(card)
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    assert (await stage.workspace.submit_view(FOLAKE, {"Branch": "main", "Copies": "3"})).ok
+    await ended(process)
+    assert "accept Place(branch='main', copies=3)" in model.results[-1]
+
+
 @pytest.fixture(params=["http", "stdio"])
 async def person(
     request: pytest.FixtureRequest,

@@ -248,12 +248,13 @@ for _ in range(400):
         ({"properties": {f"f{n}": {"type": "string"} for n in range(41)}}, "schema.properties"),
         ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "schema.required"),
         ({"properties": {"a": {"type": "string", "pattern": "(x+)+"}}}, PROPERTY),
-        ({"properties": {"a": {"type": "string", "format": "uuid"}}}, PROPERTY),
+        ({"properties": {"a": {"type": "string", "format": "phone"}}}, PROPERTY),
         ({"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}, PROPERTY),
         ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"properties": {}}}}, PROPERTY),
         ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}, PROPERTY),
         ({"properties": {"a": {"$ref": "https://example.org/a"}}}, PROPERTY),
-        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, PROPERTY),
+        ({"properties": {"a": {"type": "array", "items": {"type": "boolean"}}}}, PROPERTY),
+        ({"type": "array", "items": {"type": "object"}}, "schema.items"),
         ({"properties": {"a": {"enum": list(range(101))}}}, PROPERTY),
         ({"properties": {"a": {"type": "array", "items": {"enum": ["x"]}, "minItems": 2}}}, PROPERTY),
         ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, PROPERTY),
@@ -285,3 +286,122 @@ async def test_what_is_no_form_is_refused_when_it_is_asked(
 )
 async def test_wrong_field_beside_a_form_is_named(asker: Asker, fields: dict[str, Any], field: str) -> None:
     assert (await asker.ask(status=422, question="x", **fields))["field"] == field
+
+
+ZOD: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "mail": {
+            "type": "string",
+            "format": "email",
+            "pattern": r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$",
+        },
+        "day": {"type": "string", "format": "date", "pattern": r"^2026-\d{2}-\d{2}$"},
+        "at": {"type": "string", "format": "time", "pattern": r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"},
+        "until": {"type": "string", "format": "time"},
+        "run": {"type": "string", "format": "uuid"},
+        "to": {"type": "array", "items": {"type": "string", "format": "email"}, "minItems": 1},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["mail", "day", "at", "until", "run", "to", "note"],
+    "additionalProperties": False,
+}
+RUN = "123e4567-e89b-12d3-a456-426614174000"
+
+
+async def test_formats_with_patterns_are_checked_at_their_fields(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Who and when?", schema=ZOD)
+    inputs = await opened(stage, "Who and when?")
+    assert {label: block["element"]["type"] for label, block in inputs.items()} == {
+        "mail": "email_text_input",
+        "day": "datepicker",
+        "at": "timepicker",
+        "until": "timepicker",
+        "run": "plain_text_input",
+        "to": "plain_text_input",
+        "note": "plain_text_input",
+    }
+    assert inputs["until"]["hint"]["text"] == "In UTC."
+    labels = {block["block_id"]: label for label, block in inputs.items()}
+    right = {
+        "mail": "ann@example.org",
+        "day": "2026-12-01",
+        "at": "14:00",
+        "until": "15:30",
+        "run": RUN,
+        "to": "a@b.cd\nb@c.de",
+    }
+    wrong = {"mail": "an..n@example.org", "day": "2027-12-01", "run": "7", "to": "a@b.cd\nb"}
+    outcome = await stage.workspace.submit_view(FOLAKE, right | wrong)
+    assert {labels[block]: said for block, said in outcome.errors.items()} == {
+        "mail": "Expected an e-mail address.",
+        "day": "Expected a date, like 2026-05-24. The agent's own pattern does not accept this one.",
+        "run": f"Expected a UUID, like {RUN}.",
+        "to": "Line 2: Expected an e-mail address.",
+    }
+    assert (await stage.workspace.submit_view(FOLAKE, right)).ok
+    state = await asker.look(asked, wait=30)
+    assert state["answer"] == {
+        "mail": "ann@example.org",
+        "day": "2026-12-01",
+        "at": "14:00:00",
+        "until": "15:30:00Z",
+        "run": RUN,
+        "to": ["a@b.cd", "b@c.de"],
+        "note": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "answer"),
+    [
+        ({"type": "integer"}, ("many", "3"), 3),
+        ({"type": "boolean"}, ("perhaps", "yes"), True),
+        ({"type": "string", "enum": ["eu", "us"]}, ("asia", "us"), "us"),
+        ({"$ref": "#/$defs/R", "$defs": {"R": {"enum": ["eu", "us"]}}}, ("asia", "us"), "us"),
+        ({"enum": [1, 2]}, ("3", "2"), 2),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, ("c", "a, b"), ["a", "b"]),
+        ({"type": "array", "items": {"type": "string"}}, ("Rome, Paris", "Rome\nParis"), ["Rome", "Paris"]),
+        ({"type": "array", "items": {"type": "string"}}, ("Rome; Paris", '["Rome, Paris"]'), ["Rome, Paris"]),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, ("1", "1\n2"), [1, 2]),
+        ({"type": "string", "format": "time"}, ("noon", "14:00"), "14:00:00Z"),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, ("none", "1.5"), 1.5),
+    ],
+)
+async def test_schema_of_a_single_value_is_answered_in_the_thread(
+    stage: World, asker: Asker, schema: dict[str, Any], typed: tuple[str, str], answer: Any
+) -> None:
+    """The first reply gets a hint, the second one counts."""
+    asked = await asker.ask(question="What?", schema=schema)
+    card = await stage.card("What?")
+    await stage.workspace.post(FOLAKE, AGENTS, typed[0], card.ts)
+    await stage.whisper(FOLAKE, "")
+    assert (await asker.look(asked))["status"] == "waiting"
+    await stage.workspace.post(FOLAKE, AGENTS, typed[1], card.ts)
+    state = await asker.look(asked, wait=30)
+    assert (state["kind"], json.dumps(state["answer"])) == ("form", json.dumps(answer))
+
+
+async def test_yes_or_no_and_choices_of_a_schema_have_buttons(stage: World, asker: Asker) -> None:
+    yes = await asker.ask(question="Shall I?", schema={"type": "boolean"}, default=False)
+    card = await stage.card("Shall I?")
+    assert {"Yes", "No"} <= set(controls(card))
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    assert (await asker.look(yes, wait=30))["answer"] is True
+    titled = {"oneOf": [{"const": "eu", "title": "Europe"}, {"const": "us", "title": "America"}]}
+    where = await asker.ask(question="Where?", schema=titled)
+    card = await stage.card("Where?")
+    assert {"Europe", "America"} <= set(controls(card))
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="America")
+    assert (await asker.look(where, wait=30))["answer"] == "us"
+
+
+async def test_schema_of_a_single_value_is_filled_in_the_modal(stage: World, asker: Asker) -> None:
+    schema = {"type": "array", "title": "Cities", "items": {"type": "string"}, "maxItems": 2}
+    asked = await asker.ask(question="Which cities?", schema=schema, default=["Rome"])
+    inputs = await opened(stage, "Which cities?")
+    assert inputs["Cities"]["element"]["multiline"]
+    outcome = await stage.workspace.submit_view(FOLAKE, {"Cities": "Rome\nParis\nOslo"})
+    assert list(outcome.errors.values()) == ["Expected at most 2 entries, one per line."]
+    assert (await stage.workspace.submit_view(FOLAKE, {"Cities": "Rome, IT\nParis"})).ok
+    assert (await asker.look(asked, wait=30))["answer"] == ["Rome, IT", "Paris"]

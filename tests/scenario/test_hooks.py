@@ -153,6 +153,8 @@ async def test_what_is_redacted_is_run_as_it_was(stage: World) -> None:
         ({"options": {"n": 1}}, {"options": '{"n": true}'}, {"options": {"n": True}}),
         ({"options": {"n": 1}}, {"options": '{"n": 1.0}'}, {"options": {"n": 1.0}}),
         ({"n": 1}, {"n": "1.0"}, {"n": 1.0}),
+        ({"id": 2**60 + 1, "n": 1}, {"n": "2"}, {"id": 2**60 + 1, "n": 2}),
+        ({"id": 2**60 + 1}, {"id": "1152921504606846979"}, {"id": 2**60 + 3}),
         ({"sk-secret": "ls"}, {"[redacted]": "pwd"}, {"sk-secret": "pwd"}),
     ],
 )
@@ -401,6 +403,85 @@ async def test_decision_at_the_terminal_takes_the_card_away(
     assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
 
 
+async def test_busy_bot_is_told_that_nobody_waits_any_more(stage: World, hooks: Hooks) -> None:
+    """Its response with the question's id is late, and nothing else tells which one to withdraw."""
+    asked = 0
+
+    async def late(request: web.Request) -> web.Response:
+        nonlocal asked
+        async with httpx.AsyncClient(base_url=hooks.url, trust_env=False) as http:
+            sent: Any = {"content": await request.read(), "headers": {"Content-Type": "application/json"}}
+            found = await http.request(request.method, request.path_qs, **sent)
+        if request.method == "POST":
+            asked += 1
+            await asyncio.sleep(6)
+        return web.Response(body=found.content, status=found.status_code, content_type="application/json")
+
+    async with served(late) as url:
+        process = await hooks.start(event(), "--url", url)
+        card = await stage.card("Run a shell command")
+        process.send_signal(signal.SIGTERM)
+        assert await hooks.decided(process) is None
+        assert asked == 2
+        assert not controls(await stage.now_says(card, "Withdrawn: “decided at the terminal”"))
+
+
+async def test_agent_that_ends_while_its_hook_reads_the_event_is_asked_nothing(
+    stage: World, hooks: Hooks
+) -> None:
+    agents = """
+import os, subprocess, sys
+begun, begins = os.pipe()
+subprocess.Popen([sys.executable, "-c", sys.argv[1], str(begins)], pass_fds=[begins])
+os.read(begun, 1)
+"""
+    hook = f"""
+import os, sys, time, clarify
+agent = os.getppid()
+
+class Input:
+    def read(self):
+        os.write(int(sys.argv[1]), b"!")
+        while os.getppid() == agent:
+            time.sleep(0.01)
+        return {json.dumps(event()).encode()!r}
+
+sys.stdin = type("", (), {{"buffer": Input()}})
+sys.exit(clarify.main(["hook", "claude-code", "--timeout", "8"]))
+"""
+    agent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", agents, hook),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=os.environ | {"CLARIFY_URL": hooks.url},
+    )
+    assert await agent.communicate() == (b"", b"clarify hook: decided at the terminal\n")
+    async with httpx.AsyncClient(base_url=hooks.url, trust_env=False) as http:
+        assert (await http.get("/questions")).json()["questions"] == []
+
+
+def test_signal_counts_once_wherever_it_arrives() -> None:
+    """Python loses an exception that is raised in a destructor."""
+    script = """
+import os, signal, clarify
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+ending = clarify._Ending(60, lambda: False)
+ending.begin()
+Finalized()
+os.kill(os.getpid(), signal.SIGTERM)
+try:
+    ending.check()
+except clarify._Interrupted:
+    print("withdraws")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "withdraws\n"), done.stderr
+
+
 async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) -> None:
     words = json.dumps(event())
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-m', 'bot.cli', 'hook', 'claude-code'], input={words!r}.encode())"
@@ -541,7 +622,8 @@ async def test_what_is_no_event_is_left_to_the_agent(sent: bytes, agent: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "decision"), [("PermissionRequest", None), ("PreToolUse", "deny"), ("Notification", None)]
+    ("name", "decision"),
+    [("PermissionRequest", None), ("PreToolUse", "deny"), ("Elicitation", None), ("Notification", None)],
 )
 @pytest.mark.parametrize("broken", [b'"tool_input": {"command": "\xff"}}', b'"x": ' + b"[" * 200_000])
 async def test_event_that_breaks_off_is_decided_by_its_name(
@@ -739,6 +821,132 @@ async def test_what_cannot_be_shown_whole_gets_no_decision(
     assert not stage.cards()
 
 
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "branch": {"type": "string", "title": "Branch", "minLength": 3},
+        "copies": {"type": "integer", "title": "Copies", "minimum": 1},
+        "region": {"type": "string", "title": "Region", "enum": ["eu", "us"]},
+    },
+    "required": ["branch"],
+}
+
+
+def elicitation(name: str = "Elicitation", **fields: Any) -> dict[str, Any]:
+    """An MCP server's request to the user, as Claude Code hands it on, or what came of it."""
+    asked = {"message": "Where shall it go?", "mode": "form", "requested_schema": SCHEMA}
+    common = {name: each for name, each in event().items() if not name.startswith("tool_")}
+    about = asked if name == "Elicitation" else {"action": "accept", "content": {"branch": "main"}}
+    return common | {"hook_event_name": name, "mcp_server_name": "github"} | about | fields
+
+
+async def test_mcp_server_gets_what_a_person_fills_in(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation())
+    card = await stage.card("Where shall it go?")
+    for words in ("MCP server: github", "/home/me/shop"):
+        assert words in said(card)
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    wrong = await stage.workspace.submit_view(FOLAKE, {"Branch": "x"})
+    assert "3 characters" in json.dumps(wrong.errors)
+    assert (await stage.workspace.submit_view(FOLAKE, {"Branch": "main", "Region": "eu"})).ok
+    found = await hooks.decided(process)
+    content = {"branch": "main", "region": "eu"}
+    assert found == {"hookEventName": "Elicitation", "action": "accept", "content": content}
+    assert stage.record()["from"] == "claude-code"
+
+
+@pytest.mark.parametrize("schema", [{"type": "object", "properties": {}}, None])
+@pytest.mark.parametrize(
+    ("label", "answer"), [("Accept", {"action": "accept", "content": {}}), ("Reject", {"action": "decline"})]
+)
+async def test_mcp_server_that_asks_for_nothing_but_leave_gets_it_or_not(
+    stage: World, hooks: Hooks, schema: Any, label: str, answer: dict[str, Any]
+) -> None:
+    process = await hooks.start(elicitation(message="Delete 32 files?", requested_schema=schema))
+    await press(stage, await stage.card("Delete 32 files?"), label)
+    assert await hooks.decided(process) == {"hookEventName": "Elicitation"} | answer
+
+
+async def test_person_who_closes_the_form_declines(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation())
+    await stage.card("Where shall it go?")
+    await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "abandon CLR-100001-001 we give no names")
+    assert await hooks.decided(process) == {"hookEventName": "Elicitation", "action": "decline"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"mode": "url", "url": "https://auth.example.com"}, b"only forms are asked in Slack"),
+        ({"mode": "later"}, b"only forms are asked in Slack"),
+        ({"requested_schema": []}, b"only forms are asked in Slack"),
+        ({"mcp_server_name": None}, b"it must have mcp_server_name, message and session_id"),
+        ({"session_id": None}, b"it must have mcp_server_name, message and session_id"),
+        ({"requested_schema": {"properties": {"a": {"type": "object"}}}}, b"`schema.properties.a"),
+    ],
+)
+async def test_what_is_no_form_is_left_to_claude_code(
+    stage: World, hooks: Hooks, fields: dict[str, Any], why: bytes
+) -> None:
+    for more, expected in (((), None), (("--on-silence", "deny"), "cancel")):
+        process = await hooks.start(elicitation(**fields), *more)
+        out, err = await process.communicate()
+        assert (process.returncode, why in err) == (0, True), err
+        assert (json.loads(out)["hookSpecificOutput"]["action"] if out else None) == expected
+    assert not stage.cards()
+
+
+async def test_mcp_server_that_nobody_answers_is_answered_at_the_terminal(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation(), "--timeout", "5")
+    card = await stage.card("Where shall it go?")
+    assert await hooks.decided(process) is None
+    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
+
+
+async def test_form_that_the_bot_redacts_answers_nobody(stage: World) -> None:
+    text = config(stage.producer.url, more='[[producers]]\nname = "coder"\nredact = ["sk-[a-z]+"]\n')
+    schema = {"type": "object", "properties": {"sk-a": {"type": "string"}, "b": {"type": "string"}}}
+    async with stage.bot(text) as bot:
+        process = await Hooks(bot).start(elicitation(requested_schema=schema))
+        await press(stage, await stage.card("Where shall it go?"), "Answer…")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {"b": "main"})).ok
+        assert await Hooks(bot).decided(process) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [("ElicitationResult", "decided at the terminal"), ("SessionEnd", "the session ended")],
+)
+async def test_answer_to_an_mcp_server_takes_its_card_away(
+    stage: World, hooks: Hooks, ends: str, words: str
+) -> None:
+    process = await hooks.start(elicitation())
+    card = await stage.card("Where shall it go?")
+    for other in (
+        elicitation("ElicitationResult", mcp_server_name="another"),
+        elicitation("ElicitationResult", session_id="another"),
+        event("PostToolUse", tool_response={}),
+    ):
+        await (await hooks.start(other)).communicate()
+    assert controls(stage.workspace.message(AGENTS, card.ts))
+    after = await hooks.start(elicitation(ends) if ends == "ElicitationResult" else event(ends))
+    assert await after.communicate() == (b"", b"")
+    await stage.now_says(card, f"Withdrawn: “{words}”")
+    assert await hooks.decided(process) is None
+
+
+async def test_subagents_request_of_an_mcp_server_names_it(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(elicitation(agent_id="a1", agent_type="Explore"))
+    card = await stage.card("Explore, for claude-code")
+    await (
+        await hooks.start(elicitation("ElicitationResult", agent_id="a1", agent_type="Explore"))
+    ).communicate()
+    await stage.now_says(card, "Withdrawn: “decided at the terminal”")
+    assert await hooks.decided(process) is None
+
+
 INSTALLED = {
     "claude-code": ".claude/settings.json",
     "codex": ".codex/hooks.json",
@@ -778,7 +986,8 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     (asks,) = settings["hooks"]["PermissionRequest"][0]["hooks"]
     assert asks["command"].endswith(" hook claude-code --timeout 100 || exit 0")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
-    assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
+    assert {"PostToolUse", "ElicitationResult", "SessionEnd"} <= settings["hooks"].keys()
+    assert settings["hooks"]["Elicitation"] == settings["hooks"]["PermissionRequest"]
 
 
 @pytest.mark.parametrize(
@@ -944,7 +1153,7 @@ def test_hook_that_cannot_start_lets_nothing_through(source: str, tmp_path: Path
                 check=False,
             )
             silence = "deny" if name in {"PreToolUse", "permissionRequest"} else "pass"
-            if chosen and name in {"PreToolUse", "permissionRequest", "PermissionRequest"}:
+            if chosen and name in {"PreToolUse", "permissionRequest", "PermissionRequest", "Elicitation"}:
                 silence = chosen
             if silence == "deny":
                 assert (ended.returncode, ended.stdout) == (2, b""), (broken, name, ended)

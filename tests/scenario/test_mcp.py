@@ -176,16 +176,24 @@ async def test_form_and_arguments_that_people_may_change(stage: World, url: str,
         answered = await caller.call("wait_for_answer", id=asked["id"])
         assert answered["answer"] == {"port": 8080}
         assert '{"port": 8080}' in answered["said"]
-        arguments: dict[str, Any] = {"arguments": {"to": 1204}, "editable": True, "approvals": 2}
+        asked = await caller.call("ask_human", question="How many?", schema={"type": "integer"}, wait=0)
+        card = await stage.card("How many?")
+        await stage.workspace.post(FOLAKE, AGENTS, "3", card.thread_ts or card.ts)
+        assert (await caller.call("wait_for_answer", id=asked["id"]))["answer"] == 3
+        wrong = {"arguments": {"to": "all"}, "arguments_schema": {"properties": {"to": {"type": "integer"}}}}
+        refused = await caller.call("ask_approval", is_error=True, action="Send it", **wrong)
+        assert refused["said"].startswith("`arguments.to` does not fit `arguments_schema`.")
+        arguments: dict[str, Any] = {"arguments": {"to": 2**60 + 1}, "editable": True, "approvals": 2}
+        arguments["arguments_schema"] = wrong["arguments_schema"]
         asked = await caller.call("ask_approval", action="Send it", **arguments, wait=0)
         card = await stage.card("Send it")
         for user in (FOLAKE, ADE):
             await stage.workspace.click(user, AGENTS, card.ts, label="Accept")
         accepted = await caller.call("wait_for_answer", id=asked["id"])
-        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 1204}}
+        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 2**60 + 1}}
         by = f"approved by user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}."
         assert by in accepted["said"]
-        assert 'Go ahead with exactly these arguments: {"to": 1204}' in accepted["said"]
+        assert 'Go ahead with exactly these arguments: {"to": 1152921504606846977}' in accepted["said"]
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
@@ -345,6 +353,8 @@ async def test_arguments_that_clients_send_as_text_are_what_the_tool_wants(
                 "form",
                 {"n": 1},
             ),
+            ({"schema": '{"type": "integer"}', "default": "3"}, "form", 3),
+            ({"schema": {"type": "string"}, "default": "3"}, "form", "3"),
         ):
             state = await caller.call("ask_human", question=f"{kind}?", **more, wait="0")
             assert (state["kind"], state["default"]) == (kind, default)

@@ -250,6 +250,19 @@ async def test_what_is_wrong_is_named(url: str) -> None:
     assert (unauthorized.value.status, unauthorized.value.code) == (401, "UNAUTHORIZED")
 
 
+@pytest.mark.parametrize("how", ["sync", "async"])
+async def test_question_that_is_too_large_is_refused_at_once(url: str, how: str) -> None:
+    """The bot hangs up before it has read it all, as if it were away."""
+    more: Any = {"arguments": {"text": "x" * 31_000_000}, "timeout": 60}
+    if how == "sync":
+        asking: Any = asyncio.to_thread(clarify.approve, "Send it", **more)
+    else:
+        asking = clarify.aio.approve("Send it", **more)
+    with pytest.raises(clarify.BadQuestion, match=r"31000\d{3} bytes of JSON; at most 1048576") as refused:
+        await asyncio.wait_for(asking, 20)
+    assert (refused.value.status, refused.value.code) == (413, "TOO_LARGE")
+
+
 async def test_nobody_answers_in_time(tmp_path: Path) -> None:
     async with scene(tmp_path, clock=LeapClock(600)) as stage, stage.bot() as bot:
         url = url_of(bot)

@@ -21,7 +21,7 @@ from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.until import until
-from tests.kit.world import World, config, url_of
+from tests.kit.world import World, config, said, url_of
 from tests.scenario.other_parties import another_writes
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press
 from tests.scenario.test_mcp import over
@@ -339,24 +339,49 @@ async def test_key_and_issuer_of_the_configuration(stage: World) -> None:
     assert not (stage.folder / KEY_FILE).exists()
 
 
+async def test_large_integer_is_shown_returned_and_verified_digit_by_digit(
+    stage: World, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    digits = "1187654321098765433"
+    arguments = {"message": int(digits), "like": digits, "nested": [10**30 + 1]}
+    asked, card = await ask(stage, http, arguments=arguments)
+    for words in (f"message: {digits}", f'like: "{digits}"', f"{10**30 + 1}"):
+        assert words in said(card)
+    await press(stage, ADE, card, "Accept")
+    state = await look(http, asked, wait=30)
+    assert state["answer"] == {"decision": "accept", "arguments": arguments}
+    assert state["asked"]["arguments"] == arguments
+    claims = jwt.decode(state["receipt"], options={"verify_signature": False})
+    as_strings = {"message": digits, "like": digits, "nested": [str(10**30 + 1)]}
+    assert claims["answer"]["arguments"] == claims["asked"]["arguments"] == as_strings
+    keys = await keys_of(http)
+    for given, is_same in ((arguments, True), (as_strings, False)):
+        assert bool(clarify.verify(state["receipt"], keys=keys, arguments=given)) == is_same
+        (tmp_path / "arguments.json").write_text(json.dumps(given))
+        file = str(tmp_path / "arguments.json")
+        assert (await run(stage, "verify", state["receipt"], "--arguments", file)).code == (
+            0 if is_same else 1
+        )
+
+
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "words"),
     [
-        ('{"action": "Pay", "arguments": {"amount": 9007199254740992}}', "Send it as a string"),
+        ('{"action": "Pay", "arguments": {"amount": 1%s}}' % ("0" * 4300), "more than 4,300 digits"),
         ('{"action": "Pay", "arguments": {"a": 1, "b": {"to": "ann", "to": "eve"}}}', "same name twice"),
         ('{"action": "Pay", "action": "Pay more"}', "same name twice"),
     ],
 )
 async def test_arguments_that_readers_read_differently_are_refused(
-    http: httpx.AsyncClient, body: str, said: str
+    http: httpx.AsyncClient, body: str, words: str
 ) -> None:
     answer = await http.post("/questions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
-    assert said in answer.json()["message"]
+    assert words in answer.json()["message"]
     call = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"name": "ask_approval", "arguments": {body}}}}}'
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     for padded in (call, call + " " * 40_000):  # a long one is read beside the event loop
-        assert said in (await http.post("/mcp", content=padded, headers=headers)).text
+        assert words in (await http.post("/mcp", content=padded, headers=headers)).text
 
 
 # RFC 8037, appendix A.1, as PKCS#8; and a key of another kind.

@@ -18,6 +18,17 @@ URIS = st.sampled_from(
     ["https://example.org/a?b=c#d", "mailto:ann@example.org", "urn:isbn:1", "http://[::1]:80/"]
 )
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda at: f"{at.replace(microsecond=0, tzinfo=UTC).isoformat()}")  # fmt: skip  # noqa: DTZ001
+UUIDS = st.uuids().map(str)
+TIMES = st.times().map(lambda at: f"{at.replace(microsecond=0, second=0).isoformat()}Z")
+PATTERNS = {
+    "email": [
+        ".",
+        r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$",
+    ],
+    "date": [r"^\d{4}-\d\d-\d\d$"],
+    "time": [r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?Z$"],
+    "date-time": [r"^[^T]+T[^T]+Z$"],
+}
 DATES = st.dates(date(1, 1, 1)).map(date.isoformat)
 
 
@@ -42,9 +53,21 @@ def texts(draw: st.DrawFn) -> Schema:
 @st.composite
 def formatted(draw: st.DrawFn) -> Schema:
     name, defaults = draw(
-        st.sampled_from([("email", EMAILS), ("uri", URIS), ("date", DATES), ("date-time", MOMENTS)])
+        st.sampled_from(
+            [
+                ("email", EMAILS),
+                ("uri", URIS),
+                ("uuid", UUIDS),
+                ("date", DATES),
+                ("time", TIMES),
+                ("date-time", MOMENTS),
+            ]
+        )
     )
     made: Schema = {"type": "string", "format": name}
+    if name in PATTERNS and draw(st.booleans()):
+        made["pattern"] = draw(st.sampled_from(PATTERNS[name]))
+        return made
     return made | ({"default": draw(defaults)} if draw(st.booleans()) else {})
 
 
@@ -98,9 +121,29 @@ def choosing_several(draw: st.DrawFn) -> Schema:
 
 
 @st.composite
+def lists(draw: st.DrawFn) -> Schema:
+    entry = draw(texts() | formatted() | numbers())
+    default = entry.pop("default", None)
+    least = draw(st.integers(0, 2))
+    made: Schema = {"type": "array", "items": entry}
+    made |= {"minItems": least} if draw(st.booleans()) else {}
+    made |= {"maxItems": least + 1} if draw(st.booleans()) else {}
+    fits = default is not None and least < 2 and str(default).strip() == str(default) != ""
+    return made | ({"default": [default]} if fits and "\n" not in str(default) else {})
+
+
+@st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     """A form."""
-    field = texts() | formatted() | numbers() | st.just({"type": "boolean"}) | choosing() | choosing_several()
+    field = (
+        texts()
+        | formatted()
+        | numbers()
+        | st.just({"type": "boolean"})
+        | choosing()
+        | choosing_several()
+        | lists()
+    )
     names = draw(st.lists(words(60).filter(str.strip), min_size=1, max_size=6, unique=True))
     if draw(st.booleans()):
         names += [f"f{n}" for n in range(draw(st.sampled_from([1, 34])))]

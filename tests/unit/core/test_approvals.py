@@ -452,6 +452,18 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(tmp_path
     ledger.close()
 
 
+def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:
+    schema = {"properties": {"count": {"type": "integer", "maximum": 9}}}
+    wanted = approval(1)
+    assert wanted.direct is not None
+    asked = replace(wanted, direct=wanted.direct.model_copy(update={"arguments_schema": schema}))
+    record = opened(42, 1, asked, NOW, SLA)
+    with pytest.raises(AnswerRejected, match=r"not valid\. count: Expected a whole number of at most 9\."):
+        accepted(record, Answer("accept", "Accept", changed={"count": 10}), decider_of(0), NOW)
+    after = accepted(record, Answer("accept", "Accept", changed={"count": 9}), decider_of(0), NOW)
+    assert after.asked.arguments["count"] == 9
+
+
 ANN, BEN = Requester(by="U0ANN", pinned=True), Requester(by="U0BEN")
 
 

@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 from core.answers import from_text, hint
 from core.clarification import Aaep, Direct
 from core.errors import AnswerRejected
-from core.forms import SCHEMA_LIMIT, BadSchema, FormField, Misfits, read_form
+from core.forms import FormField, Misfits, read_form
+from core.schemas import SCHEMA_LIMIT, BadSchema
 from tests.unit.bot.form_schemas import schemas
 
 Json = dict[str, Any]
@@ -62,6 +63,9 @@ def test_titles_of_choices(said: Json, labels: list[str]) -> None:
     "said",
     [
         {"type": "string", "pattern": "x"},
+        {"type": "string", "format": "email", "pattern": "("},
+        {"type": "string", "format": "email", "pattern": "((a{100}){100}){100}"},
+        {"type": "string", "format": "phone"},
         {"type": "string", "minLength": 5, "maxLength": 4},
         {"type": "string", "minLength": 3001},
         {"type": "string", "maxLength": 0},
@@ -74,7 +78,9 @@ def test_titles_of_choices(said: Json, labels: list[str]) -> None:
         {"type": "number", "minimum": True},
         {"type": "number", "exclusiveMinimum": 1, "maximum": 1},
         {"type": "boolean", "not": {"const": True}},
-        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "object"}},
+        {"type": "array", "items": {"type": "boolean"}},
+        {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
         {"type": "array"},
         {"type": "array", "items": FRUIT, "maxItems": 0},
         {"type": "array", "items": FRUIT, "contains": {"const": "a"}},
@@ -95,7 +101,7 @@ def test_titles_of_choices(said: Json, labels: list[str]) -> None:
 def test_what_forms_do_not_have_is_refused(said: Json) -> None:
     with pytest.raises(BadSchema) as refused:
         field(said, E={"enum": ["x"], "type": "string"})
-    assert refused.value.where == "properties.a"
+    assert refused.value.where.startswith("properties.a")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("risk", ["grave", 3], "low, medium or high."),
     ("irreversible", ["yes", 1], "true or false."),
     ("arguments", [[], "x", 7], "an object."),
+    ("arguments_schema", [[], "x", 7], "a JSON Schema object."),
     ("editable", ["yes", 1], "true or false."),
     ("approvals", [0, 6, 1.5, "2", True], "a whole number from 1 to 5."),
     ("schema", [[], "x", 7], "a JSON Schema object."),
@@ -179,3 +180,13 @@ def test_question_that_makes_no_sense_says_why(given: Any, field: str | None, me
 )
 def test_default_that_is_no_answer_is_told_what_it_must_be(more: dict[str, Any], expected: str) -> None:
     assert refused({"question": "x", **more}) == ("default", f"`default` {expected}")
+
+
+def test_digest_without_a_schema_of_arguments_is_as_in_earlier_releases() -> None:
+    """A repetition after an upgrade is the same question."""
+    stored = NewQuestion.model_validate({"action": "Go", "arguments": {"n": 1}}).stored("t")
+    stored.pop("arguments_schema")
+    earlier = NewQuestion.restored(stored)
+    assert earlier.digest == "e46c80b1df547f030d14bef2b0e4bcde"
+    shaped = {"action": "Go", "arguments": {"n": 1}, "arguments_schema": {"type": "object"}}
+    assert NewQuestion.model_validate(shaped).digest != earlier.digest

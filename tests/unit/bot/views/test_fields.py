@@ -21,8 +21,8 @@ from bot.views.page import page_card
 from bot.workspace.controls import state_values
 from core import answers
 from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
-from core.forms import SCHEMA_LIMIT
 from core.questions import NewQuestion, ask_of
+from core.schemas import SCHEMA_LIMIT
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
@@ -78,6 +78,9 @@ def entered(draw: st.DrawFn, element: Json) -> Json:
             return {"type": kind, "selected_options": draw(some)}
         case "datepicker":
             return {"type": kind, "selected_date": draw(st.none() | st.dates().map(str))}
+        case "timepicker":
+            at = st.times().map(lambda time: time.isoformat()[:5])
+            return {"type": kind, "selected_time": draw(st.none() | at)}
         case "datetimepicker":
             return {"type": kind, "selected_date_time": draw(st.none() | st.integers(0, 9_999_999_999))}
     return {"type": kind, "value": draw(st.none() | TEXTS)}
@@ -153,6 +156,12 @@ MANY = {"type": "string", "enum": [f"e{n}" for n in range(100)]}
         ({"type": "string", "format": "uri"}, {"type": "plain_text_input", "multiline": False}),
         ({"type": "string", "format": "email"}, {"type": "email_text_input"}),
         ({"type": "string", "format": "date", "default": "2026-05-24"}, {"type": "datepicker", "initial_date": "2026-05-24"}),
+        ({"type": "string", "format": "time", "default": "16:00:00+02:00"}, {"type": "timepicker", "initial_time": "14:00"}),
+        ({"type": "string", "format": "uuid"}, {"type": "plain_text_input", "multiline": False}),
+        (
+            {"type": "array", "items": {"type": "integer"}, "default": [1, 2]},
+            {"type": "plain_text_input", "multiline": True, "initial_value": "1\n2", "max_length": 3000},
+        ),
         (
             {"type": "string", "format": "date-time", "default": "2026-05-24T16:00:00+02:00"},
             {"type": "datetimepicker", "initial_date_time": 1779631200},

@@ -7,7 +7,6 @@ a 500, and nothing is done without a token.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -172,13 +171,10 @@ def check(operation: Operation, mode: GenerationMode, *, known: bool) -> None:
 
 def make_sense(question: dict[str, Any]) -> None:
     """What JSON Schema cannot say: each choice is there once, the default is one of them, some risk has no low; what the
-    fields of a form are; how large an integer of the arguments may be; who is in the workspace.
+    fields of a form are; who is in the workspace.
     """
     if question.get("to"):
         question["to"] = FOLAKE
-    if question.get("arguments"):
-        text = json.dumps(question["arguments"])
-        question["arguments"] = json.loads(text, parse_int=lambda digits: int(digits) % 2**53)
     if question.get("choices"):
         question["choices"] = [f"{n}" for n, _ in enumerate(question["choices"])]
         question.pop("default", None)
