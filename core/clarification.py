@@ -206,8 +206,8 @@ class Direct(Record):
 
     `default`: what the agent assumes if no one answers, as it sent it. `person`: the only one who may answer, an e-mail
     address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
-    agent sent them; `editable`: whether people may change them, `arguments_schema`: what they must fit. `form`: the JSON Schema of the object that is wanted, as
-    it was sent.
+    agent sent them; `editable`: whether people may change them, `arguments_schema`: what they must fit. `form`: the JSON
+    Schema of the object that is wanted, as it was sent.
     """
 
     kind: DirectKind

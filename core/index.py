@@ -5,6 +5,7 @@ The others stay in their ledgers, and so do long texts, so that memory does not 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,10 +77,14 @@ class Index:
         self._by_id: dict[str, Clarification] = {}
         self._of_issue: dict[int, tuple[str, ...]] = {}  # most have one: a tuple takes a fifth of a dict
         self._of_session: dict[Session, tuple[str, ...]] = {}
+        self._waiting = Counter[str | None]()
 
     def put(self, record: Clarification) -> Clarification:
         """Stores the current state of a record. Returns it as it is kept."""
         known = self._by_id.get(record.id)
+        if known is not None:
+            self._waiting[known.producer] -= _waits(known)
+        self._waiting[record.producer] += _waits(record)
         if known is not None and not (record.needs_something and _groups(known) == _groups(record)):
             _take_out(self._of_issue, known.issue_number, known.id)
             _take_out(self._of_session, session_of(known), known.id)
@@ -112,6 +117,10 @@ class Index:
             return await ledger.find(clarification_id, parse_id(clarification_id)[0])
         return await whole(known, ledger)
 
+    def waiting_of(self, producer: str) -> int:
+        """Returns how many questions that a caller asked directly are open."""
+        return self._waiting[producer]
+
     def of_issue(self, issue: int) -> list[Clarification]:
         """Returns the records of an issue that still need something."""
         return [self._by_id[name] for name in self._of_issue.get(issue, ())]
@@ -120,6 +129,10 @@ class Index:
         """Returns the records of a session (see `session_of`) that still need something, oldest first."""
         found = [self._by_id[name] for name in self._of_session.get((producer, session_id), ())]
         return sorted(found, key=lambda record: (record.created, record.id))
+
+
+def _waits(record: Clarification) -> bool:
+    return record.is_open and record.is_direct
 
 
 def _groups(record: Clarification) -> tuple[int, Session]:

@@ -828,8 +828,7 @@ class Questions:
             asked=asked,
         )
         most = self._most_open(producer)
-        waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self.index)
-        waiting += self._on_the_way[producer] - 1
+        waiting = self.index.waiting_of(producer) + self._on_the_way[producer] - 1
 
         def work(tx: Tx) -> tuple[_Place, Incoming]:
             before = _before(tx, asked, digest, incoming, not_joined, may_be_repeated=may_be_repeated)

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.clarification import Direct
 from core.errors import LedgerUnreadable
 from core.index import Index, scan
 from core.ledger import FileLedger
 from core.records import Outline, digest_of
-from tests.kit.builders import record
+from tests.kit.builders import changed, record
 
 LONG = "Deploy to production? " * 400
 
@@ -40,3 +44,23 @@ async def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) 
     assert [type(trouble) for trouble in found.troubles] == [LedgerUnreadable]
     assert (found.highest_issue, found.records) == (100_003, [])
     ledger.close()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.sampled_from(["planner", "reviewer"]),
+            st.booleans(),
+            st.sampled_from(["pending", "stale", "escalated", "answered", "resolved", "abandoned"]),
+        )
+    )
+)
+def test_open_questions_of_a_caller_are_counted(puts: list[tuple[int, str, bool, str]]) -> None:
+    index = Index()
+    for seq, producer, is_direct, status in puts:
+        direct = Direct(kind="text") if is_direct else None
+        index.put(changed(record(seq=seq), producer=producer, direct=direct, status=status))
+    for producer in ("planner", "reviewer"):
+        waits = [each for each in index if each.is_direct and each.is_open and each.producer == producer]
+        assert index.waiting_of(producer) == len(waits)
