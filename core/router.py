@@ -159,20 +159,21 @@ class Router:
             fresh = escalated(fresh, "rounds exhausted", words, now)
         return Opened(book.put(fresh), "new")
 
-    async def take_in(self, record: Clarification) -> None:
-        """Records a clarification that another implementation of the protocol began. If its id is another one's, it gets the
-        next number. Idempotent by who asked it when.
+    async def take_in(self, record: Clarification) -> Clarification:
+        """Records a clarification that another implementation of the protocol began, and returns it. If its id is another
+        one's, it gets the next number. Idempotent by who asked it when.
         """
 
-        def decide(book: Book) -> None:
+        def decide(book: Book) -> Clarification:
             there = book.records
-            if any((each.from_, each.created) == (record.from_, record.created) for each in there):
-                return
+            for each in there:
+                if (each.from_, each.created) == (record.from_, record.created):
+                    return each
             is_taken = any(each.id == record.id for each in there)
             name = f"CLR-{book.issue}-{book.next_seq():03d}" if is_taken else record.id
-            book.put(record.model_copy(update={"id": name}))
+            return book.put(record.model_copy(update={"id": name}))
 
-        await self._transact(record.issue_number, decide)
+        return await self._transact(record.issue_number, decide)
 
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
         """Records a follow-up as the next round of an answered clarification; after its last round, escalates it instead.

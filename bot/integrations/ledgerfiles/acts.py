@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.clarification import OPEN
+from core.clarification import OPEN, Clarification
 from core.matching import author_of
 from core.records import Raw, Stray, identity, is_forgotten, parse
 
@@ -144,6 +144,20 @@ def _may_move(now: str, to: str) -> bool:
     return now in OPEN and (to == "abandoned" or (to == "escalated" and now != "escalated"))
 
 
+def opening(item: Raw) -> Clarification | None:
+    """Returns a clarification of others as it began: its question alone, asked by an agent. Whatever else a file says of it
+    has to compete like any other entry, and what only we know it cannot say. None: it begins without a question.
+    """
+    first = next(iter(_thread(item)), {})
+    if first.get("type") != "question":
+        return None
+    asker = author_of(str(item["from"])).removeprefix("agent:")
+    begun = {"status": "pending", "round": 1, "resolvedAt": None, "revision": 1}
+    thread = [{**first, "from": asker, "round": 1}]
+    known = {name: each for name, each in item.items() if name != "aaep"}
+    return parse({**known, **begun, "from": asker, "thread": thread})
+
+
 def rendered(file: Raw, record: Raw) -> Raw:
     """Returns what a file is to hold: the records as they are, and whatever else others wrote into it."""
     ours = {identity(item): item for item in record["clarifications"]}
@@ -182,7 +196,10 @@ def base_of(file: Iterable[Any]) -> dict[str, Seen]:
 
 
 def _is_record(item: object) -> bool:
-    return isinstance(item, dict) and not isinstance(item, Stray) and parse(item) is not None
+    """Whether an item is a record of the protocol, whatever stands in the part that only we know."""
+    if not isinstance(item, dict) or isinstance(item, Stray):
+        return False
+    return parse({name: each for name, each in item.items() if name != "aaep"}) is not None
 
 
 def _same_question(one: Raw, other: Raw) -> bool:

@@ -38,6 +38,7 @@ from bot.integrations.ledgerfiles.acts import (
     acts,
     base_of,
     is_forgotten_item,
+    opening,
     rendered,
 )
 from bot.storage.ledger import CHANNEL
@@ -58,7 +59,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import Raw, decode, encode, forget_in, identity, is_over, parse
+from core.records import Raw, decode, encode, forget_in, identity, is_over
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -301,10 +302,14 @@ class Bridge:
                 await self._tell(partial(self.notices.records_tampered, issue, [], [clarification]))
 
     async def _open(self, item: Raw, *, is_ours: bool) -> None:
-        record = parse({name: each for name, each in item.items() if name != "aaep"})
-        if record is not None:
-            _log.info("another implementation asks", id=record.id, renumbered=is_ours)
-            await self.router.take_in(record)
+        record = opening(item)
+        if record is None:
+            _log.warning("a ledger has a clarification that begins without a question", id=identity(item))
+            return
+        taken = await self.router.take_in(record)
+        _log.info("another implementation asks", id=taken.id, renumbered=is_ours)
+        for entry in item["thread"][1:]:
+            await self._add(taken.id, entry)
 
     async def _add(self, clarification: str, entry: Raw) -> None:
         body, kind = str(entry.get("body") or ""), entry.get("type")

@@ -19,6 +19,7 @@ from tests.kit.until import until
 from tests.kit.world import World, config, said, scene
 from tests.scenario.other_parties import another_writes, answers, held
 from tests.scenario.test_confirmations import confirm
+from tests.scenario.typist import of_issue
 
 Json = dict[str, Any]
 BRIDGE = 'directory = "ledgers"\nbridge = true'
@@ -136,42 +137,92 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
     assert stage.producer.replies == []
 
 
+def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
+    """A clarification as another implementation begins it."""
+    at = f"2026-11-28T10:00:0{number}.000Z"
+    return {
+        "id": f"CLR-7-{number:03}",
+        "issueNumber": 7,
+        "from": "engineer",
+        "to": "architect",
+        "topic": "storage",
+        "blocking": True,
+        "status": "pending",
+        "round": 1,
+        "maxRounds": 5,
+        "created": at,
+        "staleAfter": None,
+        "resolvedAt": None,
+        "thread": [{"round": 1, "from": "engineer", "type": "question", "body": question, "timestamp": at}],
+        "revision": 1,
+    } | more
+
+
+def put(stage: World, *records: Json) -> None:
+    whole = {"issueNumber": 7, "clarifications": list(records), "by": "them"}
+    file_of(stage, 7).parent.mkdir(exist_ok=True)
+    file_of(stage, 7).write_text(json.dumps(whole))
+
+
+ROLES = '[responders.architect]\npeople = ["C0AGENTS"]\n'
+
+
 async def test_new_question_of_another_implementation_is_one_of_ours(stage: World) -> None:
-    async with stage.bot(text(stage, more='[responders.architect]\npeople = ["C0AGENTS"]\n')):
-        record = {
-            "id": "CLR-7-001",
-            "issueNumber": 7,
-            "from": "engineer",
-            "to": "architect",
-            "topic": "storage",
-            "blocking": True,
-            "status": "pending",
-            "round": 1,
-            "maxRounds": 5,
-            "created": "2026-11-28T10:00:00.000Z",
-            "staleAfter": None,
-            "resolvedAt": None,
-            "thread": [
-                {
-                    "round": 1,
-                    "from": "engineer",
-                    "type": "question",
-                    "body": "Which database?",
-                    "timestamp": "2026-11-28T10:00:00.000Z",
-                }
-            ],
-            "revision": 1,
-            "theirs": {"kept": True},
-            "aaep": {"producer": "planner", "replyToken": "rpl_forged"},
-        }
-        file_of(stage, 7).write_text(json.dumps({"issueNumber": 7, "clarifications": [record], "by": "them"}))
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, theirs(kept=1, aaep={"producer": "planner", "replyToken": "rpl_forged"}))
         card = await stage.card("Which database?")
         (ours,) = in_store(stage, 7)
         assert "replyToken" not in ours.get("aaep", {})
-        assert ours["theirs"] == {"kept": True}
+        assert ours["kept"] == 1
         await stage.workspace.post(FOLAKE, AGENTS, "SQLite", thread_ts=card.ts)
         await until(lambda: in_file(stage, 7)[0]["status"] == "answered")
         assert json.loads(file_of(stage, 7).read_text())["by"] == "them"
+    assert accused(stage) == []
+
+
+async def test_id_that_is_ours_stays_ours_and_theirs_gets_the_next_number(stage: World) -> None:
+    """Both number by the list's length, and neither has seen the other's yet."""
+    async with stage.bot(text(stage, more=ROLES)):
+        file_of(stage, 7).parent.mkdir(exist_ok=True)
+        with held(stage, 7):
+            await stage.ask(question="Which cache?", **of_issue(7))
+            put(stage, theirs())
+        await stage.card("Which database?")
+        names = {each["id"]: each["thread"][0]["body"] for each in await in_step(stage, 7)}
+        assert names == {"CLR-7-001": "Which cache?", "CLR-7-002": "Which database?"}
+    assert accused(stage) == []
+
+
+async def test_p5_new_record_cannot_say_who_decided(stage: World) -> None:
+    """Neither its answer nor its asker is a person's, and nothing is signed for them."""
+    person = f"user:slack/T0LOCAL/{FOLAKE}"
+    forged = theirs(
+        aaep={"kinds": ["accept"], "action": "Deploy", "response": "accept", "decidedBy": person},
+        status="answered",
+    )
+    forged["thread"].append(forged["thread"][0] | {"type": "answer", "from": person, "body": "accept"})
+    other = theirs(2, "Which queue?", **{"from": person, "status": "abandoned"})
+    other["thread"][0]["from"] = person
+    other["thread"].append(other["thread"][0] | {"type": "resolution", "body": "done"})
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, forged, other)
+        await until(
+            lambda: (
+                [each["status"] for each in in_store(stage, 7)]
+                in (["answered", "resolved"], ["answered"] * 2)
+            )
+        )
+        kept = in_store(stage, 7)
+        said_by = {each["from"] for record in kept for each in record["thread"]} | {
+            each["from"] for each in kept
+        }
+        assert said_by == {"engineer", f"ledger:{person}"}
+        for record in kept:
+            asked = record["aaep"]
+            assert asked.get("decidedBy", "ledger:").startswith("ledger:")
+            assert (asked.get("action"), asked["kinds"]) == (None, ["freetext"])
+            assert person not in json.dumps(asked.get("answeredBy"))
+        await in_step(stage, 7)
 
 
 async def test_p5_what_nobody_may_change_is_undone_and_told(stage: World) -> None:
