@@ -342,12 +342,14 @@ class Bridge:
 
     async def _move(self, clarification: str, status: str) -> None:
         record = await self._find(clarification)
-        by = Decider(author_of(record.from_), "ledger")
+        by = Decider(f"ledger:issue-{record.issue_number}.json", "ledger")  # nobody put a name to it
         async with self._told(record, by):
-            if status == "resolved":
-                await self.router.resolve(clarification, partial(_read, ""), "", by, self.clock.now())
-            elif status == "escalated":
+            if status == "escalated":
                 await self.router.escalate(clarification, "by hand", None, by)
+            elif record.asked.is_confirmation:
+                await self._tell(partial(self.notices.entry_refused, record, by.decided_by))
+            elif status == "resolved":
+                await self.router.resolve(clarification, partial(_read, ""), "", by, self.clock.now())
             else:
                 await self.router.abandon(clarification, by)
 

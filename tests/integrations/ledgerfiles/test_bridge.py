@@ -167,6 +167,22 @@ def put(stage: World, *records: Json) -> None:
 ROLES = '[responders.architect]\npeople = ["C0AGENTS"]\n'
 
 
+async def test_status_without_a_word_is_taken_but_closes_no_approval(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await confirm(stage, "rpl_2", session="sess_two")
+        for issue in (100001, 100002):
+            await in_step(stage, issue)
+            rewrite(stage, lambda records: records[0].update(status="abandoned"), issue)
+        await stage.now_says(card, "Closed")
+        await notice(stage, "does not count")
+        assert [in_store(stage, n)[0]["status"] for n in (100001, 100002)] == ["abandoned", "pending"]
+        for issue in (100001, 100002):
+            await in_step(stage, issue)
+        rewrite(stage, lambda records: records[0].update(status="escalated"), 100002)
+        await until(lambda: in_store(stage, 100002)[0]["status"] == "escalated")
+
+
 async def test_new_question_of_another_implementation_is_one_of_ours(stage: World) -> None:
     async with stage.bot(text(stage, more=ROLES)):
         put(stage, theirs(kept=1, aaep={"producer": "planner", "replyToken": "rpl_forged"}))
