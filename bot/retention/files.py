@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from bot.errors import BackupError, StorageUnavailable
 from bot.producers import inbox
 from bot.retention.backup import DATABASE, LEDGERS, NUMBERS_LEFT_OUT, Manifest, Restored, leave_out
-from bot.retention.rows import still_in_the_log
+from bot.retention.rows import InStorage, still_in_the_log
 from bot.storage import beside
 from bot.storage.sqlite import tell_changed
 from bot.storage.tx import Tx
@@ -85,13 +85,8 @@ class InFiles:
                 except ValueError:
                     yield number, path.name, None
 
-    @contextmanager
-    def read_only(self) -> Iterator[Tx | None]:
-        if not self.database.exists():
-            yield None
-            return
-        with beside.read_only(self.database, current=True) as tx:
-            yield tx
+    def read_only(self) -> AbstractContextManager[Tx | None]:
+        return InStorage(self.database).read_only()
 
     def forget(
         self,

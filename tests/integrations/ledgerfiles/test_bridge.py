@@ -13,6 +13,7 @@ import pytest
 from bot.integrations.ledgerfiles import bridge
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
+from tests.integrations.ledgerfiles.test_acts import asked
 from tests.kit.databases import ledger_row, rows_of_ledgers
 from tests.kit.lives import Life, beside
 from tests.kit.until import until
@@ -86,8 +87,8 @@ def rewrite(stage: World, change: Callable[[list[Json]], None], issue: int = 100
 async def test_what_is_asked_and_answered_is_in_the_file(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
-        (asked,) = await in_step(stage)
-        assert (asked["status"], asked["thread"][0]["body"]) == ("pending", "Shall I go on?")
+        (begun,) = await in_step(stage)
+        assert (begun["status"], begun["thread"][0]["body"]) == ("pending", "Shall I go on?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Take")
         await until(lambda: "takenBy" in in_file(stage)[0]["aaep"])
         await in_step(stage)
@@ -139,23 +140,10 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
 
 def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
     """A clarification as another implementation begins it."""
-    at = f"2026-11-28T10:00:0{number}.000Z"
-    return {
-        "id": f"CLR-7-{number:03}",
-        "issueNumber": 7,
-        "from": "engineer",
-        "to": "architect",
-        "topic": "storage",
-        "blocking": True,
-        "status": "pending",
-        "round": 1,
-        "maxRounds": 5,
-        "created": at,
-        "staleAfter": None,
-        "resolvedAt": None,
-        "thread": [{"round": 1, "from": "engineer", "type": "question", "body": question, "timestamp": at}],
-        "revision": 1,
-    } | more
+    begun = asked() | {"id": f"CLR-7-{number:03}", "created": f"2026-11-28T10:00:0{number}.000Z"}
+    del begun["aaep"]
+    begun["thread"][0]["body"] = question
+    return begun | more
 
 
 def put(stage: World, *records: Json) -> None:
@@ -234,10 +222,10 @@ async def test_p5_new_record_cannot_say_who_decided(stage: World) -> None:
         }
         assert said_by == {"engineer", f"ledger:{person}"}
         for record in kept:
-            asked = record["aaep"]
-            assert asked.get("decidedBy", "ledger:").startswith("ledger:")
-            assert (asked.get("action"), asked["kinds"]) == (None, ["freetext"])
-            assert person not in json.dumps(asked.get("answeredBy"))
+            ours = record["aaep"]
+            assert ours.get("decidedBy", "ledger:").startswith("ledger:")
+            assert (ours.get("action"), ours["kinds"]) == (None, ["freetext"])
+            assert person not in json.dumps(ours.get("answeredBy"))
         await in_step(stage, 7)
 
 
