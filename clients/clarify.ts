@@ -471,10 +471,8 @@ class Asking {
     const timeout = this.#timeout && Math.min(this.#timeout, Math.max(1, Math.ceil(this.#left)));
     const body = written({ ...this.#fields, timeout }) as string;
     const size = new TextEncoder().encode(body).length;
-    if (size > LARGEST) {
-      const message = `The question has ${size} bytes of JSON; at most ${LARGEST} are allowed.`;
-      throw new BadQuestion(413, "TOO_LARGE", message);
-    }
+    const tooLarge = `The question has ${size} bytes of JSON; at most ${LARGEST} are allowed.`;
+    if (size > LARGEST) throw new BadQuestion(413, "TOO_LARGE", tooLarge);
     return { method: "POST", path: "/questions", body, patience: PATIENCE };
   }
 
@@ -752,11 +750,11 @@ function written(value: unknown): string | undefined {
   return `{${fields.filter(([, each]) => each !== undefined).map((each) => each.join(":")).join(",")}}`;
 }
 
-/** Reads JSON. Integers beyond ±(2^53−1), which a number may round, become BigInts. */
+/** Reads JSON. Integers beyond ±(2^53−1), which a number may round, become BigInts. Linear, also where a text breaks off. */
 function parsed(json: string): unknown {
   if (!/\d{16}/.test(json)) return JSON.parse(json);
   const mark = crypto.randomUUID(); // no text begins with it
-  const marked = json.replace(/"(?:[^"\\]+|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g, (token) => {
+  const marked = json.replace(/"(?:(?=([^"\\]+|\\.))\1)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g, (token) => {
     return /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${mark}${token}"` : token;
   });
   const isMarked = (value: unknown): value is string => typeof value === "string" && value.startsWith(mark);

@@ -105,6 +105,20 @@ test("integers of any size are sent, compared and returned digit by digit", asyn
   }
 });
 
+test("a response that breaks off within a text is read at once", async () => {
+  const broken = `{"n": 1234567890123456, "text": "${"ab\\\\".repeat(40)}`;
+  const server = createServer((_, response) => response.end(broken));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  try {
+    const began = performance.now();
+    await assert.rejects(ask("Who?", { timeout: 1, url }), ClarifyError);
+    assert.ok(performance.now() - began < 20_000); // splitting it in all ways would take years
+  } finally {
+    server.close();
+  }
+});
+
 test("an integer that JavaScript may have rounded is shown to nobody", async () => {
   const message = "`arguments.id` is an integer beyond ±(2^53−1), which may be rounded already. Use a BigInt or a string.";
   const rejected = { name: "BadQuestion", field: "arguments.id", message };

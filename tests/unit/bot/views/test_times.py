@@ -156,6 +156,8 @@ SAMPLES: dict[str, list[tuple[Draft | View, bool]]] = {
     "key_notice": [(notices.key_notice("cannot be read"), False)],
     "another_key_notice": [(notices.another_key_notice("kid"), False)],
     "checkpoint_notice": [(notices.checkpoint_notice("{}", 7), False)],
+    "entry_notice": [(notices.entry_notice(ANSWERED, "agent:architect"), False)],
+    "files_behind_notice": [(notices.files_behind_notice("ledgers", "No space left."), False)],
     "ledgers_refuse": [(notices.ledgers_refuse("x"), False)],
     "ledgers_again": [(notices.ledgers_again(), False)],
     "storage_began": [(notices.storage_began("clarify.db", 7), False)],
