@@ -7,7 +7,9 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator
+import warnings
+from collections.abc import Generator, Iterator, Set
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -132,6 +134,36 @@ def _storages_are_closed() -> Iterator[None]:
     for thread in left:
         thread.join(timeout=5)  # it was told to end, and is about to
     assert not [thread.name for thread in left if thread.is_alive()], "a storage was opened and not closed"
+
+
+_OPEN = pytest.StashKey[Set[str]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    item.stash[_OPEN] = _sockets()
+    yield
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """What leaves a socket open is told of once it is collected, in whichever test runs then. Here its own test fails."""
+    yield
+    if left := _sockets() - item.stash[_OPEN]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        assert left <= _sockets(), "a socket was left open until the garbage collector found it"
+
+
+def _sockets() -> Set[str]:
+    """The sockets that this process has open, by their numbers; none where the system does not tell."""
+    found = set[str]()
+    with suppress(FileNotFoundError):
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # it is closed by now
+                found.add(str(each.readlink()))
+    return frozenset(name for name in found if name.startswith("socket:"))
 
 
 def _storage_threads() -> list[threading.Thread]:
