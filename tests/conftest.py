@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Generator, Iterator, Set
+from collections.abc import Generator, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -136,7 +137,7 @@ def _storages_are_closed() -> Iterator[None]:
     assert not [thread.name for thread in left if thread.is_alive()], "a storage was opened and not closed"
 
 
-_OPEN = pytest.StashKey[Set[str]]()
+_OPEN = pytest.StashKey[AbstractSet[str]]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,7 +157,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         assert left <= _sockets(), "a socket was left open until the garbage collector found it"
 
 
-def _sockets() -> Set[str]:
+def _sockets() -> AbstractSet[str]:
     """The sockets that this process has open, by their numbers; none where the system does not tell."""
     found = set[str]()
     with suppress(FileNotFoundError):
