@@ -150,11 +150,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """What leaves a socket open is told of once it is collected, in whichever test runs then. Here its own test fails."""
     yield
-    if left := _sockets() - item.stash[_OPEN]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
+    if not _sockets() <= item.stash[_OPEN]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ResourceWarning)
             gc.collect()
-        assert left <= _sockets(), "a socket was left open until the garbage collector found it"
+        assert [str(each.message) for each in told if each.category is ResourceWarning] == []
 
 
 def _sockets() -> AbstractSet[str]:

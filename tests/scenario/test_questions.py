@@ -787,14 +787,13 @@ async def test_text_that_takes_too_long_to_redact_is_refused_and_holds_nobody_up
     ):
         await Asker(mailer).ask(question="Write to ann@example.org?")
         assert "ann@" not in said(await stage.card("Write to [redacted]?"))
-        longest = 0.0
+        turns = 0
 
         async def watch() -> None:
-            nonlocal longest
+            nonlocal turns
             while True:
-                began = time.monotonic()
                 await asyncio.sleep(0.01)
-                longest = max(longest, time.monotonic() - began)
+                turns += 1
 
         watching = asyncio.create_task(watch())
         nasty = {"question": "Write?", "context": "a" * 60_000 + "@"}
@@ -808,7 +807,7 @@ async def test_text_that_takes_too_long_to_redact_is_refused_and_holds_nobody_up
         watching.cancel()
         assert {each["field"] for each in problems} == {"context"}
         assert all("redact[1]" in each["message"] and "aaa" not in each["message"] for each in problems)
-        assert longest < 0.9, "the patterns run beside the event loop"
+        assert turns > 100, "the patterns run beside the event loop"
         listed = await mailer.get("/questions", params={"session": "a" * 250 + "@"})
         assert listed.json()["questions"] == []
 
