@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -195,10 +196,10 @@ class Notices:
         """Posts to the fallback channel that another key signs, which the key before did not announce."""
         await self.delivery.notify(self._for_operators(f"another-key:{kid}", another_key_notice(kid)))
 
-    async def files_behind(self, folder: str, reason: str) -> None:
-        """Posts to the fallback channel that ledger files do not follow what was decided."""
-        name = hashlib.blake2b(f"{folder} {reason}".encode(), digest_size=8).hexdigest()
-        await self.delivery.notify(self._for_operators(f"files:{name}", files_behind_notice(folder, reason)))
+    async def files_behind(self, folder: str, reason: str, *, at: datetime) -> None:
+        """Posts to the fallback channel that ledger files do not follow what was decided, as noticed at a time."""
+        notice = self._for_operators(f"files:{at.timestamp():.0f}", files_behind_notice(folder, reason))
+        await self.delivery.notify(notice)
 
     def checkpoint(self, entry: str, channel: str | None) -> Fresh:
         """Returns the message with a checkpoint of the log of decisions, for the fallback channel if there is no `channel`."""

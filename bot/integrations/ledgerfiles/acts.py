@@ -76,8 +76,8 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """What nobody may change was changed. It is undone."""
+class Rewrites:
+    """Something was changed that nobody may change. It is undone."""
 
     clarification: str
 
@@ -89,7 +89,7 @@ class Removes:
     clarification: str
 
 
-Act = Opens | Adds | Moves | Changes | Removes
+Act = Opens | Adds | Moves | Rewrites | Removes
 
 
 def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act]:
@@ -114,7 +114,7 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
 
 
 def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[Act]:
-    """`was`: empty if it is lost what the bridge left; then only what the record lacks counts."""
+    """`was`: empty if we no longer know what the bridge left; then only what the record lacks counts."""
     seen, thread = Seen.of(item), _thread(item)
     known = [*was, now]
     if seen in known:
@@ -122,7 +122,7 @@ def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[A
     if was:
         kept = [len(each.entries) for each in was if seen.entries[: len(each.entries)] == each.entries]
         if not kept or not any(seen.fixed == each.fixed for each in known):
-            yield Changes(name)
+            yield Rewrites(name)
             return
         start = max(kept)
     else:
@@ -134,7 +134,7 @@ def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[A
     is_explained = bool(added) and seen.status == _NEXT.get(str(added[-1].get("type")))
     if not was or is_explained or any(seen.status == each.status for each in known):
         return
-    yield Moves(name, seen.status) if _may_move(now.status, seen.status) else Changes(name)
+    yield Moves(name, seen.status) if _may_move(now.status, seen.status) else Rewrites(name)
 
 
 def _may_move(now: str, to: str) -> bool:

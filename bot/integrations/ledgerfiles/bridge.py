@@ -18,6 +18,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,10 +31,10 @@ from bot.integrations.ledgerfiles.acts import (
     Act,
     Adds,
     Base,
-    Changes,
     Moves,
     Opens,
     Removes,
+    Rewrites,
     Seen,
     acts,
     base_of,
@@ -45,8 +46,8 @@ from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
 from core.answers import from_text
 from core.archive import FIRST_RESERVED
-from core.clarification import Answer, Ask, Clarification, Decider
-from core.clock import Clock
+from core.clarification import Answer, Ask, Clarification, Decider, parse_id
+from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
     LedgerInDoubt,
@@ -144,12 +145,7 @@ class Bridge:
                     self._busy.add(issue)
                     group.create_task(self._in_turn(issue, slots), name=f"ledger file {issue}")
                 due = [at for issue, at in self._due.items() if issue not in self._busy]
-                wait = min(due) - now if due else None
-                try:
-                    async with asyncio.timeout(wait):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await event_or_time(self.clock, self._wake, min(due) - now if due else inf)
 
     def _look_at(self, issue: int, at: float) -> None:
         self._due[issue] = min(at, self._due.get(issue, at))
@@ -163,20 +159,26 @@ class Bridge:
             try:
                 await self._follow(issue)
             except _AWAY as error:
-                since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
-                why = reason(error) if isinstance(error, OSError) else str(error)
-                self._failing[issue] = since, tries + 1, why
-                if self._now() - since >= _TOLD_AFTER and not self._is_told:
-                    self._is_told = True
-                    await self._tell(partial(self.notices.files_behind, str(self.files.directory), why))
-                _log.warning("ledger file delayed", issue=issue, reason=why)
-                self._look_at(issue, self._now() + min(_RETRY * 2**tries, _LONGEST_RETRY))
+                await self._later(issue, reason(error) if isinstance(error, OSError) else str(error))
+            except Exception as error:  # noqa: BLE001 - one odd file must not stop the others
+                _log.exception("cannot follow a ledger file", issue=issue)
+                await self._later(issue, f"issue-{issue}.json: {type(error).__name__}, see the log")
             else:
                 self._failing.pop(issue, None)
                 self._is_told &= bool(self._failing)
             finally:
                 self._busy.discard(issue)
                 self._wake.set()
+
+    async def _later(self, issue: int, why: str) -> None:
+        since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
+        self._failing[issue] = since, tries + 1, why
+        _log.warning("ledger file delayed", issue=issue, reason=why)
+        self._look_at(issue, self._now() + min(_RETRY * 2 ** min(tries, 5), _LONGEST_RETRY))
+        if self._now() - since >= _TOLD_AFTER and not self._is_told:
+            self._is_told = True
+            tell = partial(self.notices.files_behind, str(self.files.directory), why, at=self.clock.now())
+            await self._tell(tell)
 
     async def _follow(self, issue: int) -> None:
         """Takes in what others did to a file, or else writes it."""
@@ -199,6 +201,9 @@ class Bridge:
         if found.state is not None:
             self._own[issue] = found.state
             self._wrote[issue] = self._now()
+        else:  # there is no file
+            self._own.pop(issue, None)
+            self._wrote.pop(issue, None)
         for act in found.acts:
             await self._do(issue, act)
         if found.acts:
@@ -296,7 +301,7 @@ class Bridge:
                     await self._add(clarification, entry)
             case Moves(clarification, status):
                 await self._move(clarification, status)
-            case Changes(clarification):
+            case Rewrites(clarification):
                 await self._tell(partial(self.notices.records_tampered, issue, [clarification], []))
             case Removes(clarification):
                 await self._tell(partial(self.notices.records_tampered, issue, [], [clarification]))
@@ -317,15 +322,8 @@ class Bridge:
         record = await self._find(clarification)
         async with self._told(record, by):
             if kind == "question":
-                ask = Ask(
-                    record.from_,
-                    body,
-                    record.to,
-                    record.topic,
-                    record.blocking,
-                    self.clock.now(),
-                    event_id=None,
-                )
+                asker = by.decided_by.removeprefix("agent:")
+                ask = Ask(asker, body, record.to, record.topic, record.blocking, self.clock.now())
                 await self.router.follow_up(clarification, ask)
             elif kind == "answer" and record.asked.is_confirmation:
                 await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
@@ -354,7 +352,7 @@ class Bridge:
                 await self.router.abandon(clarification, by)
 
     async def _find(self, clarification: str) -> Clarification:
-        return await self.ledger.find(clarification, int(clarification.split("-")[1]))
+        return await self.ledger.find(clarification, parse_id(clarification)[0])
 
     @asynccontextmanager
     async def _told(self, record: Clarification, by: Decider) -> AsyncIterator[None]:
@@ -423,9 +421,9 @@ class Bridge:
         """Looks at what other processes write into the database."""
         async with aclosing(self.store.notices(CHANNEL)) as told:
             async for heard in told:
-                if heard is not None:
-                    for issue in heard:
-                        self._look_at(int(issue), self._now() + _SOON)
+                for issue in heard or ():
+                    self._look_at(int(issue), self._now() + _SOON)
+                if heard:
                     continue
                 try:
                     rows = await self.store.read(

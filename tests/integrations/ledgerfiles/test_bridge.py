@@ -365,3 +365,37 @@ async def test_what_is_forgotten_is_blank_in_every_file(stage: World) -> None:
         await until(lambda: "go on" not in file_of(stage).read_text() + other.read_text())
         assert "(forgotten)" in other.read_text()
     assert accused(stage) == []
+
+
+async def test_odd_file_stops_no_other(stage: World) -> None:
+    async with stage.bot() as bot:
+        await stage.ask()
+        await in_step(stage)
+        deep = (
+            file_of(stage)
+            .read_text()
+            .replace('"aaep": {', '"aaep": {"deep": ' + "[" * 5000 + "]" * 5000 + ",", 1)
+        )
+        file_of(stage).write_text(deep)
+        await stage.ask("rpl_2", session="sess_two", question="And now?")
+        await in_step(stage, 100002)
+        assert bot.bridge is not None
+        for _ in range(2000):  # as after hours
+            await bot.bridge._later(7, "held")
+        assert len(stage.cards()) == 2
+
+
+async def test_question_in_anothers_name_is_no_follow_up(stage: World) -> None:
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, theirs())
+        card = await stage.card("Which database?")
+        await stage.workspace.post(FOLAKE, AGENTS, "SQLite", thread_ts=card.ts)
+        await until(lambda: in_file(stage, 7) and in_file(stage, 7)[0]["status"] == "answered")
+        await in_step(stage, 7)
+        more = theirs()["thread"][0] | {"from": "gardener", "body": "Which version?"}
+        rewrite(stage, lambda records: records[0]["thread"].append(more), 7)
+        await notice(stage, "does not count")
+        assert [each["body"] for each in (await in_step(stage, 7))[0]["thread"]] == [
+            "Which database?",
+            "SQLite",
+        ]
