@@ -68,7 +68,9 @@ class Database(ABC):
 
     @abstractmethod
     def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
-        """Yields what other processes say on a channel (`Tx.notify`); None: some may have been missed, as at first."""
+        """Yields what other processes say on a channel (`Tx.notify`); None or nothing: some may have been
+        missed, as at first.
+        """
 
     @abstractmethod
     def news(self) -> AsyncGenerator[list[News] | None]: ...

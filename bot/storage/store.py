@@ -138,7 +138,9 @@ class Store:
         return self._database.horizon
 
     def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
-        """Yields what other processes say on a channel (`Tx.notify`); None: some may have been missed, as at first."""
+        """Yields what other processes say on a channel (`Tx.notify`); None or nothing: some may have been
+        missed, as at first.
+        """
         return self._database.notices(channel)
 
     @property
