@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bot.integrations.ledgerfiles import bridge
+from bot.integrations.ledgerfiles.acts import Act, Base, acts
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_acts import asked
@@ -367,22 +368,24 @@ async def test_what_is_forgotten_is_blank_in_every_file(stage: World) -> None:
     assert accused(stage) == []
 
 
-async def test_odd_file_stops_no_other(stage: World) -> None:
+async def test_odd_file_stops_no_other(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(base: Base, file: list[Any], record: list[Any]) -> list[Act]:
+        if record[0]["id"] == "CLR-100001-001":
+            raise RecursionError("nested deeply")
+        return list(acts(base, file, record))
+
+    monkeypatch.setattr(bridge, "acts", odd)
+    monkeypatch.setattr(bridge, "_TOLD_AFTER", 0.0)
     async with stage.bot() as bot:
         await stage.ask()
-        await in_step(stage)
-        deep = (
-            file_of(stage)
-            .read_text()
-            .replace('"aaep": {', '"aaep": {"deep": ' + "[" * 5000 + "]" * 5000 + ",", 1)
-        )
-        file_of(stage).write_text(deep)
         await stage.ask("rpl_2", session="sess_two", question="And now?")
         await in_step(stage, 100002)
+        await notice(stage, "RecursionError")
         assert bot.bridge is not None
         for _ in range(2000):  # as after hours
-            await bot.bridge._later(7, "held")
-        assert len(stage.cards()) == 2
+            await bot.bridge._later(100001, "held")
+        monkeypatch.setattr(bridge, "acts", acts)
+        await in_step(stage)
 
 
 async def test_question_in_anothers_name_is_no_follow_up(stage: World) -> None:
