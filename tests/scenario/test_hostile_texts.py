@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -18,7 +20,6 @@ LONGEST, ACCEPTED = (
     40_000,
     16_000,
 )  # characters that Slack takes in a message, an agent in a question or an answer
-MOST = 0.5  # seconds; what takes quadratic time takes several
 SHAPES = {
     "blanks": " ",
     "tabs": "\t",
@@ -54,10 +55,19 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def quadratic() -> float:
+    """Seconds of computing that this machine needs, now, for a pattern that takes quadratic time over what an agent may write."""
+    began = process_time()
+    assert re.search(r"-+$", "-" * ACCEPTED + "x") is None
+    return process_time() - began
+
+
 @asynccontextmanager
 async def longest_halt() -> AsyncIterator[list[float]]:
     """The longest time for which the process computed without a turn for others: as long, nobody's click is taken. Computing
-    time, since other processes make waiting longer; of all threads, since a regular expression in any of them halts all.
+    time, since other processes make waiting longer; of all threads, since a regular expression in any of them halts all;
+    without the collector of garbage, which looks through whatever the tests before have left.
     """
     longest = [0.0]
 
@@ -68,14 +78,16 @@ async def longest_halt() -> AsyncIterator[list[float]]:
             longest[0] = max(longest[0], process_time() - began)
 
     ticking = asyncio.create_task(tick())
+    gc.disable()
     try:
         yield longest
     finally:
+        gc.enable()
         ticking.cancel()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_hostile_text_holds_up_no_click(stage: World, shape: str) -> None:
+async def test_hostile_text_holds_up_no_click(stage: World, quadratic: float, shape: str) -> None:
     text = SHAPES[shape] * (LONGEST // len(SHAPES[shape]))
     async with stage.bot() as bot:
         card = await stage.ask()
@@ -99,11 +111,11 @@ async def test_hostile_text_holds_up_no_click(stage: World, shape: str) -> None:
             await stage.reply()
             await bot.slack.app.handlers.conversation.idle()
         assert outcome.ok
-        assert taken[0] < MOST
+        assert taken[0] < 0.8 * quadratic
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_hostile_question_holds_up_no_click(stage: World, shape: str) -> None:
+async def test_hostile_question_holds_up_no_click(stage: World, quadratic: float, shape: str) -> None:
     text = SHAPES[shape] * (ACCEPTED // len(SHAPES[shape]))
     async with stage.bot():
         card = await stage.ask()
@@ -126,7 +138,7 @@ async def test_hostile_question_holds_up_no_click(stage: World, shape: str) -> N
             outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
             await stage.reply()
         assert outcome.ok
-        assert taken[0] < MOST
+        assert taken[0] < 0.8 * quadratic
 
 
 async def test_reply_of_a_guest_in_a_thread_of_several_questions_is_refused_and_not_kept(
