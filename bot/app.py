@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
@@ -35,13 +34,12 @@ from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
 from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
-from bot.delivery.messages import Messages, put
+from bot.delivery.messages import put
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.github import GithubSync
 from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
-from bot.intake.recovery import recover, trust_earlier_release
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import build as build_oncall
@@ -68,7 +66,6 @@ from core.clock import Clock, SystemClock, within
 from core.dispatch import Dispatcher
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Scan, scan
-from core.ledger import FileLedger, Ledger
 from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
 from core.records import parse
@@ -141,16 +138,6 @@ def _restart() -> NoReturn:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
-def files(settings: Settings, folder: Path, *, expected: bool) -> FileLedger:
-    """Returns the ledgers as files. `expected`: the bot wrote some there before."""
-    return FileLedger(
-        folder,
-        mode=settings.ledger.mode,
-        expected=expected,
-        shell_consents=settings.shell.consent,
-    )
-
-
 class Bot:
     """All parts of one bot, on one storage and one clock: `build`, `start`, `until` something happens, `stop`."""
 
@@ -163,17 +150,11 @@ class Bot:
             ConfigurationError: the signing key is not Ed25519.
         """
         store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
-        if settings.ledger_folder is None:
-            ledger: Ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
-        else:
-            # If clarifications were shown before, an empty folder means a disk that is not mounted.
-            expected = await Messages(store).know_clarifications()
-            ledger = files(settings, settings.ledger_folder, expected=expected)
+        ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
         except ClarifyBotError:
             await store.close()
-            ledger.close()
             raise
         return cls(settings, store, ledger, clock or store.clock, rng, signing=signing)
 
@@ -181,7 +162,7 @@ class Bot:
         self,
         settings: Settings,
         store: Store,
-        ledger: Ledger,
+        ledger: DatabaseLedger,
         clock: Clock,
         rng: random.Random,
         *,
@@ -383,9 +364,9 @@ class Bot:
             forget_decisions=self.log.forget if self.log is not None else None,
         )
         self.bridge = None
-        if settings.bridge_folder is not None:
+        if settings.ledger_folder is not None:
             self.bridge = Bridge(
-                files=LedgerFiles(settings.bridge_folder, mode=settings.ledger.mode),
+                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode),
                 ledger=ledger,
                 store=store,
                 router=base.router,
@@ -506,17 +487,8 @@ class Bot:
             await self.webhooks.restore()
         for record in found.records:
             self.monitoring.record_changed(record)
-        await recover(
-            store=self.store,
-            ledger=self.ledger,
-            index=self.base.index,
-            delivery=self.shown.delivery,
-            renderer=self.base.renderer,
-            settings=self.base.settings,
-        )
         await self.slack.app.backfill.expect()
         await self.told.inbox.reserve_above(found.highest_issue)
-        await trust_earlier_release(self.told.inbox, self.base.router, found.records)
         self.shown.messenger.pause_posting(pages=True)
         await self.shown.delivery.restore()
         await self.told.replies.restore(self.base.index)
@@ -675,7 +647,6 @@ class Bot:
         if self.webhooks is not None:
             await self.webhooks.close()
         await self.store.close()
-        self.ledger.close()
         _log.info("stopped")
 
     async def _is_one_of_several(self) -> bool:

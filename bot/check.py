@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from bot.checks import CheckResult, first_of, right, warning, wrong
+from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.github import check_repository
-from bot.history import Known, known_beside
+from bot.integrations.ledgerfiles.check import check_folder
 from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
 from bot.people.check import check_slack, slack_client
@@ -24,21 +23,11 @@ from bot.people.directory import People
 from bot.producers.check import check_producers, check_redactions
 from bot.responders import check_commands
 from bot.settings.model import Settings
-from bot.signing import KeyPlace, StoredKeys, jwk_of
+from bot.signing import KeyPlace, jwk_of
 from bot.storage import beside
-from bot.storage.tx import Row
 from bot.views import phrases
 from bot.web.server import bind
-from core.archive import ARCHIVE, HIGHEST, Folder, Ignored, Numbers
-from core.clarification import CHANGED, Clarification
-from core.files import read_regular
-from core.ledgerfiles import LedgerFiles
-from core.locks import PRIVATE, held_markers
-from core.records import Seals, decode, is_unsettled, parse, why_invalid
 from core.workflow import Scopes
-
-_LONGEST_LOCK = 3.0  # seconds
-_LEDGERS = "ledger.directory"
 
 
 async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
@@ -68,16 +57,10 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         results, connections = postgres.check(url, settings.listen_url or url)
         yield from results
     else:
-        if (folder := settings.ledger_folder) is not None:
-            yield from _ledgers(settings, folder)
-            yield from _ignored(settings, folder)
-            yield from _odd(settings, folder)
-            yield from _open_to_others(folder)
-        elif (folder := settings.bridge_folder) is not None:
-            yield from _ledgers(settings, folder)
-            yield from _open_to_others(folder)
         yield beside.check_storage(settings.storage.path)
         connections = beside.connections(settings.storage.path)
+    if (folder := settings.ledger_folder) is not None:
+        yield from check_folder(settings, folder)
     if has_socket:
         yield from check_connections(connections)
     yield from _signing_key(settings)
@@ -92,129 +75,6 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:
         yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
-
-
-def _ledgers(settings: Settings, folder: Path) -> Iterator[CheckResult]:
-    """Check that the folder can be written and that no lock is held for long."""
-    # If the storage has shown questions, their ledgers must exist.
-    shown = "select 1 from messages where clarification is not null limit 1"
-    if _first_row(settings.storage.path, shown) is None:
-        try:
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
-                pass
-        except OSError as error:
-            fix = "make it writable for this user"
-            yield wrong(_LEDGERS, f"{folder} cannot be written: {error.strerror}", fix)
-        else:
-            yield right(_LEDGERS, f"{folder} can be written")
-        return
-    ledger = LedgerFiles(folder, mode=settings.ledger.mode, expected=True)
-    with closing(ledger):
-        trouble = ledger.trouble(thorough=True)
-        if trouble is not None:
-            fix = (
-                f"mount its disk, or make it writable for this user; if the ledgers are lost for good, create the "
-                f"folder {ledger.private} to start over"
-            )
-            yield wrong(_LEDGERS, trouble.removesuffix("."), fix)
-            return
-        yield right(_LEDGERS, f"{folder} can be written")
-        for marker, holder in held_markers(folder, _LONGEST_LOCK):
-            fix = "stop that program; nothing can be recorded until then"
-            yield wrong(_LEDGERS, f"{marker} is held by {holder}", fix)
-
-
-def _first_row(storage: Path, query: str) -> Row | None:
-    """The first row of a query; None if there is none, or if the storage cannot be read, which is reported elsewhere."""
-    with suppress(StorageUnavailable), beside.read_only(storage) as tx:
-        return tx.one(query)
-    return None
-
-
-def _ignored(settings: Settings, directory: Path) -> Iterator[CheckResult]:
-    """Report files that are named like a ledger but ignored: they may hold a question."""
-    row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
-    last = row["value"] if row and row["value"] <= HIGHEST else 0  # the last reserved number that was used
-    numbers = Numbers(directory / PRIVATE)
-    found: list[Ignored] = []
-    for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
-        with suppress(OSError):  # the line about the folder says so
-            found += [each for each in folder.ignored() if not 0 < each.reserved <= last]
-    fix = "move it away, or rename it to issue-NUMBER.json; until then its questions are ignored"
-    yield from first_of(
-        [wrong(_LEDGERS, f"{each.path} is ignored: {each.why}", fix) for each in found],
-        _LEDGERS,
-        "files are ignored too",
-    )
-
-
-def _odd(settings: Settings, directory: Path) -> Iterator[CheckResult]:
-    """Report ledgers and records that cannot be read, and records that another program changed."""
-    seals = Seals(directory / PRIVATE)
-    seals.receipts = StoredKeys(settings.storage.path, None)
-    marked = "select 1 from counters where name = 'marks questions'"
-    seals_questions = _first_row(settings.storage.path, marked) is not None
-    found: list[CheckResult] = []
-    with suppress(OSError):  # the line about the folder says so
-        for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
-            try:
-                items = decode(read_regular(path), issue)["clarifications"]
-            except (OSError, ValueError) as error:
-                fix = "fix it, or move it away; otherwise it is quarantined at its next use and its questions are ignored"
-                found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", fix))
-                continue
-            records = [record for item in items if (record := parse(item)) is not None]
-            known = known_beside(settings.storage.path, records)
-            for position, item in enumerate(items, 1):
-                if (odd := why_invalid(issue, position, item)) is not None:
-                    text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
-                    found.append(wrong(_LEDGERS, text, "fix it; until then no one sees or answers it"))
-                elif (record := parse(item)) is not None:
-                    found += _changed(record, seals, known, sealed_by_now=seals_questions)
-    yield from first_of(found, _LEDGERS, "problems like these")
-
-
-def _changed(
-    record: Clarification, seals: Seals, known: Known, *, sealed_by_now: bool
-) -> Iterator[CheckResult]:
-    text = f"{record.id} was changed by another program"
-    is_contradicted = known.contradicts(record)
-    if is_contradicted and record.is_open:
-        fix = "restore storage and ledgers from one backup (clarify restore); otherwise it is closed without a reply"
-        yield wrong(
-            _LEDGERS, f"{record.id} was put back to a state from before people decided or approved it", fix
-        )
-        return
-    if record.asked.closed == CHANGED and not is_contradicted:
-        yield right(_LEDGERS, f"{text} and was closed without an answer")
-        return
-    if is_contradicted or seals.is_tampered(record):
-        fix = "put back what was decided, from a backup; until then no one gets it as an answer"
-        yield wrong(_LEDGERS, f"{text} after it was decided", fix)
-        return
-    is_sealed = sealed_by_now or record.asked.question_seal is not None
-    if is_sealed and is_unsettled(record) and seals.verify_question(record) is False:
-        fix = "restore what the agent asked; otherwise it is closed without a reply to the agent"
-        yield wrong(_LEDGERS, text, fix)
-
-
-def _open_to_others(folder: Path) -> Iterator[CheckResult]:
-    """Report who else can write or read the ledgers: a writer cannot speak for a person, but a reader sees everything."""
-    try:
-        mode = folder.stat().st_mode
-        found = [path for _, path in Folder(folder, Numbers(folder / PRIVATE)).ledgers()]
-        read = sum(bool(path.stat().st_mode & 0o004) for path in found)
-    except OSError:
-        return  # the line about the folder says so
-    if mode & 0o002:
-        fix = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
-        yield wrong(_LEDGERS, f"everyone on this machine can write to {folder}", fix)
-    elif mode & 0o020:
-        text = f"its group can write to {folder}. A ledger entry never counts as a person's decision"
-        yield right(_LEDGERS, text)
-    if read:
-        text = f"everyone on this machine can read {read} of the ledgers"
-        yield right(_LEDGERS, text, f"unless you want that: chmod o-r {folder}/issue-*.json")
 
 
 def check_connections(seen: beside.SlackConnections | None) -> Iterator[CheckResult]:
@@ -257,7 +117,7 @@ def _signing_key(settings: Settings) -> Iterator[CheckResult]:
     elif settings.database_url is not None:
         yield warning(subject, text, "replicas need one key: put it into the variable of [trust] key_env")
     else:
-        text += "; every program of this user can read it, and write the ledgers"
+        text += "; every program of this user can read it, and sign decisions with it"
         yield warning(subject, text, "keep it elsewhere: put it into the variable of [trust] key_env")
 
 

@@ -10,14 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 
 import jwt
 
-from bot.errors import StorageUnavailable
-from bot.storage import beside
-from bot.storage.tx import Row, Tx, batches
+from bot.storage.tx import Row, batches
 from core.clarification import Clarification
 from core.receipts import decided_at, jti_of, number_of
 from core.records import sealed_revision, unsigned_rounds
@@ -90,13 +86,6 @@ def _kid_of(receipt: str) -> str | None:
         return None
 
 
-def known_of(tx: Tx, records: Sequence[Clarification]) -> Known:
-    """Returns what a storage knows of some records. Blocking."""
-    logged = [row for some in batches(_jtis(records)) for row in tx.rows(_LOGGED, jtis=some)]
-    shown = [row for some in batches(_open(records)) for row in tx.rows(_SHOWN, ids=some)]
-    return _known(logged, shown, tx.rows(_KEYS), tx.rows(_SINCE))
-
-
 def _open(records: Iterable[Clarification]) -> list[str]:
     return [each.id for each in records if each.is_open]
 
@@ -135,24 +124,3 @@ class StoredHistory:
             await asyncio.to_thread(self.load)
             known = replace(known, kids=known.kids.union(self.own))
         return known.contradicts
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryBeside:
-    """The same for another process, by the SQLite storage in the file `storage`. It knows nothing if that cannot be read."""
-
-    storage: Path
-
-    async def known(self, records: Sequence[Clarification]) -> Callable[[Clarification], bool]:
-        return (await asyncio.to_thread(partial(known_beside, self.storage, records))).contradicts
-
-
-def known_beside(storage: Path, records: Sequence[Clarification]) -> Known:
-    """`known_of` the SQLite storage in a file, whether a bot runs or not. Blocking."""
-    if not storage.exists():
-        return Known()
-    try:
-        with beside.read_only(storage, current=True) as tx:
-            return known_of(tx, records)
-    except StorageUnavailable:
-        return Known()

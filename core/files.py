@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
 import stat
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-
-from watchfiles import awatch
 
 _log = logging.getLogger("clarify.ledger")
 NOT_REGULAR = "not a regular file"
@@ -187,49 +184,3 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-class Changes:
-    """Watches one folder for written files. All waiters share one watcher, which runs only while there are any."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting: dict[asyncio.Event, str] = {}
-        self._watcher: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def of(self, name: str) -> AsyncIterator[asyncio.Event]:
-        """An event that every write of the file `name` sets. Notices can be lost (the system's queue is bounded), so look
-        regularly too.
-        """
-        woken = asyncio.Event()
-        self._waiting[woken] = name
-        try:
-            if self._watcher is None:
-                self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
-                await asyncio.sleep(0)  # its first step: from here on the system queues events
-            yield woken
-        finally:
-            del self._waiting[woken]
-            if not self._waiting:
-                await self._stop()
-
-    async def _watch(self) -> None:
-        try:
-            async for changes in awatch(
-                self._folder, watch_filter=None, recursive=False, step=STEP, debounce=DEBOUNCE
-            ):
-                names = {Path(path).name for _, path in changes}
-                for woken, name in self._waiting.items():
-                    if name in names:
-                        woken.set()
-        except (OSError, RuntimeError) as error:  # too many watches on this machine, for one
-            _log.warning("cannot watch the ledger folder; answers will be seen later: %s", error)
-
-    async def _stop(self) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.cancel()
-            await asyncio.wait([watcher])  # awaiting the task would raise its cancellation here
-            if not watcher.cancelled():
-                watcher.result()

@@ -50,8 +50,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import Self
 
 from core.aaep import whole_characters
 from core.answers import from_text
@@ -70,10 +68,10 @@ from core.clarification import (
     one_line,
     parse_id,
 )
-from core.clock import Clock, SystemClock
+from core.clock import Clock
 from core.errors import BadInput, LockTimeout, Tampered, TooLong
 from core.escalation import escalation_words
-from core.ledger import FileLedger, Ledger
+from core.ledger import Ledger
 from core.router import BODY_LIMIT, Router
 from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
 
@@ -159,34 +157,6 @@ class Hub:
     scopes: Scopes
     clock: Clock
     via: Via = "python"
-    owns_ledger: bool = False
-
-    @classmethod
-    def at(cls, ledger: Path, workflows: Path, *, sla: timedelta = _SLA, patience: float = 10.0) -> Self:
-        """A hub with a ledger of its own; close it, or use it in `async with`.
-
-        Args:
-            ledger: the folder of the ledgers; created if missing.
-            workflows: the folder of the workflow files.
-            sla: the time until answerers are nudged, unless the workflow says.
-            patience: seconds to wait for a locked ledger before LockTimeout.
-        """
-        files, clock = FileLedger(ledger, signs=False), SystemClock()
-        router = Router(files, clock, sla, lambda _: None, patience)
-        return cls(router=router, ledger=files, scopes=Scopes(workflows), clock=clock, owns_ledger=True)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.owns_ledger:
-            await self.router.write_refusals()
-        await asyncio.to_thread(self.close)
-
-    def close(self) -> None:
-        """Finish pending writes. Does not close a ledger that was passed in. Blocking."""
-        if self.owns_ledger:
-            self.ledger.close()
 
     async def request(self, request: Request, key: str | None = None) -> Clarification:
         """Ask. If the same agents had an answered clarification on the same topic, this is its next round.

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
-from core.ledger import FileLedger, Ledger
+from core.ledger import Ledger
 from core.records import Outline, Raw, identity, is_unsettled, outline, parse
 
 _LONGEST_TEXTS = 4096  # characters of a record that is kept whole
@@ -167,13 +167,6 @@ async def scan(ledger: Ledger, last_issue: int = 0) -> Scan:
     """
     found = Scan()
     found.highest_issue, found.troubles = await ledger.load(last_issue, partial(_take, ledger, found))
-    return found
-
-
-def scan_now(ledger: FileLedger, last_issue: int = 0) -> Scan:
-    """`scan`, blocking."""
-    found = Scan()
-    found.highest_issue, found.troubles = ledger.load_now(last_issue, partial(_take, ledger, found))
     return found
 
 

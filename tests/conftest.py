@@ -51,7 +51,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--replicas", action="store_true", help="scenarios run on PostgreSQL, with two bots each"
     )
-    parser.addoption("--rows", action="store_true", help="scenarios run on SQLite alone, without files")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -64,8 +63,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("either_database"):
-        sqlite = "rows" if metafunc.config.getoption("--rows") else "SQLite"
-        metafunc.parametrize("_database", [sqlite, "PostgreSQL", "replicas"], indirect=True)
+        metafunc.parametrize("_database", ["SQLite", "PostgreSQL", "replicas"], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -76,19 +74,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _elsewhere(config: pytest.Config) -> str:
-    """Where scenarios run by a flag; empty: on SQLite and files."""
-    return next((each for each in ("replicas", "postgres", "rows") if config.getoption(f"--{each}")), "")
+    """Where scenarios run by a flag; empty: on SQLite."""
+    return next((each for each in ("replicas", "postgres") if config.getoption(f"--{each}")), "")
 
 
 @pytest.fixture
 def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
     where = getattr(request, "param", _elsewhere(request.config))
-    server = request.getfixturevalue("postgres_server") if where not in {"", "SQLite", "rows"} else None
+    server = request.getfixturevalue("postgres_server") if where not in {"", "SQLite"} else None
     if server is not None:
         monkeypatch.setattr(world, "new_database", server.new)
     monkeypatch.setattr(world, "with_replica", where == "replicas")
-    monkeypatch.setattr(world, "in_rows", where == "rows")
     # Both bots of a test stand still while a busy machine does; none of them is to take that for the end of the other.
     monkeypatch.setattr(postgres, "TERMS", Terms(lasts=2 * PATIENT))
 

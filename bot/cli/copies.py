@@ -13,12 +13,10 @@ from bot.retention import forget as forgetting
 from bot.retention.backup import Kept, Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
-from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces
 from bot.retention.rows import InStorage
 from core.clock import iso
 from core.errors import BadInput
-from core.ledger import FileLedger
 
 _PATIENCE = 30.0  # seconds to wait for a running bot to finish posts and deletions
 _LOOK_EVERY = 0.2
@@ -69,8 +67,6 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
 
 def kept_by(shell: Shell) -> Kept:
     """Returns where the ledgers and the storage are."""
-    if isinstance(shell.ledger, FileLedger):
-        return InFiles(shell.ledger.files, shell.settings.storage.path)
     if shell.database_url is None:
         return InStorage(shell.settings.storage.path)
     from bot.retention.database import InDatabase  # noqa: PLC0415 - psycopg is optional

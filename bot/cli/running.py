@@ -26,10 +26,10 @@ from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings
 from core.agents import StatusFile
 from core.clarification import Clarification, Decider
-from core.clock import Clock, SystemClock
-from core.errors import BadInput, ClarifyError, LedgersAway
-from core.index import scan, scan_now
-from core.ledger import FileLedger, History, Ledger
+from core.clock import Clock
+from core.errors import BadInput, ClarifyError
+from core.index import scan
+from core.ledger import History, Ledger
 from core.records import Receipts
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
@@ -74,14 +74,14 @@ class WaitedTooLong(ClarifyBotError):
 class Shell:
     """The open ledgers and settings of a command.
 
-    `store`: the storage with the ledgers; None: they are files. `me`: who decides, unless `--as` names a role.
+    `store`: the storage with the ledgers. `me`: who decides, unless `--as` names a role.
     `listeners` get every record that was written.
     """
 
     settings: ShellSettings
     router: Router
     ledger: Ledger
-    store: Store | None
+    store: Store
     clock: Clock
     me: str
     out: Output
@@ -226,7 +226,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
     """Opens the shell by `config` (default: clarify.toml in this folder, if it exists).
 
     Raises:
-        ConfigurationError: the file cannot be used, or the ledgers' folder cannot be created.
+        ConfigurationError: the file cannot be used. StorageError: the database cannot be used.
     """
     settings = load_shell_settings(config, read_environment())
     async with _ledgers(settings, out.note) as (ledger, store):
@@ -234,7 +234,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
             settings.status_file,
             _open_ones(ledger),
             settings.roles_of_people,
-            clock := SystemClock() if store is None else store.clock,
+            store.clock,
             mode=settings.ledger.mode,
         )
         listeners: list[Callable[[Clarification], None]] = [statuses.record_changed]
@@ -243,9 +243,11 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
             for listener in tuple(listeners):
                 listener(record)
 
-        router = Router(ledger, clock, settings.monitor.sla, changed, patience=PATIENCE)
+        router = Router(ledger, store.clock, settings.monitor.sla, changed, patience=PATIENCE)
         try:
-            shell = Shell(settings, router, ledger, store, clock, os_identity(), out, statuses, listeners)
+            shell = Shell(
+                settings, router, ledger, store, store.clock, os_identity(), out, statuses, listeners
+            )
             try:
                 yield shell
             finally:
@@ -256,8 +258,6 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
 
 def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
     """Returns a function that reads all records; call that in a thread."""
-    if isinstance(ledger, FileLedger):
-        return lambda: scan_now(ledger).records
     loop = asyncio.get_running_loop()
     return lambda: asyncio.run_coroutine_threadsafe(scan(ledger), loop).result().records
 
@@ -265,25 +265,21 @@ def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
 @asynccontextmanager
 async def _ledgers(
     settings: ShellSettings, note: Callable[[str], None]
-) -> AsyncIterator[tuple[Ledger, Store | None]]:
-    """Opens the ledgers, and the database if they are in one.
+) -> AsyncIterator[tuple[Ledger, Store]]:
+    """Opens the ledgers and the database that they are in. Creates a missing SQLite file, with a note, since it may be the
+    wrong place.
 
     Raises:
-        ConfigurationError: they cannot be opened.
+        StorageError: it cannot be opened.
     """
-    url = database_url(settings)
-    if settings.ledger_folder is not None:
-        files = await asyncio.to_thread(_ledger, settings, settings.ledger_folder, note)
-        files.seals.receipts, files.history = _checks(settings.storage.path, None, None)
-        try:
-            yield files, None
-        finally:
-            await asyncio.to_thread(files.close)
-        return
-    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - most commands need no database
+    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - hooks ask over HTTP, and start fast
     from bot.storage.store import Store  # noqa: PLC0415
 
-    store = await Store.open(url or settings.storage.path, beside=True)
+    url, path = database_url(settings), settings.storage.path
+    is_new = url is None and not path.exists()
+    store = await Store.open(url or path, beside=True)
+    if is_new:
+        note(f"Created an empty database at {path}.")
     try:
         ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         ledger.seals.receipts, ledger.history = _checks(settings.storage.path, url, store)
@@ -292,13 +288,13 @@ async def _ledgers(
         await store.close()
 
 
-def _checks(storage: Path, url: str | None, store: Store | None) -> tuple[Receipts, History]:
+def _checks(storage: Path, url: str | None, store: Store) -> tuple[Receipts, History]:
     """Returns what compares records with their receipts, and with what the storage knows of them."""
-    from bot.history import HistoryBeside, StoredHistory  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.history import StoredHistory  # noqa: PLC0415 - as above
     from bot.signing import StoredKeys  # noqa: PLC0415
 
     keys = StoredKeys(storage, url)
-    return keys, HistoryBeside(storage) if store is None else StoredHistory(store.read, keys.known)
+    return keys, StoredHistory(store.read, keys.known)
 
 
 def database_url(settings: ShellSettings) -> str | None:
@@ -314,27 +310,3 @@ def database_url(settings: ShellSettings) -> str | None:
         problem = f"storage.url_env: {variable} is not set in the environment"
         raise ConfigurationError([f"{settings.file}: {problem}"])
     return settings.by_variable[variable].get_secret_value()
-
-
-def _ledger(settings: ShellSettings, folder: Path, note: Callable[[str], None]) -> FileLedger:
-    """Returns the file ledgers. Creates a missing folder, with a note, since it may be the wrong place.
-
-    Raises:
-        ConfigurationError: it cannot be created; or a bot has used it before, so its disk may not be mounted.
-    """
-    storage = settings.storage.path
-    where = f"{settings.file or 'clarify.toml'}: ledger.directory"
-    new, used = not folder.exists(), storage.exists()
-    try:
-        ledger = FileLedger(
-            folder, mode=settings.ledger.mode, expected=used, shell_consents=settings.shell.consent
-        )
-    except OSError as error:
-        raise ConfigurationError(
-            [f"{where}: the folder {folder} cannot be used: {error.strerror}"]
-        ) from error
-    if not ledger.files.is_there():
-        raise ConfigurationError([f"{where}: {LedgersAway(folder)} The bot's storage, {storage}, is there."])
-    if new:
-        note(f"Created an empty ledger folder at {folder}.")
-    return ledger

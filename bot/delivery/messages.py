@@ -259,11 +259,6 @@ class Messages:
                where kind = 'rollup' and final = 0 and failed is null and ts is not null"""
         )
 
-    async def know_clarifications(self) -> bool:
-        """Returns whether any message of a clarification is stored."""
-        row = await self._store.read_one("select 1 from messages where clarification is not null limit 1")
-        return row is not None
-
     async def cards_of(self, clarifications: Iterable[str]) -> list[MessageRow]:
         """Returns the cards of clarifications, earlier rounds first."""
         ids = set(clarifications)

@@ -116,8 +116,6 @@ def _configuration(
 def prepare_folders(settings: Settings) -> None:
     """Creates missing folders that the settings name.
 
-    Does not create the ledgers' folder if there is a storage: it existed then, so its disk may not be mounted now.
-
     Raises:
         ConfigurationError: naming each folder that cannot be created.
     """
@@ -126,9 +124,7 @@ def prepare_folders(settings: Settings) -> None:
         "ledger.workflows": (settings.ledger.workflows, shared),
         "storage.path": (settings.storage.path.parent, 0o700),
     }
-    if settings.bridge_folder is not None:
-        wanted = {"ledger.directory": (settings.bridge_folder, shared)} | wanted
-    if settings.ledger_folder is not None and not settings.storage.path.exists():
+    if settings.ledger_folder is not None:
         wanted = {"ledger.directory": (settings.ledger_folder, shared)} | wanted
     problems = []
     for key, (folder, mode) in wanted.items():

@@ -402,15 +402,11 @@ class HttpSettings(SettingsTable):
 
 
 class LedgerSettings(SettingsTable):
-    """Where the ledgers are: what was asked and decided."""
+    """The ledger files that other programs read and write: what was asked and decided is kept in the storage."""
 
     directory: FolderOrFalse = Path(".agentx/state/clarifications")
-    """The folder with the ledgers, one `issue-N.json` each; false: they are kept in the storage, and no other program can
-    read or write them.
-    """
-    bridge: bool = False
-    """Whether what was decided is kept in the storage, and the folder's files follow: others read them, and what they add is
-    taken in.
+    """The folder whose files follow the storage, one `issue-N.json` each; what other programs add there is taken in. false:
+    no files; with PostgreSQL, none unless a folder is set.
     """
     workflows: ConfigPath = Path(".agentx/workflows")
     """The folder with the workflow files, which say which agent may ask which."""
@@ -1014,14 +1010,9 @@ class Configuration(SettingsTable):
 
     @property
     def ledger_folder(self) -> Path | None:
-        """The folder with the ledgers; None: they are in the storage."""
-        in_storage = self.storage.url_env is not None or self.ledger.bridge
-        return None if in_storage else self.ledger.directory or None
-
-    @property
-    def bridge_folder(self) -> Path | None:
-        """The folder whose files follow the storage; None: there is none."""
-        return self.ledger.directory or None if self.ledger.bridge else None
+        """The folder with the ledger files; None: there are none."""
+        is_wanted = self.storage.url_env is None or "directory" in self.ledger.model_fields_set
+        return self.ledger.directory or None if is_wanted else None
 
     @property
     def roles_of_people(self) -> list[str]:

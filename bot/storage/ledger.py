@@ -49,7 +49,7 @@ class DatabaseLedger(Ledger):
 
     @classmethod
     async def open(cls, store: Store, *, shell_consents: bool = False) -> Self:
-        """Opens the ledgers. `shell_consents`: see `FileLedger`.
+        """Opens the ledgers. `shell_consents`: whether consent given in the shell counts.
 
         Raises:
             StorageUnavailable: the database is not available.
@@ -277,9 +277,6 @@ class DatabaseLedger(Ledger):
         except StorageUnavailable as error:
             return str(error)
         return None
-
-    def close(self) -> None:
-        """The opener closes the store."""
 
     async def _row(self, issue: int) -> Row | None:
         try:

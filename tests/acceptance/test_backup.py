@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot.retention.files import InFiles
 from filelock import FileLock
 
 from bot.delivery.messages import InFlight
@@ -22,7 +23,6 @@ from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
-from bot.retention.files import InFiles
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.escalation import NewIncident

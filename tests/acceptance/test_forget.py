@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot.retention.files import InFiles
 
 from bot.app import Bot
 from bot.retention import forget as forgetting
-from bot.retention.files import InFiles
 from bot.storage.sqlite import changed_signal
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.kit import world
 from tests.kit.until import until
 from tests.kit.world import World, scene
 
@@ -23,8 +22,7 @@ LONGEST = 2.0  # seconds: then a person is told "busy, try again"
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(world, "in_rows", True)
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot.retention.files import InFiles
 
 from bot.errors import StorageError
 from bot.retention import forget as forgetting
-from bot.retention.files import InFiles
 from bot.retention.upkeep import sweep_all
 from bot.storage.sqlite import newest_version
 from bot.storage.store import Store

@@ -34,7 +34,7 @@ from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
 from core.records import digest_of, parse
 from core.router import Router
-from tests.kit.databases import Place, change_ledger_row, ledger_row, rows_of_ledgers
+from tests.kit.databases import Place, ledger_row, rows_of_ledgers
 from tests.kit.files import replace_text
 from tests.kit.times import judge_all
 from tests.kit.until import until
@@ -120,28 +120,22 @@ def question(token: str, *, session: str = "sess_one", **fields: Any) -> dict[st
 
 
 new_database: Callable[[], str] | None = None
-"""Makes an empty PostgreSQL database for each world of a test, and returns its address; None: SQLite and files."""
+"""Makes an empty PostgreSQL database for each world of a test, and returns its address; None: SQLite."""
 _beside = WeakKeyDictionary[Bot, Bot]()
 with_replica = False
 """Whether a second bot runs beside each, on the same database: Slack hands it every other click, reply and command."""
 
-in_rows = False
-"""Whether the ledgers are in SQLite, too."""
-
-_LEDGERS = 'directory = "ledgers"'
 _SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
 
 
-def as_kept(text: str, database: str | None, *, rows: bool | None = None) -> str:
-    """A clarify.toml as a test has it: with the ledgers in SQLite, or all of it in PostgreSQL."""
-    if in_rows if rows is None else rows:
-        text = text.replace(_LEDGERS, "directory = false")
+def as_kept(text: str, database: str | None) -> str:
+    """A clarify.toml as a test has it: on SQLite, or in PostgreSQL."""
     return text if database is None else text.replace(_SQLITE, _POSTGRES)
 
 
-def rows_in(folder: Path, database: str | None) -> Place | None:
-    """The database with the ledgers; None: they are files."""
-    return database or (folder / "clarify.db" if in_rows else None)
+def rows_in(folder: Path, database: str | None) -> Place:
+    """The database with the ledgers."""
+    return database or folder / "clarify.db"
 
 
 class World:
@@ -150,7 +144,6 @@ class World:
     def __init__(self, folder: Path, workspace: Workspace, producer: DemoProducer, clock: Clock) -> None:
         self.clock = clock
         self.folder = folder
-        self._in_rows = in_rows
         self.workspace = workspace
         self.producer = producer
         self.file = folder / "clarify.toml"
@@ -169,7 +162,7 @@ class World:
         self, text: str | None = None, clock: Clock | None = None, *, ready: bool = True
     ) -> AsyncIterator[Bot]:
         """The bot, running and, with `ready`, taking clicks; stopped in order at the end. `text` for clarify.toml."""
-        text = as_kept(text or self.file.read_text(), self.database, rows=self._in_rows)
+        text = as_kept(text or self.file.read_text(), self.database)
         settings = self._settings(text)
         prepare_folders(settings)
         async with AsyncExitStack() as running:
@@ -206,12 +199,12 @@ class World:
 
     def configure(self, text: str | None = None) -> None:
         """Write clarify.toml: for bots from now on, and for processes beside them."""
-        self.file.write_text(as_kept(text or config(self.producer.url), self.database, rows=self._in_rows))
+        self.file.write_text(as_kept(text or config(self.producer.url), self.database))
 
     @property
-    def rows(self) -> Place | None:
-        """The database with the ledgers; None: they are files."""
-        return self.database or (self.folder / "clarify.db" if self._in_rows else None)
+    def rows(self) -> Place:
+        """The database with the ledgers."""
+        return rows_in(self.folder, self.database)
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.app.ready.wait())
@@ -355,30 +348,31 @@ class World:
 
     def ledger(self, issue: int) -> dict[str, Any]:
         """A whole ledger, as it is kept."""
-        if self.rows is None:
-            kept = (self.folder / "ledgers" / f"issue-{issue}.json").read_text()
-        else:
-            row = ledger_row(self.rows, issue)
-            assert row is not None, issue
-            kept = row
-        ledger: dict[str, Any] = json.loads(kept)
+        row = ledger_row(self.rows, issue)
+        assert row is not None, issue
+        ledger: dict[str, Any] = json.loads(row)
         return ledger
 
     def issues(self) -> list[int]:
         """Those that have a ledger."""
-        if self.rows is not None:
-            return rows_of_ledgers(self.rows)
-        files = (self.folder / "ledgers").glob("issue-*.json")
-        return sorted(int(file.stem.partition("-")[2]) for file in files)
+        return rows_of_ledgers(self.rows)
 
     def write_ledger(self, issue: int, ledger: dict[str, Any]) -> None:
-        """Another program puts a whole ledger in its place; where bots read it, they find it changed."""
-        if self.rows is None:
-            path = self.folder / "ledgers" / f"issue-{issue}.json"
-            path.parent.mkdir(exist_ok=True)
-            replace_text(path, json.dumps(ledger))
-        else:
-            change_ledger_row(self.rows, issue, lambda _: ledger)
+        """Another program puts a whole ledger file in its place."""
+        path = self.ledger_file(issue)
+        path.parent.mkdir(exist_ok=True)
+        replace_text(path, json.dumps(ledger))
+
+    def ledger_file(self, issue: int = 100001) -> Path:
+        return self.folder / f"ledgers/issue-{issue}.json"
+
+    async def in_step(self, issue: int = 100001) -> None:
+        """Returns once the ledger file has the records as they are."""
+        await until(lambda: self._in_file(issue) == self.ledger(issue)["clarifications"])
+
+    def _in_file(self, issue: int) -> list[dict[str, Any]] | None:
+        path = self.ledger_file(issue)
+        return json.loads(path.read_text())["clarifications"] if path.exists() else None
 
 
 class _Hearing:

@@ -8,12 +8,8 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.kit.databases import change_ledger_row, row_held
 from tests.kit.world import World
 
 Json = dict[str, Any]
@@ -21,13 +17,7 @@ Json = dict[str, Any]
 
 @contextmanager
 def held(stage: World, issue: int) -> Iterator[None]:
-    """Hold a ledger: its row, or as the protocol has it, where whoever creates the marker file exclusively is its writer."""
-    if isinstance(stage.rows, Path):
-        pytest.skip("who holds one ledger in SQLite holds them all, for two seconds at most")
-    if stage.rows is not None:
-        with row_held(stage.rows, issue):
-            yield
-        return
+    """Hold a ledger file as the protocol has it: whoever creates the marker file exclusively is its writer."""
     lock = stage.folder / "ledgers" / f"issue-{issue}.json.lock"
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     os.write(handle, json.dumps({"pid": os.getpid(), "timestamp": "now", "agent": "architect"}).encode())
@@ -39,22 +29,16 @@ def held(stage: World, issue: int) -> Iterator[None]:
 
 
 async def another_writes(stage: World, change: Callable[[Json], None], issue: int = 100001) -> None:
-    """Another implementation, or who else may write into the database, changes the first record, in place, and counts no
-    revision.
-    """
-
-    def changed(ledger: Json) -> Json:
-        change(ledger["clarifications"][0])
-        return ledger
-
-    if stage.rows is not None:
-        change_ledger_row(stage.rows, issue, changed)
-        return
-    path = stage.folder / "ledgers" / f"issue-{issue}.json"
+    """Another implementation changes the first record of a ledger file, in place, and counts no revision."""
+    if stage.bots:
+        await stage.in_step(issue)
+    path = stage.ledger_file(issue)
     while True:
         try:
             with held(stage, issue):
-                path.write_text(json.dumps(changed(json.loads(path.read_text()))))
+                whole = json.loads(path.read_text())
+                change(whole["clarifications"][0])
+                path.write_text(json.dumps(whole))
                 return
         except FileExistsError:  # the bot is writing; the protocol says: try again
             await asyncio.sleep(0.01)

@@ -88,10 +88,6 @@ class Project:
 
     def records(self, issue: int = 42) -> list[dict[str, Any]]:
         """What the ledger of an issue says; nothing if it is not there."""
-        if (rows := rows_in(self.folder, self.database)) is None:
-            file = self.folder / f"ledgers/issue-{issue}.json"
-            kept = file.read_text() if file.exists() else None
-        else:
-            kept = ledger_row(rows, issue)
+        kept = ledger_row(rows_in(self.folder, self.database), issue)
         found: list[dict[str, Any]] = json.loads(kept)["clarifications"] if kept is not None else []
         return found

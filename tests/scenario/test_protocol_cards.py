@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE
 from bot.workspace.state import Channel, Message
 from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock, iso
-from core.ledger import FileLedger, Ledger
+from core.ledger import Ledger
 from core.router import Router
 from tests.kit.builders import foreign
 from tests.kit.world import World, config, controls, said
@@ -61,16 +61,11 @@ class Elsewhere:
 
 @asynccontextmanager
 async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
-    if stage.rows is not None:
-        store = await Store.open(stage.rows, beside=True)
-        try:
-            yield Elsewhere(await DatabaseLedger.open(store))
-        finally:
-            await store.close()
-        return
-    (stage.folder / "ledgers").mkdir(exist_ok=True)
-    with closing(FileLedger(stage.folder / "ledgers")) as ledger:
-        yield Elsewhere(ledger)
+    store = await Store.open(stage.rows, beside=True)
+    try:
+        yield Elsewhere(await DatabaseLedger.open(store))
+    finally:
+        await store.close()
 
 
 @pytest.fixture

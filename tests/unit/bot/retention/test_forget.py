@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot.retention.files import InFiles
 
 from bot.errors import StorageUnavailable
-from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
 from bot.storage import beside
