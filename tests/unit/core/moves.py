@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +12,9 @@ from core import aaep, clarification
 from core.aaep import Choice, Kind
 from core.answers import from_text
 from core.clarification import Ask, Clarification, Decider, MaxRoundsExceeded, NotOpen, ReplyState
-from core.clock import iso
 from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews
-from tests.unit.core import other_hand
 from tests.unit.core.parties import Party
 from tests.unit.core.witness import DONE, OPEN, Raw, Witness, when
 
@@ -57,14 +54,8 @@ def waits_for_reply(record: Raw) -> bool:
     return (record.get("aaep") or {}).get("reply") is not None
 
 
-def is_answered_elsewhere(record: Raw) -> bool:
-    asked = record.get("aaep") or {}
-    waits = asked.get("replyToken") is not None and asked.get("response") is None
-    return waits and record["status"] in {"answered", "resolved"}
-
-
 def kept(record: Clarification, witness: Witness) -> None:
-    """What a call returned is in the file, whatever others did since."""
+    """What a call returned is in the ledger, whatever others did since."""
     there = witness.record(record.id)
     bodies = [(entry.type, entry.from_, entry.body) for entry in record.thread]
     found = [(entry["type"], entry["from"], entry["body"]) for entry in there["thread"]]
@@ -338,15 +329,6 @@ class Reply(Move):
 
 
 @dataclass(frozen=True)
-class Adopt(Move):
-    which: int
-
-    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
-        if (before := pick(witness, self.which, is_answered_elsewhere)) is not None:
-            await party.router.adopt(before["id"])
-
-
-@dataclass(frozen=True)
 class Due(Move):
     which: int
 
@@ -362,7 +344,7 @@ class Due(Move):
 
 @dataclass(frozen=True)
 class Look(Move):
-    """What other processes wrote is taken in, as the bot does when it is told that files changed."""
+    """What other processes wrote is taken in, as the bot does when it is told that ledgers changed."""
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         await party.look()
@@ -370,7 +352,7 @@ class Look(Move):
 
 @dataclass(frozen=True)
 class Watch(Move):
-    """The monitor's turn: afterwards nothing is due any more, if nobody meddled."""
+    """The monitor's turn: afterwards nothing is due any more."""
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         await party.look()
@@ -381,26 +363,3 @@ class Watch(Move):
             due = one.get("staleAfter")
             chased = one["status"] in {"pending", "stale"} and due is not None and when(due) <= now
             expect(not chased, one["id"], "ages unseen")
-
-
-@dataclass(frozen=True)
-class Elsewhere(Move):
-    """Another implementation writes."""
-
-    which: int
-    edit: str
-
-    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
-        before = pick(witness, self.which, is_answered if self.edit == "ask further" else is_open)
-        issue = ISSUES[self.which % len(ISSUES)] if before is None else before["issueNumber"]
-
-        def edit(ledger: Raw, stamp: str) -> None:
-            if self.edit in other_hand.ON_LEDGER:
-                other_hand.ON_LEDGER[self.edit](ledger, stamp)
-                return
-            for one in ledger["clarifications"]:
-                if before is not None and one.get("id") == before["id"]:
-                    other_hand.ON_RECORD[self.edit](one, stamp)
-
-        patience, stamp = (0.0 if alone else 0.2), iso(party.clock.now())
-        await asyncio.to_thread(party.other.change, issue, edit, stamp, patience)

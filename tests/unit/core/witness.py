@@ -30,7 +30,6 @@ LEGAL = {
     ("escalated", "abandoned"),
 }
 OPEN, DONE = {"pending", "stale", "escalated"}, {"resolved", "abandoned"}
-US = "clarify-bot"
 
 
 def _set(words: str) -> frozenset[str]:
@@ -68,31 +67,17 @@ class Witness:
         # Questions in ledgers by issue, session, token and words; those that may be, as whoever asked may have died.
         self.asked: set[tuple[int, str, str, str]] = set()
         self.tried: set[tuple[int, str, str, str]] = set()
-        self.torn: set[int] = set()  # ledgers that somebody died writing
         self._given: set[str] = set()
         self._guard = threading.Lock()
 
-    def saw(self, issue: int, content: bytes, by: object, *, ours: bool) -> None:
+    def saw(self, issue: int, content: bytes, by: object) -> None:
         with self._guard:
             after: Raw = json.loads(content)
             before = self.latest.get(issue, {"issueNumber": issue, "clarifications": []})
-            if ours:
-                self.faults += judge(before, after)
-                self._number(issue, before, after)
+            self.faults += judge(before, after)
+            self._number(issue, before, after)
             self.latest[issue] = after
             self.changes += [Change(by, old, new) for old, new in _pairs(before, after) if old != new]
-
-    def removed(self, issue: int) -> None:
-        """It was torn, and set aside."""
-        with self._guard:
-            self.latest.pop(issue, None)
-            self.torn.discard(issue)
-            self.asked = {each for each in self.asked if each[0] != issue}
-            self.tried = {each for each in self.tried if each[0] != issue}
-
-    def nobody_heard(self, by: object) -> None:
-        """It died before it could say which numbers it gave, or note them beside a ledger that may get lost."""
-        self._given -= {new.after["id"] for new in self.changes if new.by is by and new.before is None}
 
     def records(self) -> list[Raw]:
         """All that have an id, in the order of issues and files."""
@@ -112,7 +97,7 @@ class Witness:
 
 
 def judge(before: Raw, after: Raw) -> list[str]:
-    """What is wrong with a write of ours that found `before` and left `after`."""
+    """What is wrong with a write that found `before` and left `after`."""
     old, new = before["clarifications"], after["clarifications"]
     faults = _lost(before, after, _LEDGER, "the ledger")
     if len(new) < len(old):
@@ -208,8 +193,6 @@ def _has_answer(thread: list[Raw]) -> bool:
 
 def _judge_path(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
     """The statuses that the entries speak of, each step one of the table."""
-    if _gives_back(old, new, added):
-        return []
     path = [old["status"]]
     for entry in added:
         there = path[-1]
@@ -223,19 +206,6 @@ def _judge_path(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
     path.append(new["status"])
     steps = [(one, other) for one, other in itertools.pairwise(path) if one != other]
     return [f"{one} became {other}" for one, other in steps if (one, other) not in LEGAL]
-
-
-def _gives_back(old: Raw, new: Raw, added: list[Raw]) -> bool:
-    """Another implementation's answer was none to the question that a producer waits for: it is open again."""
-    kinds = [(one["type"], one["from"]) for one in added]
-    waits = (old.get("aaep") or {}).get("replyToken") and (old.get("aaep") or {}).get("response") is None
-    again = [("resolution", US), ("question", US)]
-    return bool(
-        waits
-        and old["status"] in {"answered", "resolved"}
-        and ((kinds == again and new["status"] == "pending")
-        or (kinds == [*again, ("escalation", US)] and new["status"] == "escalated"))
-    )  # fmt: skip
 
 
 def _judge_aaep(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
