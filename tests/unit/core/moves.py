@@ -16,7 +16,7 @@ from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews
 from tests.unit.core.parties import Party
-from tests.unit.core.witness import DONE, OPEN, Raw, Witness, when
+from tests.unit.core.witness import DONE, OPEN, Raw, Witness
 
 MINUTE = timedelta(minutes=1)
 Time = Literal["now", "early", "expired"]
@@ -51,7 +51,7 @@ def is_answered(record: Raw) -> bool:
 
 def waits_for_reply(record: Raw) -> bool:
     """Its producer was answered, or is about to be."""
-    return (record.get("aaep") or {}).get("reply") is not None
+    return record["aaep"].get("reply") is not None
 
 
 def kept(record: Clarification, witness: Witness) -> None:
@@ -75,12 +75,12 @@ def refused(error: ClarifyError, before: Raw, witness: Witness, alone: bool, cod
 
 
 def ran_out(record: Raw, at: datetime) -> bool:
-    expires = (record.get("aaep") or {}).get("expiresAt")
-    return expires is not None and when(expires) <= at
+    expires = record["aaep"].get("expiresAt")
+    return expires is not None and datetime.fromisoformat(expires) <= at
 
 
 def words_for(record: Raw, *, fits: bool) -> str:
-    kinds = (record.get("aaep") or {}).get("kinds", ["freetext"])
+    kinds = record["aaep"].get("kinds", ["freetext"])
     if "freetext" in kinds:
         return "As you like it" if fits else "  "
     return ("yes" if "yes_no" in kinds else "2") if fits else "perhaps"
@@ -95,8 +95,8 @@ def person(number: int) -> Decider:
 
 
 def time_of(at: Time, record: Raw, party: Party) -> datetime:
-    expires = (record.get("aaep") or {}).get("expiresAt")
-    late = when(expires) + MINUTE if expires else party.clock.now()
+    expires = record["aaep"].get("expiresAt")
+    late = datetime.fromisoformat(expires) + MINUTE if expires else party.clock.now()
     return {"now": party.clock.now(), "early": party.clock.now() - 5 * MINUTE, "expired": late}[at]
 
 
@@ -201,7 +201,7 @@ class Further(Move):
             exhausted = True
         except ClarifyError as error:
             refused(error, before, witness, alone, {"BAD_INPUT", "ILLEGAL_TRANSITION", "CLOSED"})
-            waits = (before.get("aaep") or {}).get("replyToken")
+            waits = before["aaep"].get("replyToken")
             expect(not alone or waits or before["status"] != "answered", before["status"])
             return
         if alone:
@@ -319,8 +319,7 @@ class Reply(Move):
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         before = pick(witness, self.which, waits_for_reply)
-        token = ((before or {}).get("aaep") or {}).get("replyToken")
-        if before is None or token is None:
+        if before is None or (token := before["aaep"].get("replyToken")) is None:
             return
         earlier = [one.get("replyToken") for one in before["aaep"].get("earlier", [])]
         used = (earlier or ["rpl_none"])[0] if self.old_token else token
@@ -361,5 +360,9 @@ class Watch(Move):
         for one in witness.records() if alone else ():
             expect(one["status"] not in OPEN or not ran_out(one, now), one["id"], "ages past its time")
             due = one.get("staleAfter")
-            chased = one["status"] in {"pending", "stale"} and due is not None and when(due) <= now
+            chased = (
+                one["status"] in {"pending", "stale"}
+                and due is not None
+                and datetime.fromisoformat(due) <= now
+            )
             expect(not chased, one["id"], "ages unseen")
