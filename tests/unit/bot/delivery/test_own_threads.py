@@ -128,11 +128,11 @@ async def asked(room: Room, question: str) -> Clarification:
 
 
 async def lived(room: Room, life: Life) -> None:
-    """A question is asked; until the life is over, or the question's thread is there."""
+    """A question was asked; until the life is over, or the question's thread is there."""
+    await asked(room, "Which database?")
     write, post = room.store.write, room.slack.post
     room.store.write = life.threatens(write)  # type: ignore[method-assign]
     room.slack.post = life.threatens(post, after=True)  # type: ignore[method-assign]
-    await asked(room, "Which database?")
     running = asyncio.create_task(room.delivery.run())
     while not life.is_over and not await room.messages.thread_of("", ID):  # noqa: ASYNC110 - nobody tells of a row
         await asyncio.sleep(0)
