@@ -287,6 +287,9 @@ CHANGED_QUESTIONS: dict[str, Callable[[Json], None]] = {
     "default": lambda record: record["aaep"].update(defaultDecision="accept"),
     "expiry": lambda record: record["aaep"].update(expiresAt="2036-11-21T10:00:00.000Z"),
     "who asks": lambda record: record.update({"from": "gardener"}),
+    "claim": lambda record: record["aaep"].update(
+        takenBy={"user": ADE, "team": "T0LOCAL", "at": record["created"]}
+    ),
     "token": lambda record: record["aaep"].update(replyToken="rpl_another"),
     "free text": downgraded("freetext", "accept", answered=True),
     "yes or no": downgraded("yes_no", "yes", answered=True),

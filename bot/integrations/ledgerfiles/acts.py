@@ -16,7 +16,7 @@ from typing import Any
 
 from core.clarification import OPEN, Clarification
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, Stray, identity, is_forgotten, parse, why_invalid
+from core.records import Halved, InvalidRecord, Raw, Stray, identity, is_forgotten, parse, why_invalid
 
 _FIELDS = ("id", "issueNumber", "from", "to", "topic", "blocking", "maxRounds", "created", "aaep")
 _NEXT = {"question": "pending", "answer": "answered", "resolution": "resolved", "escalation": "escalated"}
@@ -135,10 +135,10 @@ def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[A
     is_explained = bool(added) and seen.status == _NEXT.get(str(added[-1].get("type")))
     if not was or is_explained or any(seen.status == each.status for each in known):
         return
-    yield Moves(name, seen.status) if _may_move(now.status, seen.status) else Rewrites(name)
+    yield Moves(name, seen.status) if may_move(now.status, seen.status) else Rewrites(name)
 
 
-def _may_move(now: str, to: str) -> bool:
+def may_move(now: str, to: str) -> bool:
     """Whether another implementation may set a status without a word."""
     if to == "resolved":
         return now == "answered"
@@ -154,7 +154,8 @@ def opening(item: Raw) -> Clarification | None:
     begun = {"status": "pending", "round": 1, "resolvedAt": None, "revision": 1}
     thread = [{**first, "from": asker, "round": 1}]
     known = {name: each for name, each in item.items() if name != "aaep"}
-    return parse({**known, **begun, "from": asker, "thread": thread})
+    kind = Halved if isinstance(item, Halved) else dict
+    return parse(kind({**known, **begun, "from": asker, "thread": thread}))
 
 
 def rendered(file: Raw, record: Raw) -> Raw:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -39,17 +39,20 @@ from bot.integrations.ledgerfiles.acts import (
     acts,
     base_of,
     is_forgotten_item,
+    may_move,
     opening,
     rendered,
     unreadable,
 )
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
+from core.aaep import whole_characters
 from core.answers import from_text
 from core.archive import FIRST_RESERVED
 from core.clarification import Answer, Ask, Clarification, Decider, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
+    AnswerRejected,
     ClarifyError,
     LedgerInDoubt,
     LedgersAway,
@@ -320,21 +323,25 @@ class Bridge:
         _log.info("another implementation asks", id=taken.id, renumbered=is_ours)
         for entry in item["thread"][1:]:
             await self._add(taken.id, entry)
+        status = str(item["status"])
+        if may_move((await self._find(taken.id)).status, status):
+            await self._move(taken.id, status)
 
     async def _add(self, clarification: str, entry: Raw) -> None:
-        body, kind = str(entry.get("body") or ""), entry.get("type")
-        by = Decider(author_of(str(entry.get("from"))), "ledger")
+        body, kind = whole_characters(str(entry.get("body") or "")), entry.get("type")
+        by = Decider(author_of(whole_characters(str(entry.get("from")))), "ledger")
         record = await self._find(clarification)
         async with self._told(record, by):
             if kind == "question":
                 asker = by.decided_by.removeprefix("agent:")
                 ask = Ask(asker, body, record.to, record.topic, record.blocking, self.clock.now())
                 await self.router.follow_up(clarification, ask)
-            elif kind == "answer" and record.asked.is_confirmation:
+            elif kind in {"answer", "resolution"} and record.asked.is_confirmation:
+                self.router.note_refusal(record, by, "not in Slack", _decision(record, body))
                 await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
             elif kind == "answer":
                 await self.router.answer(clarification, partial(_read, body), by, self.clock.now())
-            elif kind == "resolution" and not record.asked.is_confirmation:
+            elif kind == "resolution":
                 await self.router.resolve(clarification, partial(_read, body), body, by, self.clock.now())
             elif kind == "escalation":
                 await self.router.escalate(clarification, "by hand", body or None, by)
@@ -474,6 +481,13 @@ def _plain(file: Raw) -> Raw:
         **file,
         "clarifications": [dict(each) if isinstance(each, dict) else each for each in file["clarifications"]],
     }
+
+
+def _decision(record: Clarification, body: str) -> str | None:
+    """Returns what an entry says about an action, if it says anything."""
+    with suppress(AnswerRejected):
+        return str(from_text(record.asked, body).response)
+    return None
 
 
 def _read(body: str, record: Clarification) -> Answer:
