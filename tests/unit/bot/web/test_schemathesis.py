@@ -30,7 +30,6 @@ from bot.workspace.seed import BOT_TOKEN, FALLBACK, FOLAKE, SIGNING_SECRET
 from core.clarification import Decider
 from core.clock import SystemClock
 from core.hub import Hub, Request
-from core.workflow import Scopes
 
 EXAMPLES = 5  # of each operation, and of each kind of data
 LONG = 60.0
@@ -73,15 +72,11 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
         try:
             await bot.start()
             await asyncio.wait_for(bot.slack.app.ready.wait(), LONG)
-            hub = Hub(
-                router=bot.base.router,
-                ledger=bot.base.ledger,
-                scopes=Scopes(configured.ledger.workflows),
-                clock=bot.base.clock,
-            )
+            base = bot.base
+            hub = Hub(router=base.router, ledger=base.ledger, scopes=base.scopes, clock=base.clock)
             for issue in (42, 43):
                 await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
-            await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "python"))
+            await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "shell"))
             yield bot.http_app(LIMITS)
         finally:
             await bot.stop()
