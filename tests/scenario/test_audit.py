@@ -219,5 +219,5 @@ async def test_accept_that_another_program_wrote_is_no_approval(stage: World) ->
         assert [(each["by"], each["response"]) for each in of("answer", lines)] == [(named(ADE), "reject")]
         (refusal,) = of("refusal", lines)
         assert (refusal["by"], refusal["surface"], refusal["response"], refusal["why"]) == (
-            *("architect", "ledger", "accept", "not in Slack"),
+            *("agent:architect", "ledger", "accept", "not in Slack"),
         )
