@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.kit.databases import row_held
 from tests.kit.world import World
 
 Json = dict[str, Any]
@@ -71,6 +72,13 @@ def in_a_persons_name(body: str, user: str, **claimed: Any) -> Callable[[Json], 
         } | claimed
 
     return change
+
+
+@contextmanager
+def record_held(stage: World, issue: int) -> Iterator[None]:
+    """Another process is about to change an issue's records, and does not finish; in SQLite that holds all."""
+    with database_locked(stage) if stage.database is None else row_held(stage.database, issue):
+        yield
 
 
 @contextmanager

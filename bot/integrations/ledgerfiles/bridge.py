@@ -41,6 +41,7 @@ from bot.integrations.ledgerfiles.acts import (
     is_forgotten_item,
     opening,
     rendered,
+    unreadable,
 )
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
@@ -60,7 +61,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import Raw, decode, encode, forget_in, identity, is_over
+from core.records import InvalidRecord, Raw, decode, encode, forget_in, identity, is_over
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -91,11 +92,12 @@ class _Kept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What others did to a file, with what it holds by now; or what was written."""
+    """What others did to a file, with what it holds by now; or what was written. `odd`: records that cannot be read."""
 
     acts: Sequence[Act]
     file: dict[str, Seen]
     state: State | None
+    odd: Sequence[InvalidRecord]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
@@ -204,6 +206,8 @@ class Bridge:
         else:  # there is no file
             self._own.pop(issue, None)
             self._wrote.pop(issue, None)
+        for each in found.odd:
+            await self._tell(partial(self.notices.record_unreadable, each))
         for act in found.acts:
             await self._do(issue, act)
         if found.acts:
@@ -226,8 +230,9 @@ class Bridge:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
             found = list(acts(kept.base, file["clarifications"], kept.record["clarifications"]))
             before, wanted = base_of(file["clarifications"]), rendered(file, kept.record)
+            odd = unreadable(issue, file["clarifications"])
             if found or not wanted["clarifications"]:
-                return _Found(found, before, state)
+                return _Found(found, before, state, odd)
             if wanted != _plain(file) or (state is None and not is_old):
                 if issue >= FIRST_RESERVED:
                     self.files.numbers.give_out(issue)
@@ -243,7 +248,7 @@ class Bridge:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Found([], before, state)
+            return _Found([], before, state, odd)
 
     def _blank(self, issue: int, record: Raw) -> None:
         """Forgets in archived files what was forgotten."""
@@ -258,16 +263,16 @@ class Bridge:
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(
-            "select body, ledgers.version as version, base, state, bridge.version as written from ledgers"
-            " left join bridge on bridge.issue = ledgers.issue where ledgers.issue = :issue",
+            "select body, ledgers.version as version, base, state, bridge.version as written from installation"
+            " left join ledgers on ledgers.issue = :issue left join bridge on bridge.issue = :issue",
             issue=issue,
         )
-        if row is None:
-            return _Kept({"issueNumber": issue, "clarifications": []}, 0, {}, None, 0)
+        assert row is not None  # noqa: S101 - every database has one installation
         base = json.loads(row["base"] or "{}")
+        record = {"issueNumber": issue, "clarifications": []}
         return _Kept(
-            decode(row["body"].encode(), issue),
-            row["version"],
+            decode(row["body"].encode(), issue) if row["body"] is not None else record,
+            row["version"] or 0,
             {name: [Seen.from_json(each) for each in states] for name, states in base.items()},
             row["state"],
             row["written"] or 0,
@@ -309,7 +314,7 @@ class Bridge:
     async def _open(self, item: Raw, *, is_ours: bool) -> None:
         record = opening(item)
         if record is None:
-            _log.warning("a ledger has a clarification that begins without a question", id=identity(item))
+            _log.warning("a ledger has a clarification that cannot be read", id=identity(item))
             return
         taken = await self.router.take_in(record)
         _log.info("another implementation asks", id=taken.id, renumbered=is_ours)
