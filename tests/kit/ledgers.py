@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from tests.kit.databases import change_ledger_row
+from bot.storage.tx import Tx
+from tests.kit.databases import change_ledger_row, make_tables
 
 _FILE = "clarify.db"
 
@@ -19,11 +21,20 @@ async def kept_ledger(place: Path | str, *, shell_consents: bool = False) -> Asy
     """The ledgers of SQLite's file in a folder, or of PostgreSQL at an address; made if missing. May be open several times,
     as in several processes.
     """
-    store = await Store.open(place / _FILE if isinstance(place, Path) else place, beside=True)
+    if isinstance(place, Path):
+        make_tables(place := place / _FILE)
+    store = await Store.open(place, beside=True)
     try:
         yield await DatabaseLedger.open(store, shell_consents=shell_consents)
     finally:
         await store.close()
+
+
+@contextmanager
+def issue_held(issue: int) -> Iterator[None]:
+    """Another bot has one issue's lock. With SQLite, where one bot has all, it is as if there were one."""
+    with patch.object(Tx, "lock", lambda _tx, number, **_: number != issue):
+        yield
 
 
 def write_records(folder: Path, issue: int, *items: object) -> None:

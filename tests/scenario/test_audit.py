@@ -13,7 +13,6 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.until import impatient
 from tests.kit.world import World, controls, scene
 from tests.scenario.other_parties import another_writes, answers, in_a_persons_name, record_held
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press, routed
@@ -194,7 +193,7 @@ async def test_refusal_waits_for_no_ledger_and_is_written_once_it_can(tmp_path: 
 
         async with asking(stage, eyed(stage, answerers=(FOLAKE,))) as http:
             _, card = await ask(stage, http)
-            with record_held(stage, 100001), impatient(*stage.routers):
+            async with record_held(stage, 100001):
                 await press(stage, ADE, card, "Accept")
                 await stage.whisper(ADE, "not an answerer")
                 await stage.until(is_noted)
@@ -202,7 +201,7 @@ async def test_refusal_waits_for_no_ledger_and_is_written_once_it_can(tmp_path: 
             clock.leap(timedelta(seconds=6))
             await stage.until(lambda: "refusals" in stage.record()["aaep"])
             await stage.until(lambda: not any(each._writing.locked() for each in stage.routers))
-            with record_held(stage, 100001), impatient(*stage.routers):
+            async with record_held(stage, 100001):
                 await press(stage, ADE, card, "Reject")
                 await stage.until(is_noted)
         counted = stage.record()["aaep"]["refusals"]

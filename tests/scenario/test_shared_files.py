@@ -19,7 +19,7 @@ from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life, beside
-from tests.kit.until import impatient, until
+from tests.kit.until import until
 from tests.kit.world import World, config, controls, question, said, scene
 from tests.scenario.other_parties import (
     another_writes,
@@ -43,7 +43,7 @@ async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage
         assert reply["response"] is True
         assert reply["decided_by"] == "agent:architect"
         shown = await stage.now_says(card, "agent:architect")
-        assert controls(shown) == ["View full"]
+        assert controls(shown) == ["View full", "Verify"]
     assert len(stage.producer.replies) == 1
 
 
@@ -73,6 +73,7 @@ async def test_p5_program_that_writes_all_of_a_persons_answer_has_it_undone(
 async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
+        await stage.in_step()
     await another_writes(stage, answers("no"))
     async with stage.bot():
         assert (await stage.reply())["response"] is False
@@ -127,12 +128,10 @@ async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(
 async def test_p4_record_held_by_another_process_is_busy_and_nothing_is_applied_later(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
-        with record_held(stage, 100001), impatient(*stage.routers):
+        async with record_held(stage, 100001):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert outcome.ok, outcome  # acknowledged in time, because the person was told
             assert "try again" in (await stage.whisper(FOLAKE, "Busy")).text
-            await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=card.ts)
-            await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
         await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
     async with stage.bot():
@@ -147,7 +146,7 @@ async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: World) -> 
         stage.workspace.faults.add("response_url", "5xx:503")
         stage.workspace.faults.add("chat.postEphemeral", "5xx:503")
         stage.slack_waits()
-        with record_held(stage, 100001), impatient(*stage.routers):
+        async with record_held(stage, 100001):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert not outcome.ok
         assert stage.record()["status"] == "pending"
@@ -221,6 +220,15 @@ async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_
         "to": "human",
         "status": "pending",
         "created": "2026-11-22T10:00:00.000Z",
+        "thread": [
+            {
+                "round": 1,
+                "from": "engineer",
+                "type": "question",
+                "body": "Well?",
+                "timestamp": "2026-11-22T10:00:00.000Z",
+            }
+        ],
     }
     odd: list[Json] = [
         {"id": "CLR-8-001", "topic": "of another issue"},
@@ -464,6 +472,7 @@ async def test_ledgers_that_a_group_shares_are_shared_and_those_there_keep_their
     try:
         async with stage.bot(text):
             await stage.ask(extensions={"agentx": {"issue": 42}})
+            await stage.in_step(42)
             assert modes(folder)["issue-42.json"] == 0o660
             (folder / "issue-42.json").chmod(0o644)
             card = await stage.ask(
