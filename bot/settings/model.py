@@ -402,7 +402,7 @@ class HttpSettings(SettingsTable):
 
 
 class LedgerSettings(SettingsTable):
-    """Ledger files, which the bot shares with other programs; see docs/agents/agent-to-agent.md. It decides in its database."""
+    """Ledger files, which the bot shares with other programs; see docs/agents/agent-to-agent.md."""
 
     directory: FolderOrFalse = Path(".agentx/state/clarifications")
     """The folder with the ledger files, one `issue-N.json` each. They follow the database, and what other programs add is
