@@ -276,7 +276,7 @@ class Bridge:
         return _Kept(
             decode(row["body"].encode(), issue) if row["body"] is not None else record,
             row["version"] or 0,
-            {name: [Seen.from_json(each) for each in states] for name, states in base.items()},
+            {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             row["state"],
             row["written"] or 0,
         )
@@ -284,16 +284,15 @@ class Bridge:
     async def _remember(
         self, issue: int, version: int, states: Sequence[dict[str, Seen]], state: State | None
     ) -> None:
-        base: dict[str, list[Seen]] = {}
-        for each in states:
-            for name, seen in each.items():
-                if seen not in base.setdefault(name, []):
-                    base[name].append(seen)
+        names = dict.fromkeys(name for each in states for name in each)
+        base = {name: dict.fromkeys(each.get(name) for each in states) for name in names}
         await self.store.run(
             "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
             " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version",
             issue=issue,
-            base=json.dumps({name: [each.as_json() for each in seen] for name, seen in base.items()}),
+            base=json.dumps(
+                {name: [each and each.as_json() for each in left] for name, left in base.items()}
+            ),
             state=_text(state),
             version=version,
         )
