@@ -152,8 +152,6 @@ def _odd(settings: Settings, directory: Path) -> Iterator[CheckResult]:
     """Report ledgers and records that cannot be read, and records that another program changed."""
     seals = Seals(directory / PRIVATE)
     seals.receipts = StoredKeys(settings.storage.path, None)
-    marked = "select 1 from counters where name = 'marks questions'"
-    seals_questions = _first_row(settings.storage.path, marked) is not None
     found: list[CheckResult] = []
     with suppress(OSError):  # the line about the folder says so
         for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
@@ -170,13 +168,11 @@ def _odd(settings: Settings, directory: Path) -> Iterator[CheckResult]:
                     text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
                     found.append(wrong(_LEDGERS, text, "fix it; until then no one sees or answers it"))
                 elif (record := parse(item)) is not None:
-                    found += _changed(record, seals, known, sealed_by_now=seals_questions)
+                    found += _changed(record, seals, known)
     yield from first_of(found, _LEDGERS, "problems like these")
 
 
-def _changed(
-    record: Clarification, seals: Seals, known: Known, *, sealed_by_now: bool
-) -> Iterator[CheckResult]:
+def _changed(record: Clarification, seals: Seals, known: Known) -> Iterator[CheckResult]:
     text = f"{record.id} was changed by another program"
     is_contradicted = known.contradicts(record)
     if is_contradicted and record.is_open:
@@ -192,8 +188,7 @@ def _changed(
         fix = "put back what was decided, from a backup; until then no one gets it as an answer"
         yield wrong(_LEDGERS, f"{text} after it was decided", fix)
         return
-    is_sealed = sealed_by_now or record.asked.question_seal is not None
-    if is_sealed and is_unsettled(record) and seals.verify_question(record) is False:
+    if is_unsettled(record) and seals.verify_question(record) is False:
         fix = "restore what the agent asked; otherwise it is closed without a reply to the agent"
         yield wrong(_LEDGERS, text, fix)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bot.producers.inbox import Inbox
 from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
@@ -68,12 +67,7 @@ async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
 
 
 async def _begun(storage: Path) -> None:
-    """A storage that knows of no earlier release: what such a one left is taken over once, ledger by ledger."""
-    store = await Store.open(storage)
-    inbox = Inbox(store)
-    await inbox.note_marks("questions")
-    await inbox.note_marks("answers")
-    await store.close()
+    await (await Store.open(storage)).close()
 
 
 def _open(past: Seed) -> Iterator[Clarification]:
