@@ -17,6 +17,7 @@ from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.github import check_repository
 from bot.history import Known, known_beside
+from bot.integrations.ledgerfiles.owner import check_owner
 from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
 from bot.people.check import check_slack, slack_client
@@ -80,6 +81,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         connections = beside.connections(settings.storage.path)
     if has_socket:
         yield from check_connections(connections)
+    yield from check_owner(settings)
     yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)
@@ -126,6 +128,8 @@ def _ledgers(settings: Settings, folder: Path) -> Iterator[CheckResult]:
 
 def _first_row(storage: Path, query: str) -> Row | None:
     """The first row of a query; None if there is none, or if the storage cannot be read, which is reported elsewhere."""
+    if not storage.exists():
+        return None
     with suppress(StorageUnavailable), beside.read_only(storage) as tx:
         return tx.one(query)
     return None

@@ -126,10 +126,9 @@ def prepare_folders(settings: Settings) -> None:
         "ledger.workflows": (settings.ledger.workflows, shared),
         "storage.path": (settings.storage.path.parent, 0o700),
     }
-    if settings.bridge_folder is not None:
-        wanted = {"ledger.directory": (settings.bridge_folder, shared)} | wanted
-    if settings.ledger_folder is not None and not settings.storage.path.exists():
-        wanted = {"ledger.directory": (settings.ledger_folder, shared)} | wanted
+    folder = settings.bridge_folder or settings.ledger_folder
+    if folder is not None and not settings.storage.path.exists():
+        wanted = {"ledger.directory": (folder, shared)} | wanted
     problems = []
     for key, (folder, mode) in wanted.items():
         try:

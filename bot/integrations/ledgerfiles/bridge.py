@@ -162,6 +162,8 @@ class Bridge:
 
     async def run(self) -> None:
         """Exchanges files and records, until cancelled."""
+        if await asyncio.to_thread(self.files.identity) is None:
+            await self._missing()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name="ledger files")
             group.create_task(self._follow_others(), name="changed ledgers")

@@ -296,7 +296,7 @@ def _is_undecided(record: Clarification) -> bool:
     """Whether another program ended a question of ours, which our own fields do not know of."""
     asked = record.asked
     has_question = any(each.type == "question" for each in record.thread)
-    return asked.response is None and asked.closed is None and asked.producer is not None and has_question
+    return asked.response is None and asked.closed is None and has_question
 
 
 def _past(past: Mapping[str, Any]) -> dict[str, Any]:
