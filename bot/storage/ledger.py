@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -320,6 +320,23 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
     )
     if not row["archived"]:
         tx.notify(CHANNEL, str(issue))
+
+
+def fill(tx: Tx, books: Iterable[Book], archived: Collection[int]) -> None:
+    """Writes the ledgers of issues that have none yet. `archived`: the issues whose ledgers are archived."""
+    tx.many(
+        "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
+        f" values (:issue, :body, :highest, 1, {tx.stamp}, :archived)",
+        [
+            {
+                "issue": book.issue,
+                "body": encode(book.raw).decode(),
+                "highest": book.numbered,
+                "archived": int(book.issue in archived),
+            }
+            for book in books
+        ],
+    )
 
 
 class _LockedError(Exception):

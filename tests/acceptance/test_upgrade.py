@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -17,16 +16,11 @@ from bot.retention.files import InFiles
 from bot.errors import StorageError
 from bot.retention import forget as forgetting
 from bot.retention.upkeep import sweep_all
-from bot.storage.sqlite import newest_version
 from bot.storage.store import Store
-from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
 from core.records import Subject
-from tests.kit.world import World, controls, question, said, scene
 
 FIRST = Path(__file__).with_name("first_version")
-REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
-EVER = {"timeout_seconds": 315_360_000}  # ten years, as the first version was told
 
 
 def laid_out(folder: Path) -> Path:
@@ -45,42 +39,6 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
         for item in json.loads(path.read_bytes())["clarifications"]
     ]
     return {item["id"]: item for item in found}
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    laid_out(tmp_path)
-    async with scene(tmp_path) as made:
-        # The agents still run, and tell again what they asked: that is nothing new.
-        for token, session, words, more in [
-            ("rpl_sent", "sess_sent", "Delete the old index?", {}),
-            ("rpl_open", "sess_open", "Which region?", {"choices": REGIONS}),
-            ("rpl_bare", "sess_bare", "How many replicas?", {}),
-        ]:
-            kinds = {"rpl_open": ["multiple_choice"], "rpl_bare": ["numeric"]}.get(token, ["yes_no"])
-            event = question(token, session=session, question=words, accepted_response_kinds=kinds, **more)
-            await made.producer.emit(event | EVER)
-        yield made
-
-
-async def test_first_versions_files_are_gone_on_from(stage: World) -> None:
-    before = records(stage.folder)
-    async with stage.bot() as bot:
-        assert (await stage.reply("rpl_sent"))["response"] is False  # decided then, delivered now
-        waiting = await stage.card("Taken in just before the kill?")
-        assert controls(waiting) == ["Yes", "No", "Take"]
-        region = await stage.card("Which region?")
-        await stage.workspace.click(FOLAKE, AGENTS, region.ts, label="America")
-        assert (await stage.reply("rpl_open"))["response"] == "us-1"
-        await stage.card("How many replicas?")
-        fresh = await stage.ask("rpl_new", question="And now?", session="sess_new")
-        assert "CLR-100010-001" in json.dumps(fresh.metadata)
-        assert (await bot.base.store.read("pragma user_version"))[0]["user_version"] == newest_version()
-    after = records(stage.folder)
-    assert sorted(after) == sorted([*before, "CLR-100009-001", "CLR-100010-001"])
-    assert after["CLR-42-001"] == before["CLR-42-001"]
-    assert [card for card in stage.cards() if "Rotate the keys?" in said(card)] == []
-    assert [reply["reply_token"] for reply in stage.producer.replies].count("rpl_sent") == 1
 
 
 async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None:
