@@ -2,8 +2,7 @@
 """Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `beside` does SQLite's.
 Blocking.
 
-A backup always contains a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns. The caller
-copies what only PostgreSQL has (ledgers, keys, the lease).
+A backup is a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns.
 """
 
 from __future__ import annotations
@@ -109,6 +108,7 @@ class Tables:
                 }
         except sqlite3.Error as error:
             raise BackupError(f"{path} cannot be used: {error}.") from error
+        self.tx.run(f"update ledgers set written = {self.tx.stamp}")
         for table, column in self._numbered().items():
             highest = self.tx.one(f"select coalesce(max({column}), 0) as highest from {table}")
             number = max(highest["highest"] if highest else 0, (last.get(table) or [0])[0])
@@ -277,11 +277,7 @@ def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
     )
     names = [str(name) for (name,) in tables]
-    return {
-        name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")]
-        for name in names
-        if name not in {"ledgers", "keys"}  # a backup holds them as files
-    }
+    return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 
 def _autoincremented(file: sqlite3.Connection) -> list[str]:

@@ -42,6 +42,7 @@ from bot.integrations.ledgerfiles.acts import (
     opening,
     rendered,
 )
+from bot.integrations.ledgerfiles.erasing import blank
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
 from core.answers import from_text
@@ -60,7 +61,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import Raw, decode, encode, forget_in, identity, is_over
+from core.records import Raw, decode, encode, identity, is_over
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -249,12 +250,7 @@ class Bridge:
         """Forgets in archived files what was forgotten."""
         names = {identity(item) for item in record["clarifications"] if is_forgotten_item(item)}
         if names and any(number == issue for number, _ in self.files.archive.files()):
-            self.files.rewrite(
-                issue,
-                lambda raw: forget_in(
-                    raw, [at for at, item in enumerate(raw["clarifications"]) if identity(item) in names]
-                ),
-            )
+            blank(self.files, issue, names, _LOCK)
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(

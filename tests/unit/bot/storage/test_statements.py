@@ -21,7 +21,7 @@ from bot.storage.tx import bound
 from tests.kit.databases import Server
 
 ROOT = Path(__file__).parents[4] / "bot"
-OF_ONE_DRIVER = {ROOT / "retention" / name for name in ("database.py", "rows.py")} | {
+OF_ONE_DRIVER = {
     ROOT / "storage" / name for name in ("sqlite.py", "postgres.py", "lease.py", "tables.py", "ledger.py")
 }
 BEGINS = re.compile(r"\s*(select\s|insert into\s|insert or\s|update \S+ set\s|delete from\s)")
