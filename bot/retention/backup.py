@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.decisions import log
+from bot.delivery import messages
 from bot.errors import BackupError
 from bot.oncall import incidents, pages, swaps, turns
 from bot.producers import inbox, push
@@ -217,7 +218,7 @@ def aside_name(now: datetime) -> str:
 
 
 def leave_out(tx: Tx, now: datetime) -> None:
-    """Skips the numbers that were given out since the backup was made; has ledger files written anew."""
+    """Skips the numbers that were given out since the backup was made; has messages and ledger files written anew."""
     ledger.leave_out_numbers(tx, _NUMBERS_LEFT_OUT)
     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
@@ -226,4 +227,5 @@ def leave_out(tx: Tx, now: datetime) -> None:
     swaps.leave_out(tx, _PAGES_LEFT_OUT)
     push.begin_anew(tx, now.isoformat())
     log.compare_again(tx)
+    messages.show_again(tx)
     tx.run("delete from bridge")

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot.retention.files import InFiles
 
 from bot.errors import StorageUnavailable
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
+from bot.retention.sqlite import InSqlite
 from bot.storage import beside
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
-from core.ledger import FileLedger
 from core.records import Subject
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put
@@ -207,17 +206,13 @@ async def test_log_that_still_holds_it_is_told_of(
 ) -> None:
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
     monkeypatch.setattr(beside, "_BUSY_SECONDS", 0.1)
-    (tmp_path / "ledgers").mkdir()
-    upkeep, found = FileLedger(tmp_path / "ledgers"), Found(GONE, frozenset())
-    try:
-        with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as reader:
-            reader.execute("begin")
-            reader.execute("select 1 from sessions").fetchall()
-            with pytest.raises(StorageUnavailable, match="same command again"):
-                forget_all(InFiles(upkeep.files, tmp_path / "clarify.db"), found)
-        assert forget_all(InFiles(upkeep.files, tmp_path / "clarify.db"), found).in_flight == 0
-    finally:
-        upkeep.close()
+    kept, found = InSqlite(tmp_path / "clarify.db"), Found(GONE, frozenset())
+    with closing(sqlite3.connect(kept.database, isolation_level=None)) as reader:
+        reader.execute("begin")
+        reader.execute("select 1 from sessions").fetchall()
+        with pytest.raises(StorageUnavailable, match="same command again"):
+            forget_all(kept, found)
+    assert forget_all(kept, found).in_flight == 0
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0
 
 
