@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from bot.retention.backup import DATABASE, aside_name, leave_out
-from bot.storage import beside, tables
+from bot.storage import beside, ledger, tables
 from bot.storage.tx import Tx
 
 _T = TypeVar("_T")
@@ -38,6 +38,7 @@ class InPostgres:
                 leave_out(tx, now)
             with tables.new_tables(self.url, name if replace else None) as (new, is_aside):
                 new.from_file(file)
+                ledger.note_written(new.tx)
                 emptied()
         return f"the schema {name} of the database" if is_aside else None
 

@@ -324,6 +324,11 @@ def leave_out_numbers(tx: Tx, count: int) -> None:
     tx.run("update ledgers set highest = highest + :count", count=count)
 
 
+def note_written(tx: Tx) -> None:
+    """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
+    tx.run(f"update ledgers set written = {tx.stamp}")  # noqa: S608 - a constant
+
+
 class _LockedError(Exception):
     """Another bot is about to change the row."""
 

@@ -108,7 +108,6 @@ class Tables:
                 }
         except sqlite3.Error as error:
             raise BackupError(f"{path} cannot be used: {error}.") from error
-        self.tx.run(f"update ledgers set written = {self.tx.stamp}")
         for table, column in self._numbered().items():
             highest = self.tx.one(f"select coalesce(max({column}), 0) as highest from {table}")
             number = max(highest["highest"] if highest else 0, (last.get(table) or [0])[0])
