@@ -197,12 +197,12 @@ async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) ->
 
 
 def put_away(stage: World, issue: int = 100001) -> None:
-    """A ledger file is in the archive, too, as after a kill, and was set aside once."""
+    """A ledger file is in the archive, too, beside a later one of the issue, and was set aside once."""
     words = stage.ledger_file(issue).read_text()
     assert SECRET in words
     folder = stage.ledger_file(issue).parent
     (folder / "archive").mkdir(exist_ok=True)
-    (folder / f"archive/issue-{issue}.json").write_text(words)
+    (folder / f"archive/issue-{issue}.2.json").write_text(words)
     (folder / f"issue-{issue}.json.unreadable-20261128T100000000000").write_text(words[:-5])
 
 
