@@ -18,11 +18,11 @@ from bot.web import tools
 from bot.web.server import ConnectionLimits
 from bot.workspace.seed import ADE, AGENTS, FALLBACK
 from core.records import Seals
+from tests.kit.databases import change_ledger_row
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, url_of
-from tests.scenario.other_parties import another_writes
 
 Json = dict[str, Any]
 VERSION = "2026-07-28"
@@ -245,6 +245,11 @@ async def test_listener_hears_who_claimed_it(stage: World, agent: Agent) -> None
     assert event["params"]["lastUpdatedAt"] > task["lastUpdatedAt"]
 
 
+def with_another_answer(ledger: Json) -> Json:
+    ledger["clarifications"][0]["thread"][1]["body"] = "b"
+    return ledger
+
+
 async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listener_hears_of_others(
     stage: World, agent: Agent
 ) -> None:
@@ -260,9 +265,7 @@ async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listen
         assert (await stage.workspace.click(ADE, AGENTS, cards[1].ts, label="a")).ok
         await until_ended(events, changed)
         name = changed.rpartition(".")[0]
-        await another_writes(
-            stage, lambda record: record["thread"][1].update(body="b"), int(name.split("-")[1])
-        )
+        change_ledger_row(stage.rows, int(name.split("-")[1]), with_another_answer)
         await stage.message(name, FALLBACK)
         assert (await stage.workspace.click(ADE, AGENTS, cards[2].ts, label="b")).ok
         await until_ended(events, answered)

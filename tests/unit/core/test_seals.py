@@ -20,12 +20,12 @@ from core.clarification import (
     resolved,
     taken,
 )
-from core.ledger import FileLedger
 from core.matching import followed_up
 from core.records import Book, Seals, _earlier_seal, _question_seal, dump, forgotten, parse
 from core.router import Router
 from tests.kit.builders import ADE, LATER, NOW, SLA, YES, ask, record
 from tests.kit.clocks import ManualClock
+from tests.kit.ledgers import change_record, kept_ledger
 
 KEY = b"k" * 32
 SEALS = Seals(KEY)
@@ -196,7 +196,7 @@ def test_round_before_stays_as_it_was_decided() -> None:
 def between_agents(**more: Any) -> Clarification:
     nobodys: tuple[str, ...] = ("producer", "session_id", "reply_token", "event_id", "asked_at", "expires_at")
     fields: Raw = dict.fromkeys(nobodys)
-    return record(**fields, to="architect", via="python", **more)
+    return record(**fields, to="architect", via="http", **more)
 
 
 def test_other_implementations_ask_their_agents_further() -> None:
@@ -236,17 +236,16 @@ def test_decision_of_an_earlier_release_is_sealed_whole_by_our_next_write() -> N
 
 
 async def test_decision_is_sealed_in_the_write_that_makes_it(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
     writes: list[Clarification] = []
-    router = Router(ledger, ManualClock(), SLA, writes.append)
-    opened = (await router.open(42, replace(ask(), expires_at=None))).record
-    await router.answer(opened.id, lambda _: YES, Decider("agent:architect", "responder"), NOW)
-    assert len(writes) == 2
-    found = await ledger.find(opened.id, 42)
-    assert (found.asked.seal or "").startswith("2:1:2:")
-    assert not await ledger.is_tampered(found)
-    assert await ledger.is_tampered(changed(found, TAMPERING["the response"]))
-    ledger.close()
+    async with kept_ledger(tmp_path) as ledger:
+        router = Router(ledger, ManualClock(), SLA, writes.append)
+        opened = (await router.open(42, replace(ask(), expires_at=None))).record
+        await router.answer(opened.id, lambda _: YES, Decider("agent:architect", "responder"), NOW)
+        assert len(writes) == 2
+        found = await ledger.find(opened.id, 42)
+        assert (found.asked.seal or "").startswith("2:1:2:")
+        assert not await ledger.is_tampered(found)
+        assert await ledger.is_tampered(changed(found, TAMPERING["the response"]))
 
 
 def test_claim_is_ours_only_with_our_seal_on_that_person() -> None:
@@ -268,15 +267,14 @@ def test_claim_is_ours_only_with_our_seal_on_that_person() -> None:
     assert not SEALS.verify_holder(asked)
 
 
-async def test_own_writes_are_known_by_what_stands_in_the_file(tmp_path: Path) -> None:
+async def test_own_writes_are_known_by_what_stands_in_the_ledger(tmp_path: Path) -> None:
     """While a ledger holds what we wrote, its record is the one that we wrote; what others change is read and checked."""
-    ledger = FileLedger(tmp_path)
-    router = Router(ledger, ManualClock(), SLA, lambda _: None)
-    ours = (await router.open(42, ask())).record
-    assert await ledger.find(ours.id, 42) is ours
-    assert not await ledger.is_tampered(ours)
-    path = ledger.files.path(42)
-    path.write_text(path.read_text().replace('"topic":', '"topic": "theirs", "was":'))
-    theirs = await ledger.find(ours.id, 42)
-    assert (theirs is ours, theirs.topic, await ledger.verify_question(theirs)) == (False, "theirs", False)
-    ledger.close()
+    async with kept_ledger(tmp_path) as ledger:
+        router = Router(ledger, ManualClock(), SLA, lambda _: None)
+        ours = (await router.open(42, ask())).record
+        assert await ledger.find(ours.id, 42) is ours
+        assert not await ledger.is_tampered(ours)
+        change_record(tmp_path, 42, lambda raw: raw.update(topic="theirs"))
+        theirs = await ledger.find(ours.id, 42)
+        is_ours = await ledger.verify_question(theirs)
+        assert (theirs is ours, theirs.topic, is_ours) == (False, "theirs", False)

@@ -22,6 +22,7 @@ from bot.storage import beside
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
 from core.records import Subject
+from tests.kit.databases import open_store
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put
 
@@ -37,7 +38,7 @@ ONE = Subject(frozenset({"CLR-7-001"}), events=GONE.events, tokens=GONE.tokens)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_store(tmp_path / "clarify.db")
     await fill(opened)
     yield opened
     await opened.close()
