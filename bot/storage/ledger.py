@@ -306,7 +306,7 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
     """Lets `change` edit a row that is held, archived or not, and writes it if `change` returns True. Skips an unreadable
     row.
     """
-    row = tx.one("select body, archived from ledgers where issue = :issue", issue=issue)
+    row = tx.one("select body from ledgers where issue = :issue", issue=issue)
     try:
         raw = _raw(issue, row)
     except LedgerUnreadable:
@@ -318,8 +318,17 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
         issue=issue,
         body=encode(raw).decode(),
     )
-    if not row["archived"]:
-        tx.notify(CHANNEL, str(issue))
+    tx.notify(CHANNEL, str(issue))
+
+
+def leave_out_numbers(tx: Tx, count: int) -> None:
+    """Skips the next `count` numbers of each issue."""
+    tx.run("update ledgers set highest = highest + :count", count=count)
+
+
+def note_written(tx: Tx) -> None:
+    """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
+    tx.run(f"update ledgers set written = {tx.stamp}")  # noqa: S608 - a constant
 
 
 def fill(tx: Tx, books: Iterable[Book], archived: Collection[int]) -> None:

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
-from tests.kit import world
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said, scene
+from tests.kit.world import World, controls, said, scene
 from tests.scenario.test_binding import elsewhere
 from tests.scenario.test_forged_records import logged
 from tests.scenario.test_rolled_back import until_rejected
@@ -27,14 +26,9 @@ WAITING = "Started with a new storage beside older ledgers"
 
 
 @pytest.fixture
-async def stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> AsyncIterator[World]:
-    monkeypatch.setattr(world, "in_rows", True)
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     speed = request.node.get_closest_marker("speed")
     async with scene(tmp_path, clock=LeapClock(*speed.args) if speed else None) as made:
-        bridge = 'directory = "./ledgers"\nbridge = true'
-        made.configure(config(made.producer.url).replace('directory = "ledgers"', bridge))
         yield made
 
 

@@ -45,6 +45,7 @@ from bot.integrations.ledgerfiles.acts import (
     rendered,
     unreadable,
 )
+from bot.integrations.ledgerfiles.erasing import blank
 from bot.integrations.ledgerfiles.owner import of_others, own, owner_of, without
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
@@ -66,7 +67,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, decode, encode, forget_in, identity, is_over
+from core.records import InvalidRecord, Raw, decode, encode, identity, is_over
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -313,12 +314,7 @@ class Bridge:
         names = {identity(item) for item in items if is_forgotten_item(item)}
         names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
-            self.files.rewrite(
-                issue,
-                lambda raw: forget_in(
-                    raw, [at for at, item in enumerate(raw["clarifications"]) if identity(item) in names]
-                ),
-            )
+            blank(self.files, issue, names, _LOCK)
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(

@@ -37,7 +37,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
 
 def ours(stage: World, folder: str = "ledgers") -> str:
     """A clarify.toml of an installation with a database of its own."""
-    at = f'directory = "{folder}"\nbridge = true'
+    at = f'directory = "{folder}"'
     plain = config(stage.producer.url, more=ROLES).replace('directory = "ledgers"', at)
     return plain.replace("clarify.db", "ours.db")
 
