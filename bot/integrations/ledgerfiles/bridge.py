@@ -117,7 +117,7 @@ class _Kept(NamedTuple):
 
 class _Found(NamedTuple):
     """What others did to a file, with what it holds by now; or what was written. `left`: the ids of another installation's
-    records in it; `odd`: records that cannot be read.
+    records in it; `odd`: records that cannot be read; `is_new`: it was written.
     """
 
     acts: Sequence[Act]
@@ -125,6 +125,7 @@ class _Found(NamedTuple):
     state: State | None
     left: set[str]
     odd: Sequence[InvalidRecord]
+    is_new: bool = False
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
@@ -257,6 +258,10 @@ class Bridge:
             await self._tell(partial(self.notices.record_unreadable, each))
         for act in found.acts:
             await self._do(issue, act)
+        if found.is_new:
+            # Of the two states in which it might have been left, it is the new one.
+            known = remembered(issue, kept.version, [found.file], found.state)
+            await self.store.write_soon(lambda tx: tx.run(REMEMBER, **known))
         if found.acts:
             # From now on this is what we read; then the file is set right.
             await self._remember(issue, 0, [found.file], None)
@@ -284,6 +289,7 @@ class Bridge:
             before, wanted = base_of(mine), rendered(file, record)
             if found or not wanted["clarifications"]:
                 return _Found(found, before, state, left, odd)
+            is_new = False
             if wanted != _plain(file) or (state is None and not is_old):
                 if issue >= FIRST_RESERVED:
                     self.files.numbers.give_out(issue)
@@ -292,14 +298,14 @@ class Bridge:
                     remember([before, after], state := state_of(draft))
                     check()
                 self.files.archive.drop(issue, wanted)
-                before = after
+                before, is_new = after, True
             elif kept.is_behind(state):
                 remember([before], state)
             if is_old and state is not None:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Found([], before, state, left, odd)
+            return _Found([], before, state, left, odd, is_new)
 
     def _is_ours(self) -> bool:
         """Whether the folder is ours; if it is nobody's, it is from now on."""
