@@ -1,7 +1,7 @@
 """Backs up everything while the bot runs, and restores it: no question lost, no answer sent twice. Blocking.
 
-A backup is a folder with the storage as a SQLite file, each ledger as a file, and the key of the seals, whether the
-bot keeps them in files or in a database (`Kept`). So a backup of one kind can be restored into the other.
+A backup is a folder with the storage as a SQLite file and each ledger as a file, whatever database the bot keeps them in
+(`Kept`). So a backup of one kind can be restored into the other.
 
 `manifest.json` lists a backup's files. It is written last: a folder without it is not a backup.
 """
@@ -37,7 +37,7 @@ NAME = "manifest.json"
 DATABASE = "clarify.db"
 LEDGERS = "ledgers"
 _FORMAT = 1
-_PATH = re.compile(r"clarify\.db|seal\.key|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
+_PATH = re.compile(r"clarify\.db|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
 # Numbers given out since the backup are on cards that are still in Slack. A click there must not answer another
 # question or take another page, so a restore skips this many.
 NUMBERS_LEFT_OUT, _ISSUES_LEFT_OUT, _PAGES_LEFT_OUT = 100, 1000, 1000
@@ -136,7 +136,7 @@ class Kept(Protocol):
     """All that a bot keeps: ledgers and storage. Used from another process, whether a bot runs or not. Blocking."""
 
     def copy(self, to: Path) -> tuple[int | None, dict[int, int]]:
-        """Copies everything into a backup's folder: `DATABASE`, `LEDGERS`, `KEY`.
+        """Copies everything into a backup's folder: `DATABASE`, `LEDGERS`.
 
         Returns:
             The storage's version, or None without a storage, and the highest number given out in each issue.

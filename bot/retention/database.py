@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from bot.retention.backup import DATABASE, Manifest, Restored, leave_out
-from bot.retention.rows import ALL, decoded, forgotten, from_files, key_to_file, to_files
+from bot.retention.rows import ALL, decoded, forgotten, from_files, to_files
 from bot.storage import beside, tables
 from bot.storage.tx import Tx
 from core.records import Raw
@@ -33,7 +33,6 @@ class InDatabase:
         with tables.snapshot(self.url) as found:
             version = found.to_file(to / DATABASE)
             numbers = to_files(found.rows(ALL), to)
-            key_to_file(found.tx, to)
         return version, numbers
 
     def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:

@@ -28,7 +28,6 @@ from bot.storage.sqlite import tell_changed
 from bot.storage.tx import Row, Tx
 from core.archive import ARCHIVE, highest_in
 from core.files import make_folder
-from core.records import SEAL_KEY as KEY
 from core.records import Raw, decode, encode, identity
 
 _T = TypeVar("_T")
@@ -48,9 +47,7 @@ class InStorage:
         version = beside.copy(self.database, to / DATABASE)
         with beside.transaction(to / DATABASE, current=False) as tx:
             numbers = to_files(tx.rows(ALL), to)
-            key_to_file(tx, to)
             tx.run("delete from ledgers")
-            tx.run("delete from keys")
         return version, numbers
 
     def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:
@@ -140,20 +137,11 @@ def to_files(rows: Iterable[Row], to: Path) -> dict[int, int]:
     return numbers
 
 
-def key_to_file(tx: Tx, to: Path) -> None:
-    """Writes the key of the seals into a backup."""
-    key = tx.one("select value from keys where name = 'seal'")
-    if key is not None:
-        (to / KEY).write_bytes(key["value"])
-
-
 def from_files(tx: Tx, folder: Path, manifest: Manifest) -> list[str]:
-    """Stores a backup's ledgers and key. Returns the files, or parts of files, that do not fit."""
+    """Stores a backup's ledgers. Returns the files, or parts of files, that do not fit."""
     left: list[str] = []
     for issue, files in sorted(_by_issue(manifest.ledgers).items()):
         left += _put_ledger(tx, folder, issue, files, manifest.numbers.get(issue, 0))
-    if (folder / KEY).exists():  # backups of earlier releases have no key
-        tx.run("insert into keys (name, value) values ('seal', :value)", value=(folder / KEY).read_bytes())
     return left
 
 

@@ -3,7 +3,7 @@
 Blocking.
 
 A backup always contains a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns. The caller
-copies what only PostgreSQL has (ledgers, keys, the lease).
+copies what only PostgreSQL has (ledgers, the lease).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _NEVER_EMPTY = frozenset(
         "alive",
         "decisions_compared",
         "installation",
-        "keys",
         "lease",
         "news",
         "receipts",
@@ -280,7 +279,7 @@ def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
     return {
         name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")]
         for name in names
-        if name not in {"ledgers", "keys"}  # a backup holds them as files
+        if name != "ledgers"  # a backup holds them as files
     }
 
 
