@@ -115,7 +115,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     typed("request", "--from", "engineer", "--to", "human", "--issue", "42", "--topic", "launch", "Launch?")
     prompt = Prompt(folder)
     over = prompt.event(43, session_id="sess_4711")
-    prompt.ledger.close()
     typed("abandon", over.id)
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -40,6 +41,29 @@ def sqlite_of(store: Store) -> SQLite:
     """What an open storage on SQLite does its work with."""
     assert isinstance(store._database, SQLite)
     return store._database
+
+
+async def open_store(path: Path) -> Store:
+    """The storage on SQLite."""
+    make_tables(path)
+    return await Store.open(path)
+
+
+def make_tables(path: Path) -> None:
+    """Have SQLite's file with our tables, an installation of its own: the migrations alone take longer than most tests."""
+    if not path.exists():
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+            db.deserialize(_with_our_tables())
+            db.execute("update installation set id = lower(hex(randomblob(8)))")
+            path.write_bytes(db.serialize())
+
+
+@functools.cache
+def _with_our_tables() -> bytes:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.execute("pragma auto_vacuum = incremental")
+        migrate(db, Path())
+        return db.serialize()
 
 
 _TEMPLATE = "with_our_tables"

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace import Workspace
 from core.clarification import Clarification
+from tests.kit.databases import open_store
 from tests.unit.bot.slack.kit import FAST
 from tests.unit.bot.strategies import CHOICES, CONTEXT, QUESTION, record_of
 
@@ -34,6 +36,11 @@ async def ws() -> AsyncIterator[Workspace]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_store(tmp_path / "clarify.db")
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def ledger(store: Store) -> DatabaseLedger:
+    return await DatabaseLedger.open(store)

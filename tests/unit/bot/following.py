@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Ask, Clarification, Decider, answered, opened
-from core.ledger import FileLedger
 from tests.kit.clocks import ManualClock
 
 SLA = timedelta(minutes=30)
@@ -31,11 +29,10 @@ class Following(Generic[_F]):
 
     follower: _F
 
-    def __init__(self, folder: Path, clock: ManualClock, store: Store) -> None:
-        self.folder = folder
+    def __init__(self, clock: ManualClock, ledger: DatabaseLedger) -> None:
         self.clock = clock
-        self.store = store
-        self.ledger = FileLedger(folder)
+        self.ledger = ledger
+        self.store = ledger.store
         self._sequence: dict[int, int] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -55,11 +52,6 @@ class Following(Generic[_F]):
             with suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-
-    async def close(self) -> None:
-        await self.kill()
-        self.ledger.close()
-        await self.store.close()
 
     async def write(self, record: Clarification) -> Clarification:
         """Into the ledger, without a word to anybody."""

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -14,7 +13,7 @@ from structlog.testing import capture_logs
 
 from bot.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.settings.model import GithubSettings
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import (
     Clarification,
     abandoned,
@@ -28,8 +27,8 @@ from tests.unit.bot.following import Following
 
 
 class World(Following[GithubSync]):
-    def __init__(self, folder: Path, github: Github, clock: ManualClock, store: Store) -> None:
-        super().__init__(folder, clock, store)
+    def __init__(self, github: Github, clock: ManualClock, ledger: DatabaseLedger) -> None:
+        super().__init__(clock, ledger)
         self.github = github
         self.mention: str | None = "@acme/on-call"
         self.follower = self._made()
@@ -57,11 +56,9 @@ class World(Following[GithubSync]):
         await self.live(self._made(token))
 
     async def forget(self) -> None:
-        """The storage is lost."""
-        await self.store.close()
-        for file in self.folder.parent.glob("clarify.db*"):
-            file.unlink()
-        self.store = await Store.open(self.folder.parent / "clarify.db")
+        """What was posted is no longer known, as after an old backup was restored."""
+        for table in ("github_repositories", "github_issues", "github_comments"):
+            await self.store.run(f"delete from {table}")  # noqa: S608 - a constant
 
     async def escalate(self, record: Clarification, words: str = "Nobody answered.") -> Clarification:
         return await self.put(escalated(record, "stale", words, self.clock.now()))
@@ -90,12 +87,10 @@ async def github(clock: ManualClock) -> AsyncIterator[Github]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, github: Github, clock: ManualClock) -> AsyncIterator[World]:
-    folder = tmp_path / "ledgers"
-    folder.mkdir()
-    made = World(folder, github, clock, await Store.open(tmp_path / "clarify.db"))
+async def world(ledger: DatabaseLedger, github: Github, clock: ManualClock) -> AsyncIterator[World]:
+    made = World(github, clock, ledger)
     yield made
-    await made.close()
+    await made.kill()
 
 
 async def test_posts_each_entry_once_in_order(world: World) -> None:
@@ -294,7 +289,7 @@ async def test_removes_labels_of_an_issue_whose_ledger_is_gone(world: World) -> 
     await world.ask()
     await world.shows(1)
     await world.kill()
-    world.ledger.files.path(42).unlink()
+    await world.store.run("delete from ledgers where issue = 42")
     await world.start()
     await world.quiet()
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +30,7 @@ from bot.people.access import AccessControl, Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
 from bot.slackapi import Gateway, Later, Never, Outcome, Sent, Unknown
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
@@ -42,7 +41,6 @@ from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.ledger import FileLedger
 from core.lists import Decided, DecidedBy, page_of
 from core.records import Seals, outline
 from core.router import Router
@@ -66,11 +64,11 @@ class Drifting(ManualClock):
         return (self.now() - START).total_seconds() * (1 - self.drift)
 
 
-class NoLedger(FileLedger):
+class NoLedger(DatabaseLedger):
     """The topics stand in for the questions."""
 
     def __init__(self) -> None:
-        self.seals = Seals(Path("/nonexistent"), signs=False)
+        self.seals = Seals(b"k" * 32)
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         raise NotFound(clarification_id)
@@ -448,7 +446,7 @@ async def no_sessions() -> Sequence[SessionFact]:
 
 
 def gathering(
-    index: Iterable[Clarification] = (), ledger: FileLedger | None = None, **more: Any
+    index: Iterable[Clarification] = (), ledger: DatabaseLedger | None = None, **more: Any
 ) -> Gathering:
     """Of a bot without on-call policies; `more` replaces parts."""
     parts: dict[str, Any] = {
@@ -472,9 +470,8 @@ async def test_answers_that_are_kept_are_the_newest() -> None:
     assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
 
 
-async def test_answer_that_another_program_changed_is_not_shown(tmp_path: Path) -> None:
+async def test_answer_that_another_program_changed_is_not_shown(ledger: DatabaseLedger) -> None:
     """As when it is changed before the agent takes it: that writes it once more."""
-    ledger = FileLedger(tmp_path)
     router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
     opened = await router.open(1, ask(reply_token="t1", event_id="e1", expires_at=None))
     given = await router.answer(
@@ -490,33 +487,32 @@ async def test_answer_that_another_program_changed_is_not_shown(tmp_path: Path) 
     assert [each.clarification for each in (await facts.snapshot(1)).answers] == [given.id]
 
 
-async def test_answers_are_restored_from_the_ledgers_written_last(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
+async def test_answers_are_restored_from_the_ledgers_written_last(ledger: DatabaseLedger) -> None:
     router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
     for issue in range(1, 6):
         opened = await router.open(issue, ask(reply_token=f"t{issue}", event_id=f"e{issue}", expires_at=None))
         await router.answer(opened.record.id, lambda _: Answer("yes", "yes"), ANSWERER, opened.record.created)
-    (tmp_path / "issue-9.json").write_text("no ledger")
-    os.utime(ledger.files.path(1), (1, 1))
+    await ledger.store.run(
+        "insert into ledgers (issue, body, highest, version, written, archived) values (9, '{', 0, 1, 9e9, 0)"
+    )
     facts = gathering(ledger=ledger)
 
     await facts.restore_answers()
 
-    ledger.close()
     assert sorted(each.clarification for each in (await facts.snapshot(1)).answers) == [
         f"CLR-{issue}-001" for issue in range(1, 6)
     ]
 
 
-async def test_long_questions_are_read_and_known_by_their_topics_where_they_cannot_be(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
+async def test_long_questions_are_read_and_known_by_their_topics_where_they_cannot_be(
+    ledger: DatabaseLedger,
+) -> None:
     long = "Deploy? " * 1000
     opened = await Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None).open(
         42, ask(question=long)
     )
     known = outline(opened.record), outline(asked(9))
     found = await gathering(ledger=ledger).whole(page_of(known, 1, 10))
-    ledger.close()
     assert [each.question or each.topic for each in found.items] == [long, "Topic 9"]
 
 

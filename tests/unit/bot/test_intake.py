@@ -15,16 +15,17 @@ from structlog.testing import capture_logs
 from bot.errors import StorageUnavailable
 from bot.intake.intake import Intake
 from bot.producers.inbox import Inbox, Incoming, take
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
 from core.index import Index
-from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
 from tests.kit.builders import ADE, SLA
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming, other, raw
+from tests.kit.ledgers import issue_held
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
 
@@ -58,7 +59,8 @@ class Told:
 @dataclass
 class World:
     intake: Intake
-    ledger: FileLedger
+    ledger: DatabaseLedger
+    workflows: Path
     router: Router
     notices: Told
     clock: ManualClock
@@ -73,9 +75,8 @@ class World:
             await self.intake.drained()
 
     def workflow(self, text: str) -> None:
-        folder = self.ledger.files.directory / "workflows"
-        folder.mkdir(exist_ok=True)
-        (folder / "feature.toml").write_text(text)
+        self.workflows.mkdir(exist_ok=True)
+        (self.workflows / "feature.toml").write_text(text)
 
     async def records(self, issue: int = ISSUE) -> list[tuple[str, str]]:
         return [(item["id"], item["status"]) for item in await self.ledger.read(issue)]
@@ -89,9 +90,9 @@ class Untold:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    store = await Store.open(tmp_path / "clarify.db")
-    clock, index, ledger, notices = ManualClock(auto=True), Index(), FileLedger(tmp_path), Told()
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[World]:
+    clock, index, store, notices = ManualClock(auto=True), Index(), ledger.store, Told()
+    workflows = tmp_path / "workflows"
 
     def changed(record: Clarification) -> None:
         index.put(record)
@@ -103,7 +104,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     intake = Intake(
         inbox=inbox,
         router=router,
-        scopes=Scopes(tmp_path / "workflows"),
+        scopes=Scopes(workflows),
         audiences=audiences(),
         index=index,
         notices=notices,  # type: ignore[arg-type]
@@ -113,13 +114,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         outage=Untold(),  # type: ignore[arg-type]
     )
     task = asyncio.create_task(intake.run())
-    yield World(intake, ledger, router, notices, clock, store, inbox)
+    yield World(intake, ledger, workflows, router, notices, clock, store, inbox)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await intake.close()
     assert not intake.failed.done()
-    await store.close()
-    ledger.close()
 
 
 async def test_question_becomes_a_clarification_once(world: World) -> None:
@@ -246,25 +245,30 @@ async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> No
     assert await world.records() == [("CLR-42-001", "pending")]
 
 
-async def test_broken_ledger_is_paged_and_the_question_is_written_to_a_new_one(world: World) -> None:
-    world.ledger.files.path(ISSUE).write_text('{"clarifications": [{"id": "CLR-42-007"')
-    world.notices.troubles = [StorageUnavailable()]  # also the page has to wait
+async def test_broken_ledger_is_paged_and_the_question_waits_until_it_is_whole(world: World) -> None:
     await world.put(raw(**IN_42))
     await world.worked_off()
-    assert world.notices.paged == ["ledger 42"]
-    assert await world.records() == [("CLR-42-008", "pending")]
+    whole = await world.store.read_one("select body from ledgers")
+    assert whole is not None
+    await world.store.run("update ledgers set body = '{'")
+    world.notices.troubles = [StorageUnavailable()]  # also the page has to wait
+    await world.put(raw(event_id="e2", reply_token="r2", **IN_42))
+    await until(lambda: world.notices.paged)
+    await world.store.run("update ledgers set body = :body", body=whole["body"])
+    await world.worked_off()
+    assert set(world.notices.paged) == {"ledger 42"}
+    assert await world.records() == [("CLR-42-001", "pending"), ("CLR-42-002", "pending")]
 
 
 async def test_locked_ledger_holds_up_its_session_only(world: World) -> None:
-    marker = world.ledger.files.directory / "issue-42.json.lock"
-    marker.write_text('{"agent": "rival"}')
-    await world.put(raw(**IN_42))
-    await world.put(
-        raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
-    )
-    await until(lambda: world.ledger.files.path(43).exists(), 1.5)
-    assert not world.ledger.files.path(ISSUE).exists()
-    marker.unlink()
+    with issue_held(ISSUE):
+        await world.put(raw(**IN_42))
+        await world.put(
+            raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
+        )
+        while not await world.records(43):
+            assert await world.records() == []
+            await asyncio.sleep(0)
     await world.worked_off()
     assert await world.records() == [("CLR-42-001", "pending")]
 

@@ -1,11 +1,10 @@
-"""The monitor and the watch over the ledgers at work: the real ones, on real files, on a clock that is moved by hand."""
+"""The monitor and the watch over the ledgers at work: the real ones, on real rows, on a clock that is moved by hand."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,17 @@ import pytest
 from bot.errors import StorageUnavailable
 from bot.intake.adoption import Adoption
 from bot.monitoring import LedgerWatch, Monitoring
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
 from core.index import Index, scan
-from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.records import InvalidRecord
 from core.router import Router
 from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock
-from tests.kit.files import replace_text
+from tests.kit.databases import change_ledger_row
+from tests.kit.ledgers import change_record, issue_held, write_records
 from tests.kit.until import impatient, until
 
 ORDER = ("architect", "engineer", "reviewer")
@@ -35,7 +35,7 @@ class Notices:
     """Keeps what people are to be told; `troubles` are raised first."""
 
     def __init__(self) -> None:
-        self.unreadable: list[str] = []
+        self.unreadable: list[int | None] = []
         self.odd: list[InvalidRecord] = []
         self.tampered: list[str] = []
         self.deleted: list[str] = []
@@ -48,8 +48,7 @@ class Notices:
     async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
         if self.troubles:
             raise self.troubles.pop()
-        assert error.quarantined is not None
-        self.unreadable.append(error.quarantined.name)
+        self.unreadable.append(error.issue)
 
     async def record_unreadable(self, odd: InvalidRecord) -> None:
         if self.troubles:
@@ -60,13 +59,9 @@ class Notices:
 class World:
     """`written`: what we wrote; `seen`: what others wrote, as the watch tells it; `held`: what does not expire yet."""
 
-    def __init__(self, folder: Path, *, alarm: bool = True) -> None:
-        self.ledger, self.clock, self.index, self.notices = (
-            FileLedger(folder),
-            ManualClock(),
-            Index(),
-            Notices(),
-        )
+    def __init__(self, ledger: DatabaseLedger, folder: Path, *, alarm: bool = True) -> None:
+        self.ledger, self.folder = ledger, folder
+        self.clock, self.index, self.notices = ManualClock(), Index(), Notices()
         self.written: list[Clarification] = []
         self.seen: list[tuple[str, str]] = []
         self.held: dict[str, datetime] = {}
@@ -128,7 +123,6 @@ class World:
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        self.ledger.close()
 
     async def open(self, issue: int, tag: str = "rpl_1", **more: Any) -> str:
         facts = {"expires_at": HOUR} | more
@@ -151,38 +145,30 @@ class World:
         await until(condition)
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
-        """Another program has a ledger's lock; we do not wait for it as long as in life."""
-        marker = self.ledger.files.directory / f"{name}.lock"
-        marker.write_text('{"agent": "rival"}')
-        with impatient(self.router, seconds=0.8):
+    def locked(self, issue: int) -> Iterator[None]:
+        """Another bot has a ledger's lock; we do not wait for it as long as in life."""
+        with issue_held(issue), impatient(self.router, seconds=0.8):
             yield
-        marker.unlink()
 
     def change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Another program changes the first record, in place."""
-        path = self.ledger.files.path(42)
-        raw = json.loads(path.read_text())
-        change(raw["clarifications"][0])
-        replace_text(path, json.dumps(raw))
+        """Another process changes the first record."""
+        change_record(self.folder, 42, change)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.ledger.close()
+def world(ledger: DatabaseLedger, tmp_path: Path) -> World:
+    return World(ledger, tmp_path)
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[World]:
-    async with World(tmp_path).running() as made:
+async def running(world: World) -> AsyncIterator[World]:
+    async with world.running() as made:
         yield made
 
 
 @pytest.fixture
-async def watching(tmp_path: Path) -> AsyncIterator[World]:
-    async with World(tmp_path).running(watch=True) as made:
+async def watching(world: World) -> AsyncIterator[World]:
+    async with world.running(watch=True) as made:
         yield made
 
 
@@ -230,8 +216,8 @@ async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: Wo
     ]
 
 
-async def test_without_alarm_only_a_trigger_acts(tmp_path: Path) -> None:
-    async with World(tmp_path, alarm=False).running() as world:
+async def test_without_alarm_only_a_trigger_acts(ledger: DatabaseLedger, tmp_path: Path) -> None:
+    async with World(ledger, tmp_path, alarm=False).running() as world:
         await world.open(42, expires_at=None)
         await world.clock.advance(3600)
         assert world.statuses("CLR-42-001") == ["pending"]
@@ -243,7 +229,7 @@ async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(world: 
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=2))
     world.clock.jump(START + timedelta(minutes=3))
-    with world.locked("issue-42.json"):
+    with world.locked(42):
         await world.monitoring.catch_up()
         assert [await world.status(f"CLR-{n}-001") for n in (42, 43)] == ["pending", "abandoned"]
     await world.clock.advance(2)
@@ -254,7 +240,7 @@ async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(world: 
 async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World) -> None:
     await world.open(43, agent_id="reviewer", to="engineer", topic="port", expires_at=None)
     await world.open(42, "rpl_2", agent_id="engineer", to="reviewer", topic="names", expires_at=None)
-    with world.locked("issue-43.json"):
+    with world.locked(43):
         await world.monitoring.catch_up()
         assert await world.status("CLR-43-001") == "pending"
     await world.clock.advance(2)
@@ -266,22 +252,23 @@ async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World)
 async def test_ledger_that_is_torn_does_not_stop_the_run(world: World) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
-    world.ledger.files.path(42).write_text("{")
+    await world.ledger.store.run("update ledgers set body = '{' where issue = 42")
     world.clock.jump(START + timedelta(minutes=3))
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
 
 
 async def test_ledger_that_is_put_back_is_attended_after_all(world: World) -> None:
-    """Set aside as torn, repaired by somebody, put back: nothing in it changed, so nobody notes it again."""
+    """Torn, gone, put back by somebody: nothing in it changed, so nobody notes it again."""
     await world.open(42, expires_at=START + timedelta(hours=4))
-    whole = world.ledger.files.path(42).read_bytes()
-    world.ledger.files.path(42).write_text("{")
+    run = world.ledger.store.run
+    await run("update ledgers set body = '{' || body")
     world.clock.jump(START + timedelta(minutes=31))
     await world.monitoring.catch_up()
+    await run("update ledgers set body = substr(body, 2), issue = 4200")
     world.clock.jump(START + timedelta(minutes=33))
     await world.monitoring.catch_up()  # it is gone by now
-    world.ledger.files.path(42).write_bytes(whole)
+    await run("update ledgers set issue = 42")
     world.clock.jump(START + timedelta(minutes=35))
     await world.monitoring.catch_up()
     assert (await world.find()).asked.nudges == 1
@@ -309,7 +296,7 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     stamp = START.isoformat().replace("+00:00", "Z")
     question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
     raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
-    replace_text(running.ledger.files.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
+    write_records(running.folder, 7, raw)
     running.monitoring.record_changed(await running.find("CLR-7-001"))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
@@ -347,7 +334,6 @@ async def test_watch_sees_another_processs_change_under_our_own_write(watching: 
 async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
     for number in range(5):
         await watching.open(42, f"rpl_{number}", question=f"{number}?")
-    (watching.ledger.files.directory / "issue-42.json").touch()
     watching.change(lambda raw: raw.update(blocking=False))
     await until(lambda: watching.seen)
     assert watching.seen == [("CLR-42-001", "pending")]
@@ -376,24 +362,20 @@ async def test_watch_does_not_undo_what_we_wrote_while_it_read(
 
 async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching: World) -> None:
     await watching.open(42)
-    with watching.locked("issue-42.json"):
+    with watching.locked(42):
         watching.change(answer)
         await until(lambda: watching.clock.sleeping)  # its lock was not had
     await watching.clock.advance(2)
     await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
 
 
-async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: World) -> None:
+async def test_watch_pages_for_a_ledger_that_cannot_be_read(watching: World) -> None:
     await watching.open(42)
     watching.notices.troubles = [StorageUnavailable()]
-    watching.ledger.files.path(42).write_text("{")
-    with suppress(LedgerUnreadable):  # unless the watch was there before it
-        await FileLedger(watching.ledger.files.directory).read(42)  # another part, another process
-    await until(lambda: watching.clock.sleeping or watching.notices.unreadable)
+    change_ledger_row(watching.folder / "clarify.db", 42, lambda _: "no ledger")
+    await until(lambda: watching.clock.sleeping)
     await watching.clock.advance(2)
-    await until(lambda: watching.notices.unreadable)
-    (aside,) = watching.ledger.files.directory.glob("issue-42.json.unreadable-*")
-    assert set(watching.notices.unreadable) == {aside.name}
+    await until(lambda: watching.notices.unreadable == [42])
 
 
 ODD = {"id": "CLR-42-002", "from": "rival", "status": "wondering", "topic": "secret"}
@@ -401,11 +383,9 @@ ODD = {"id": "CLR-42-002", "from": "rival", "status": "wondering", "topic": "sec
 
 async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: World) -> None:
     await watching.open(42)
-    raw = json.loads(watching.ledger.files.path(42).read_text())
-    raw["clarifications"][0]["status"] = "escalated"
-    raw["clarifications"][:0] = [ODD, "junk"]
+    (record,) = await watching.ledger.read(42)
     watching.notices.troubles = [StorageUnavailable()]
-    replace_text(watching.ledger.files.path(42), json.dumps(raw))
+    write_records(watching.folder, 42, ODD, "junk", record | {"status": "escalated"})
     await until(lambda: watching.clock.sleeping)
     await watching.clock.advance(2)
     await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
@@ -420,7 +400,7 @@ async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: 
 async def test_watch_begins_with_what_changed_before_it_did(world: World, is_odd: bool) -> None:
     await world.open(42)
     if is_odd:
-        replace_text(world.ledger.files.path(42), json.dumps({"clarifications": [ODD]}))
+        write_records(world.folder, 42, ODD)
     assert [each.id for each in (await scan(world.ledger)).records] == ([] if is_odd else ["CLR-42-001"])
     if not is_odd:
         world.change(lambda raw: raw.update(status="escalated"))

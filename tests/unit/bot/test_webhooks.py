@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -24,7 +23,7 @@ from bot import posting
 from bot.errors import NotLeading
 from bot.posting import signature
 from bot.settings.environment import signing_key
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,
@@ -101,8 +100,8 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 
 class World(Following[Webhooks]):
-    def __init__(self, folder: Path, clock: ManualClock, store: Store, *endpoints: Endpoint) -> None:
-        super().__init__(folder, clock, store)
+    def __init__(self, clock: ManualClock, ledger: DatabaseLedger, *endpoints: Endpoint) -> None:
+        super().__init__(clock, ledger)
         self.endpoints = endpoints
         self.outcomes: list[str] = []
 
@@ -138,13 +137,10 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, receiver: Receiver) -> AsyncIterator[World]:
-    folder = tmp_path / "ledgers"
-    folder.mkdir()
-    store = await Store.open(tmp_path / "clarify.db")
-    made = World(folder, ManualClock(), store, endpoint(receiver))
+async def world(ledger: DatabaseLedger, receiver: Receiver) -> AsyncIterator[World]:
+    made = World(ManualClock(), ledger, endpoint(receiver))
     yield made
-    await made.close()
+    await made.kill()
 
 
 def done(world: World, record: Clarification) -> Clarification:

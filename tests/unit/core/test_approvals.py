@@ -1,5 +1,5 @@
-"""Several people at one approval: accepts, changes of the arguments, rejections and withdrawals in every order, on real
-ledger files, beside a model that knows nothing of core's code.
+"""Several people at one approval: accepts, changes of the arguments, rejections and withdrawals in every order, in a real
+database, beside a model that knows nothing of core's code.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Container
+from collections.abc import AsyncIterator, Container
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from bot.storage.ledger import DatabaseLedger
 from core.aaep import Confirmation
 from core.approvals import (
     MOST_REFUSALS,
@@ -59,12 +60,12 @@ from core.errors import (
     OwnRequest,
     ReasonWanted,
 )
-from core.ledger import FileLedger
 from core.questions import state_of
 from core.records import Seals
 from core.router import Router
 from tests.kit.builders import MINUTE, NOW, SLA, ask
 from tests.kit.clocks import ManualClock
+from tests.kit.ledgers import kept_ledger
 
 EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "60"))
 _MEMORY = Path("/dev/shm")  # noqa: S108 - where there is one: a disk that others use makes each step wait
@@ -164,8 +165,9 @@ class Approval(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.open.callback(self.loop.close)
         self.open.callback(lambda: self.loop.run_until_complete(self.loop.shutdown_default_executor()))
-        self.ledger, self.clock = FileLedger(Path(folder)), ManualClock(NOW)
-        self.open.callback(self.ledger.close)
+        kept, self.clock = kept_ledger(Path(folder)), ManualClock(NOW)
+        self.ledger = self.loop.run_until_complete(kept.__aenter__())
+        self.open.callback(lambda: self.loop.run_until_complete(kept.__aexit__(None, None, None)))
         self.router = Router(self.ledger, self.clock, SLA, lambda _: None)
         self.arguments = dict(ARGUMENTS)
         self.versions: list[str] = []
@@ -347,8 +349,16 @@ def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) 
     assert after.approvals_needed == (needed if needed > 1 else None)
 
 
-async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_whole(tmp_path: Path) -> None:
-    ledger, whole = FileLedger(tmp_path), True
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[DatabaseLedger]:
+    async with kept_ledger(tmp_path) as opened:
+        yield opened
+
+
+async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_whole(
+    ledger: DatabaseLedger,
+) -> None:
+    whole = True
     router = Router(ledger, ManualClock(NOW), SLA, lambda _: None, shown_whole=lambda _: whole)
     first = (await router.open(42, approval(2))).record
 
@@ -372,17 +382,14 @@ async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_w
         await accepts(1, version_of(first.asked))
     after = await accepts(1, version_of(edited.asked))
     assert state_of(after)["approved_by"] == ["user:one", "user:two"]
-    ledger.close()
 
 
-async def test_approval_is_not_resolved_with_words(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
+async def test_approval_is_not_resolved_with_words(ledger: DatabaseLedger) -> None:
     router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
     await router.open(42, approval(1))
     for answer in (Answer("accept", "Accept"), Answer("reject", "Reject")):
         with pytest.raises(AnswerRejected):
             await router.resolve("CLR-42-001", lambda _: answer, answer.label, ACCOUNTS[0][1], NOW)  # noqa: B023 - called at once
-    ledger.close()
 
 
 @pytest.mark.parametrize(
@@ -403,9 +410,8 @@ async def test_consent_that_a_shell_sealed_is_one_persons_at_most(
     ("first", "second", "is_same"), [(0, 0, True), (1, 2, True), (3, 4, True), (6, 7, True), (0, 1, False)]
 )
 async def test_person_counts_once_under_all_names(
-    tmp_path: Path, first: int, second: int, is_same: bool
+    ledger: DatabaseLedger, first: int, second: int, is_same: bool
 ) -> None:
-    ledger = FileLedger(tmp_path)
     router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
     await router.open(42, approval(2))
     answer = Answer("accept", "Accept")
@@ -413,16 +419,14 @@ async def test_person_counts_once_under_all_names(
     with pytest.raises(CountsOnce) if is_same else nullcontext():
         await router.answer("CLR-42-001", lambda _: answer, decider_of(second), NOW)
     assert (await ledger.find("CLR-42-001", 42)).is_open is is_same
-    ledger.close()
 
 
 @pytest.mark.parametrize(
     ("told", "error"), [({"U1": "unknown"}, NotToldApart), ({}, ApprovedMeanwhile), (None, NotToldApart)]
 )
 async def test_accept_waits_until_it_is_known_who_accepted_before(
-    tmp_path: Path, told: dict[str | None, Standing] | None, error: type[Exception]
+    ledger: DatabaseLedger, told: dict[str | None, Standing] | None, error: type[Exception]
 ) -> None:
-    ledger = FileLedger(tmp_path)
     router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
     await router.open(42, approval(2))
     accept, second = Answer("accept", "Accept"), replace(ACCOUNTS[1][1], approvers=told)
@@ -431,11 +435,9 @@ async def test_accept_waits_until_it_is_known_who_accepted_before(
         await router.answer("CLR-42-001", lambda _: accept, second, NOW)
     rejected = await router.answer("CLR-42-001", lambda _: Answer("reject", "Reject"), second, NOW)
     assert state_of(rejected)["approved_by"] == ["user:one"]
-    ledger.close()
 
 
-async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
+async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: DatabaseLedger) -> None:
     router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
     await router.open(42, approval(3))
 
@@ -449,7 +451,6 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(tmp_path
     assert await accepts(1, gone={0}) == (["user:two"], ["U1"])
     assert await accepts(0) == (["user:two", "user:one"], ["U1"])
     assert await accepts(5) == (["user:two", "user:one", "user:six"], ["U1"])
-    ledger.close()
 
 
 def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:

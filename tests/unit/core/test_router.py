@@ -1,16 +1,16 @@
-"""Every decision about a clarification, on real ledger files, with a clock that tests move."""
+"""Every decision about a clarification, in a real database, with a clock that tests move."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot.storage.ledger import DatabaseLedger
 from core import aaep
 from core.aaep import Choice
 from core.answers import from_free_text, from_text
@@ -26,13 +26,13 @@ from core.clarification import (
     Superseded,
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
-from core.ledger import FileLedger
 from core.monitor import DueCall, next_call
 from core.records import dump
 from core.router import Router
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 from tests.kit.clocks import ManualClock
-from tests.unit.core.holding import rival_holds
+from tests.kit.databases import Server, row_held
+from tests.kit.ledgers import change_record, kept_ledger, write_records
 
 
 def give(answer: Answer) -> Callable[[Clarification], Answer]:
@@ -41,7 +41,8 @@ def give(answer: Answer) -> Callable[[Clarification], Answer]:
 
 @dataclass
 class Hub:
-    ledger: FileLedger
+    folder: Path
+    ledger: DatabaseLedger
     router: Router
     clock: ManualClock
     changed: list[Clarification] = field(default_factory=list)
@@ -49,24 +50,20 @@ class Hub:
     async def get(self, clarification: str = "CLR-42-001") -> Clarification:
         return await self.ledger.find(clarification, 42)
 
-    def write(self, *records: Clarification) -> None:
+    def write(self, *items: object) -> None:
         """As another implementation writes them."""
-        raw = {"issueNumber": 42, "clarifications": [dump(one) for one in records]}
-        self.ledger.files.path(42).write_text(json.dumps(raw))
+        write_records(self.folder, 42, *items)
 
-    async def write_as_another(self, change: Callable[[dict[str, Any]], None]) -> None:
-        path = self.ledger.files.path(42)
-        raw = json.loads(path.read_text())
-        change(raw["clarifications"][0])
-        path.write_text(json.dumps(raw))
+    def write_as_another(self, change: Callable[[dict[str, Any]], None]) -> None:
+        change_record(self.folder, 42, change)
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     changed: list[Clarification] = []
-    ledger, clock = FileLedger(tmp_path), ManualClock(NOW)
-    yield Hub(ledger, Router(ledger, clock, SLA, changed.append), clock, changed)
-    ledger.close()
+    async with kept_ledger(tmp_path) as ledger:
+        clock = ManualClock(NOW)
+        yield Hub(tmp_path, ledger, Router(ledger, clock, SLA, changed.append), clock, changed)
 
 
 async def test_open_is_idempotent(hub: Hub) -> None:
@@ -199,7 +196,7 @@ async def test_adopt_takes_a_resolution_for_the_answer_if_it_is_one(
         entry = {"round": 1, "from": "architect", "type": "resolution", "body": body}
         raw["thread"].append(entry | {"timestamp": "2026-05-24T14:30:00Z"})
 
-    await hub.write_as_another(resolve)
+    hub.write_as_another(resolve)
     await hub.router.adopt("CLR-42-001")
     after = await hub.get()
     assert (after.status, after.asked.response) == ("resolved", sent)
@@ -246,7 +243,7 @@ async def test_adopt_sends_what_fits_and_opens_again_what_does_not(
             }
         )
 
-    await hub.write_as_another(answer)
+    hub.write_as_another(answer)
     await hub.router.adopt("CLR-42-001")
     after = await hub.get()
     await hub.router.adopt("CLR-42-001")
@@ -335,7 +332,7 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
 
 async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
     foreign = dump(record(seq=1).model_copy(update={"aaep": None}))
-    hub.ledger.files.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [foreign, "junk"]}))
+    hub.write(foreign, "junk")
     opened = await hub.router.open(42, ask())
     assert opened.record.id == "CLR-42-003"
     await hub.router.session_went_on(42, news(aaep.COMPLETED))
@@ -379,7 +376,7 @@ async def test_follow_up_of_what_is_not_answered_changes_nothing(
     hub: Hub, status: str, error: type[Exception]
 ) -> None:
     await hub.router.open(42, request())
-    await hub.write_as_another(lambda raw: raw.update(status=status))
+    hub.write_as_another(lambda raw: raw.update(status=status))
     with pytest.raises(error) as caught:
         await hub.router.follow_up("CLR-42-001", request())
     assert getattr(caught.value, "record", None) == await hub.get()
@@ -397,7 +394,7 @@ async def test_follow_up_takes_the_place_of_no_reply(hub: Hub) -> None:
 async def test_follow_up_of_what_another_implementation_asked(hub: Hub) -> None:
     await hub.router.open(42, request())
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
-    await hub.write_as_another(lambda raw: raw.pop("aaep"))
+    hub.write_as_another(lambda raw: raw.pop("aaep"))
     again = await hub.router.follow_up("CLR-42-001", request(question="And then?"))
     assert (again.record.round, again.record.question) == (2, "And then?")
 
@@ -417,16 +414,18 @@ async def test_answer_between_agents_has_2000_characters_at_most(hub: Hub, lengt
     assert (await hub.get()).status == "pending"
 
 
-async def test_patience_is_how_long_a_ledger_may_be_held(hub: Hub) -> None:
-    impatient = Router(hub.ledger, hub.clock, SLA, hub.changed.append, patience=0.05)
-    with rival_holds(hub.ledger.files.directory):
-        with pytest.raises(LockTimeout, match=r"locked for 0\.1 s"):
-            await impatient.open(42, request())
-        patient = asyncio.create_task(
-            Router(hub.ledger, hub.clock, SLA, hub.changed.append, patience=20).open(43, request())
-        )
-        assert (await patient).record.id == "CLR-43-001"
-    assert hub.changed == [(await patient).record]
+async def test_patience_is_how_long_a_ledger_may_be_held(postgres_server: Server) -> None:
+    changed, clock, url = list[Clarification](), ManualClock(NOW), postgres_server.new()
+    async with kept_ledger(url) as ledger:
+        impatient = Router(ledger, clock, SLA, changed.append, patience=0.05)
+        patient = Router(ledger, clock, SLA, changed.append, patience=60)
+        with row_held(url, 42):
+            with pytest.raises(LockTimeout, match=r"locked for 0\.1 s"):
+                await impatient.open(42, request())
+            waiting = asyncio.create_task(patient.open(42, request()))
+            assert (await impatient.open(43, request())).record.id == "CLR-43-001"
+        assert (await waiting).record.id == "CLR-42-001", "who gave up wrote nothing later"
+    assert [each.id for each in changed] == ["CLR-43-001", "CLR-42-001"]
 
 
 @pytest.mark.parametrize("human_in_between", [False, True])
@@ -490,7 +489,7 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
     foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
     raw = dump(foreign) | {"priority": "high"}
-    hub.ledger.files.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [raw, "junk"]}))
+    hub.write(raw, "junk")
     assert (await hub.router.apply_due(ID)) == DueCall("nudge", NOW)
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + SLA)
@@ -509,7 +508,7 @@ async def test_answer_that_did_not_fit_waits_as_a_new_question(hub: Hub) -> None
     await hub.router.apply_due(ID)
     found = await hub.get()
     entry = found.thread[0].model_copy(update={"type": "answer", "body": "soon", "from_": "architect"})
-    hub.write(found.model_copy(update={"status": "answered", "thread": (*found.thread, entry)}))
+    hub.write(dump(found.model_copy(update={"status": "answered", "thread": (*found.thread, entry)})))
     hub.clock.jump(NOW + 2 * SLA)
     await hub.router.adopt(ID)
     after = await hub.get()
@@ -592,7 +591,7 @@ async def test_resolve_of_an_open_one_answers_the_producer(hub: Hub, escalate: b
 
 @pytest.mark.parametrize("status", ["pending", "stale", "escalated"])
 async def test_resolve_of_an_open_one_without_a_producer_ends_it(hub: Hub, status: str) -> None:
-    hub.write(record().model_copy(update={"status": status, "aaep": None}))
+    hub.write(dump(record().model_copy(update={"status": status, "aaep": None})))
     after = await hub.router.resolve(ID, yes, "Yes, go on", ADE, NOW)
     assert after == await hub.get()
     assert (after.status, after.resolved_at, after.asked.reply) == ("resolved", NOW, None)

@@ -8,19 +8,21 @@ import pytest
 import structlog
 
 from bot.workspace import Workspace
+from tests.kit.databases import make_tables
 from tests.unit.bot.cli.kit import WORKFLOW, Prompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Prompt]:
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prompt:
     """A project's folder, and a prompt in it."""
     (tmp_path / ".agentx/workflows").mkdir(parents=True)
     (tmp_path / ".agentx/workflows/feature.toml").write_text(WORKFLOW)
-    (tmp_path / ".agentx/state/clarifications").mkdir(parents=True)
+    (tmp_path / ".agentx/state").mkdir()
     monkeypatch.chdir(tmp_path)
     made = Prompt(tmp_path)
-    yield made
-    made.ledger.close()
+    make_tables(made.storage)
+    made.configure("")
+    return made
 
 
 @pytest.fixture(autouse=True)

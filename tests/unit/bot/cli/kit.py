@@ -1,4 +1,4 @@
-"""A folder with ledgers as the bot, agents and other implementations leave it, and a prompt in it.
+"""A folder with a storage as the bot, agents and other implementations leave it, and a prompt in it.
 
 Commands run in this process, as `clarify` would run them.
 """
@@ -7,27 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
 from bot.cli.app import app
-from core.clarification import Answer, Ask, Clarification, Decider
-from core.clock import SystemClock
-from core.ledger import FileLedger
-from core.locks import Locks
+from bot.storage import beside
+from core.clarification import Answer, Ask, Clarification, Decider, parse_id
+from core.clock import Clock, SystemClock
 from core.router import Router
 from tests.kit import builders
 from tests.kit.clocks import ManualClock
+from tests.kit.databases import change_ledger_row, ledger_row
+from tests.kit.ledgers import kept_ledger, write_records
 
+_T = TypeVar("_T")
 ASK = ("request", "--from", "engineer", "--to", "architect")
 ARCHITECT = Decider("agent:architect", "responder")
 FOLAKE = Decider("user:slack/T1/U1", "slack", "T1", "U1")
+ROWS = "[ledger]\ndirectory = false\n"
 WORKFLOW = """
 [[steps]]
 agent = "engineer"
@@ -60,16 +62,12 @@ class Prompt:
     runner: CliRunner = field(default_factory=CliRunner)
     clock: ManualClock = field(default_factory=lambda: ManualClock(datetime.now(UTC) - timedelta(hours=5)))
 
-    def __post_init__(self) -> None:
-        self.ledger = FileLedger(self.ledgers)
-        self.router = Router(self.ledger, self.clock, timedelta(minutes=30), lambda _: None)
-
     @property
-    def ledgers(self) -> Path:
-        return self.folder / ".agentx/state/clarifications"
+    def storage(self) -> Path:
+        return self.folder / "clarify.db"
 
-    def path(self, issue: int) -> Path:
-        return self.ledger.files.path(issue)
+    def configure(self, settings: str) -> None:
+        (self.folder / "clarify.toml").write_text(ROWS + settings)
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Said:
         """Run a command; an exception that it did not expect is the test's failure."""
@@ -104,57 +102,50 @@ class Prompt:
         """A question between agents, asked at `clock`'s time."""
         asked: dict[str, Any] = {"via": "shell", "blocking": True, "received_at": self.clock.now()} | more
         ask = Ask(agent_id=asker, question=words, to=target, topic=topic, **asked)
-        return asyncio.run(self.router.open(issue, ask)).record
+        return self.using(lambda router: router.open(issue, ask), self.clock).record
 
     def answer(self, record: Clarification, text: str, decider: Decider = ARCHITECT) -> Clarification:
         def says(_: Clarification) -> Answer:
             return Answer(text, text)
 
-        return asyncio.run(self.router.answer(record.id, says, decider, self.clock.now()))
+        at = self.clock.now()
+        return self.using(lambda router: router.answer(record.id, says, decider, at), self.clock)
 
     def later(self, **span: float) -> None:
         self.clock.jump(self.clock.now() + timedelta(**span))
 
-    def archive(self, issue: int, name: str | None = None) -> None:
-        (self.ledgers / "archive").mkdir(exist_ok=True)
-        path = self.path(issue)
-        path.rename(self.ledgers / "archive" / (name or path.name))
+    def archive(self, issue: int) -> None:
+        with beside.transaction(self.storage) as tx:
+            tx.run("update ledgers set archived = 1 where issue = :issue", issue=issue)
 
     def event(self, issue: int = 42, **fields: Any) -> Clarification:
         """An agent's question as a producer's event brings it."""
         now = datetime.now(UTC)
         known: dict[str, Any] = {"asked_at": now, "received_at": now, "expires_at": now + timedelta(hours=1)}
         known |= {"reply_token": "rpl_secret", "kinds": ("yes_no",)}
-        opened = self.using(lambda router: router.open(issue, builders.ask(**(known | fields))))
-        return cast("Clarification", opened.record)
+        return self.using(lambda router: router.open(issue, builders.ask(**(known | fields)))).record
 
-    def using(self, work: Callable[[Router], Any]) -> Any:
-        async def run() -> Any:
-            ledger = FileLedger(self.ledgers)
-            try:
-                return await work(Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None))
-            finally:
-                ledger.close()
+    def using(self, work: Callable[[Router], Coroutine[Any, Any, _T]], clock: Clock | None = None) -> _T:
+        async def run() -> _T:
+            async with kept_ledger(self.folder) as ledger:
+                return await work(
+                    Router(ledger, clock or SystemClock(), timedelta(minutes=30), lambda _: None)
+                )
 
         return asyncio.run(run())
 
     def record(self, clarification: str) -> dict[str, Any]:
         """A record as it is in its ledger."""
-        issue = clarification.split("-")[1]
-        raw = json.loads((self.ledgers / f"issue-{issue}.json").read_text())
+        raw = json.loads(ledger_row(self.storage, parse_id(clarification)[0]) or "")
         return next(item for item in raw["clarifications"] if item["id"] == clarification)
 
     def write(self, issue: int, *records: object) -> None:
-        """A ledger as another implementation writes it."""
-        self.path(issue).write_text(ledger_of(issue, *records))
+        """A ledger with records as another implementation writes them."""
+        write_records(self.folder, issue, *records)
 
-    @contextmanager
-    def held(self, issue: int) -> Iterator[None]:
-        """Meanwhile somebody else has the ledger."""
-        locks = Locks(self.ledgers)
-        with locks.hold(issue, 5.0):
-            yield
-        locks.close()
+    def tear(self, issue: int) -> None:
+        """A ledger that cannot be read."""
+        change_ledger_row(self.storage, issue, lambda _: "no ledger")
 
 
 def entry(kind: str, by: str, body: str, at: str) -> dict[str, Any]:
@@ -191,7 +182,3 @@ def long_ago(issue: int, number: int, **fields: Any) -> dict[str, Any]:
     ]
     known = {"from": "dev", "topic": "API", "status": "answered", "created": created, "thread": thread}
     return foreign(number, issue, **(known | fields))
-
-
-def ledger_of(issue: int, *records: object) -> str:
-    return json.dumps({"issueNumber": issue, "clarifications": records})

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from core.aaep import Choice
+from tests.kit.databases import rows_of_ledgers
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 CHOICES = (Choice(value="stg", label="Staging"), Choice(value="prd", label="Production"))
@@ -170,7 +171,7 @@ def test_request_says_what_is_wrong_with_its_input(prompt: Prompt, arguments: li
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("clarify: BAD_INPUT: ")
     assert hint in said.err
-    assert not list(prompt.ledgers.glob("issue-*.json"))
+    assert rows_of_ledgers(prompt.storage) == []
 
 
 def test_request_with_standard_input_that_is_no_text(prompt: Prompt) -> None:
@@ -203,7 +204,7 @@ def test_request_further_is_for_whoever_asked(prompt: Prompt) -> None:
 def test_request_blocks_and_frees_the_agent_in_the_status_file(prompt: Prompt) -> None:
     def engineer() -> dict[str, object]:
         states: dict[str, dict[str, object]] = json.loads(
-            (prompt.ledgers.parent / "agent-status.json").read_text()
+            (prompt.folder / ".agentx/state/agent-status.json").read_text()
         )
         return states["engineer"]
 
@@ -221,9 +222,7 @@ def responder(prompt: Prompt, code: str) -> None:
     script = prompt.folder / "architect.py"
     script.write_text(code)
     command = json.dumps([sys.executable, str(script)])
-    (prompt.folder / "clarify.toml").write_text(
-        f'[slack]\nfallback_channel = "C0F"\n[responders.architect]\ncommand = {command}\n'
-    )
+    prompt.configure(f'[slack]\nfallback_channel = "C0F"\n[responders.architect]\ncommand = {command}\n')
 
 
 def test_request_waits_for_a_responder_that_it_runs_itself(prompt: Prompt) -> None:

@@ -12,6 +12,7 @@ from bot.cli.waiting import seconds_of
 from core.aaep import Choice, Confirmation
 from core.clarification import Answer, Decider, Status
 from core.errors import BadInput
+from tests.kit.ledgers import issue_held
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
@@ -80,7 +81,7 @@ def test_id_or_issue_alone_is_shown_as_in_slack(prompt: Prompt, words: tuple[str
 
 
 def test_mine_lists_what_people_answer(prompt: Prompt) -> None:
-    (prompt.folder / "clarify.toml").write_text(
+    prompt.configure(
         """[slack]
 fallback_channel = "C0F"
 [responders.architect]
@@ -114,7 +115,7 @@ def test_list_with_a_status_that_there_is_not(prompt: Prompt) -> None:
 
 def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> None:
     prompt.write(7, foreign(1), {"id": "CLR-7-002", "status": "pending"}, foreign(3))
-    (prompt.ledgers / "issue-8.json").write_text("{torn")
+    prompt.tear(8)
     said = prompt("list")
     assert ids(said.out) == ["CLR-7-001", "CLR-7-003"]
     assert said.code == 1
@@ -124,7 +125,7 @@ def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> No
 
 def test_list_beside_somebody_who_holds_the_ledger(prompt: Prompt) -> None:
     prompt.asked()
-    with prompt.held(42):
+    with issue_held(42):
         assert ids(prompt.fine("list")) == ["CLR-42-001"]
 
 

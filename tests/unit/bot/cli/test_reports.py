@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -9,16 +8,16 @@ import stat
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from bot.cli.output import Output
-from bot.cli.reports import digest_parts, export_to, period_of
+from bot.cli.reports import digest_parts, period_of
 from bot.cli.trail import COLUMNS, Beside, trail
 from bot.oncall.pages import Logged
 from core.clock import iso
 from core.digest import Digest, DigestBuilder, Share, Stretch
+from core.records import parse
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
 
@@ -135,17 +134,8 @@ def test_earlier_rounds_that_others_broke_are_shown_and_exported(prompt: Prompt)
 def test_export_takes_the_archive_too_and_nothing_twice(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect", "first")
     prompt.archive(42)
-    prompt.path(42).write_text((prompt.ledgers / "archive" / "issue-42.json").read_text())
     prompt.ask(43, "engineer", "architect", "second")
-    prompt.archive(43, "issue-43-20260101.json")
     assert [line["topic"] for line in prompt.lines()] == ["first", "second"]
-
-
-def test_export_tells_another_one_of_the_same_number_apart(prompt: Prompt) -> None:
-    prompt.ask(42, "engineer", "architect", "ours")
-    prompt.archive(42)
-    prompt.write(42, long_ago(42, 1, topic="theirs"))
-    assert {line["topic"] for line in prompt.lines()} == {"ours", "theirs"}
 
 
 def test_export_takes_what_is_asked_for(prompt: Prompt) -> None:
@@ -168,16 +158,15 @@ def test_reports_since_what_is_no_span(prompt: Prompt, command: str, since: str)
 
 def test_export_names_what_cannot_be_read_and_exports_the_rest(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
-    prompt.path(43).write_text("no ledger")
-    (prompt.ledgers / "archive").mkdir()
-    (prompt.ledgers / "archive" / "issue-44.json").write_text("[]")
+    for issue in (43, 44):
+        prompt.tear(issue)
+    prompt.archive(44)
     prompt.write(45, long_ago(45, 1), {"id": "CLR-45-002"}, 7)
     done = prompt("export")
     assert done.code == 1
     assert {json.loads(line)["issue"] for line in done.out.splitlines()} == {42, 45}
-    for named in ("issue-43.json", "archive/issue-44.json", "CLR-45-002", "record 3 in issue-45.json"):
+    for named in ("issue-43.json", "issue-44.json", "CLR-45-002", "record 3 in issue-45.json"):
         assert named in done.err, named
-    assert (prompt.ledgers / "archive" / "issue-44.json").read_text() == "[]", "the archive was touched"
     file = prompt.folder / "trail.jsonl"
     assert prompt("export", "-o", str(file)).code == 1
     assert file.read_text() == done.out
@@ -239,7 +228,8 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
         "nudgedAt": "2020-01-02T03:20:00Z",
     }
     prompt.write(5, long_ago(5, 1, aaep=consent))
-    record = asyncio.run(prompt.ledger.find("CLR-5-001", 5))
+    record = parse(prompt.record("CLR-5-001"))
+    assert record is not None
     at = datetime(2020, 1, 2, 3, 40, tzinfo=UTC)
     sending: dict[str, object] = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
     paged = Logged(at, "sent", "overdue", "platform", 0, None, None, None, (sending,))
@@ -253,28 +243,6 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     reminder, edit = lines[1], lines[3]
     assert (reminder["number"], reminder["channel"]) == (2, None), "only the latest is in the ledger"
     assert (edit["before"], edit["changed"]) == ({"to": "all"}, {"to": "me"})
-
-
-def test_export_tells_what_it_leaves_out_if_the_storage_cannot_be_read(prompt: Prompt) -> None:
-    prompt.ask(42, "engineer", "architect")
-    (prompt.folder / "clarify.db").write_text("no database")
-    done = prompt("export")
-    assert (done.code, len(done.out.splitlines())) == (1, 1)
-    assert "Reminders and pages are left out" in done.err
-
-
-def test_export_misses_nothing_that_is_archived_meanwhile(prompt: Prompt) -> None:
-    prompt.ask(42, "engineer", "architect")
-    read = prompt.ledger.read
-
-    async def moved_first(issue: int) -> object:
-        prompt.archive(issue)
-        return await read(issue)
-
-    lines: list[object] = []
-    with patch.object(prompt.ledger, "read", moved_first):
-        assert asyncio.run(export_to(lines.append, prompt.ledger, None, None)) == []
-    assert len(lines) == 1
 
 
 def test_digest_counts_live_and_archived_within_the_span(prompt: Prompt) -> None:
@@ -307,7 +275,7 @@ def test_digest_tells_of_each_route_and_person(prompt: Prompt) -> None:
     prompt.answer(asked, "PKCE", FOLAKE)
     prompt.ask(43, "qa", "architect", "Data")
     assert "By person: user:slack/T1/U1\t1 answer, median 10 minutes" in prompt("digest").out.splitlines()
-    (prompt.folder / "clarify.toml").write_text(
+    prompt.configure(
         '[slack]\nfallback_channel = "C0FALLBACK"\n[[routes]]\nagent = "eng*"\nchannel = "C0ENG"\n'
     )
     told = prompt("digest").out.splitlines()
@@ -330,7 +298,7 @@ def test_digest_draws_bars_of_the_same_figures(prompt: Prompt) -> None:
     prompt.answer(asked, "PKCE", FOLAKE)
     for issue in (43, 44, 45):
         prompt.ask(issue, "qa", "architect", "Data")
-    (prompt.folder / "clarify.toml").write_text(
+    prompt.configure(
         '[slack]\nfallback_channel = "C0FALLBACK"\n[[routes]]\nagent = "eng*"\nchannel = "C0ENG"\n'
     )
     days = prompt.json("digest", "3d")["days"]

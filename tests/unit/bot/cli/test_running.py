@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 from unittest import mock
@@ -11,12 +12,12 @@ from unittest import mock
 import pytest
 from filelock import FileLock
 
-from bot.cli.running import EXIT_CODES
-from bot.storage import sqlite
+from bot.cli.running import EXIT_CODES, PATIENCE
+from bot.storage import beside, sqlite
 from bot.storage.beside import is_in_use
 from bot.storage.store import Store
 from core import errors
-from core.ledgerfiles import PATIENCE
+from tests.kit.ledgers import issue_held
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 
@@ -45,17 +46,21 @@ def abandoned(prompt: Prompt) -> None:
 
 
 def locked(prompt: Prompt) -> None:
-    """Somebody who lives, and is no process of ours, has the ledger."""
+    """Another bot has the ledger (see `issue_held`)."""
     prompt.asked()
-    (prompt.ledgers / "issue-42.json.lock").write_text('{"pid": 1, "agent": "other"}')
 
 
 def unwritable(prompt: Prompt) -> None:
-    (prompt.ledgers / ".clarify/issue-42.lock").mkdir(parents=True)
+    with beside.transaction(prompt.storage) as tx:
+        tx.run("drop table ledgers")
 
 
 def torn(prompt: Prompt) -> None:
-    (prompt.ledgers / "issue-42.json").write_text("{")
+    prompt.tear(42)
+
+
+def no_database(prompt: Prompt) -> None:
+    prompt.storage.write_text("no database")
 
 
 def nothing(prompt: Prompt) -> None:
@@ -128,6 +133,7 @@ def misconfigured(prompt: Prompt) -> None:
             "CLR-42-001 has no answer after 0 s",
         ),
         (nothing, engineer("Why?", "--wait", "--timeout", "50ms"), "TIMEOUT", "it stays pending"),
+        (no_database, ["list"], "ERROR", "clarify.db cannot be used as storage: file is not a database"),
         (misconfigured, ["list"], "CONFIGURATION", "clarify.toml:2: ledger.folder"),
         (nothing, ["list", "--config", "no.toml"], "CONFIGURATION", "no.toml: no such file"),
     ],
@@ -137,7 +143,11 @@ def test_trouble_has_a_code_a_line_and_json(
 ) -> None:
     before(prompt)
     # Only what meets a lock is impatient: others take as long as a busy machine lets them.
-    with mock.patch("bot.cli.running.PATIENCE", 0.2 if code == "LOCK_TIMEOUT" else PATIENCE):
+    is_locked = code == "LOCK_TIMEOUT"
+    with (
+        mock.patch("bot.cli.running.PATIENCE", 0.2 if is_locked else PATIENCE),
+        issue_held(42) if is_locked else nullcontext(),
+    ):
         said = prompt(*arguments, "--json")
     assert said.json["error"]["code"] == code
     assert words in said.json["error"]["message"]

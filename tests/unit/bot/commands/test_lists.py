@@ -14,11 +14,11 @@ from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, Person, Refusal
 from bot.settings.model import RouteSettings
 from bot.slackapi import Place
+from bot.storage.ledger import DatabaseLedger
 from bot.views.blockkit import Draft
 from core.agents import SessionFact
 from core.clarification import Clarification, Holder, taken
 from core.index import Index
-from core.ledger import FileLedger
 from core.records import Raw, Seals, dump
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
@@ -44,7 +44,7 @@ class Gate(AccessControl):
         return None
 
 
-class Ledgers(FileLedger):
+class Ledgers(DatabaseLedger):
     def __init__(self, records: Sequence[Clarification], unreadable: Sequence[Raw]) -> None:
         self.by_id = {record.id: record for record in records}
         self.unreadable = unreadable

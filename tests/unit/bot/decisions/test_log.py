@@ -16,11 +16,11 @@ from bot.decisions import chain, log
 from bot.decisions.log import DecisionLog, texts_of
 from bot.routing import Audiences
 from bot.signing import KeyPlace, Signing
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS
 from core.aaep import Confirmation
 from core.clarification import Answer, Clarification, Direct, answered, opened
-from core.ledger import FileLedger
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.oncall.crew_parties import settings
@@ -49,8 +49,8 @@ def decided(
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, signing: Signing) -> FileLedger:
-    made = FileLedger(tmp_path / "ledgers")
+async def ledger(store: Store, signing: Signing) -> DatabaseLedger:
+    made = await DatabaseLedger.open(store)
     made.receipts = signing
     return made
 
@@ -86,7 +86,7 @@ async def running(made: DecisionLog) -> AsyncIterator[DecisionLog]:
 
 @pytest.fixture
 async def keeping(
-    store: Store, ledger: FileLedger, signing: Signing, clock: ManualClock, tmp_path: Path
+    store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
 ) -> AsyncIterator[Keeping]:
     audiences = Audiences(settings(tmp_path))
     made = DecisionLog(
@@ -102,7 +102,7 @@ def clock() -> ManualClock:
 
 
 async def test_only_genuine_receipts_are_logged_each_once(
-    keeping: Keeping, ledger: FileLedger, signing: Signing
+    keeping: Keeping, ledger: DatabaseLedger, signing: Signing
 ) -> None:
     real = await ledger.transact(42, lambda book: book.put(decided(1, signing)))
     forged = changed(decided(2, signing), receipt="eyJhbGciOiJub25lIn0.e30.")
@@ -128,7 +128,7 @@ async def test_only_genuine_receipts_are_logged_each_once(
 
 
 async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cut_off(
-    keeping: Keeping, ledger: FileLedger, signing: Signing, clock: ManualClock
+    keeping: Keeping, ledger: DatabaseLedger, signing: Signing, clock: ManualClock
 ) -> None:
     def put(number: int) -> Any:
         return lambda book: book.put(decided(number, signing))
@@ -164,7 +164,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
 
 
 async def test_restored_ledgers_are_compared_with_the_log_once(
-    store: Store, ledger: FileLedger, signing: Signing, clock: ManualClock, tmp_path: Path
+    store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
 ) -> None:
     await ledger.transact(42, lambda book: book.put(decided(1, signing)))
     await ledger.shelve(42, lambda _: True)

@@ -18,14 +18,13 @@ from bot.delivery.rollups import Rollups
 from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Message, Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
 from core.index import Index
-from core.ledger import FileLedger
 from core.records import Book
 from core.router import Router
 from tests.kit.builders import SLA
@@ -113,7 +112,7 @@ class Room:
 
     def __init__(
         self,
-        store: Store,
+        ledger: DatabaseLedger,
         folder: Path,
         *,
         audiences: Audiences | None = None,
@@ -121,7 +120,7 @@ class Room:
         clock: ManualClock | None = None,
         slack: Slack | None = None,
     ) -> None:
-        self.store, self.clock = store, clock or ManualClock()
+        self.ledger, self.store, self.clock = ledger, ledger.store, clock or ManualClock()
         self.slack, self.index = slack or Slack(self.clock), Index()
         self.raised: list[NewIncident] = []
         self.outcomes: list[tuple[str, str]] = []
@@ -131,7 +130,7 @@ class Room:
             environ={"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
         )
         self.audiences = audiences or Audiences(configured)
-        self.ledger, self.messages = FileLedger(folder), Messages(store)
+        self.messages = Messages(self.store)
         self.router = Router(self.ledger, self.clock, SLA, self.took)
         self.rollups = Rollups(self.index, self.audiences)
         self.desired = DesiredState(
@@ -223,7 +222,6 @@ class Room:
 
     async def close(self) -> None:
         await self.messenger.lanes.close()
-        self.ledger.close()
 
     async def _drawn(self, row: MessageRow) -> Drawn:
         return Drawn(Message("It is escalated", []), final=False, needed=True)

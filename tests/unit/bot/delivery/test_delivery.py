@@ -11,7 +11,7 @@ import pytest
 
 from bot.delivery.messages import Fresh, MessageRow
 from bot.errors import StorageUnavailable
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification, answered, escalated, reply_settled
 from tests.kit.builders import ADE, NOW, record
 from tests.kit.clocks import ManualClock
@@ -22,8 +22,8 @@ from tests.unit.bot.delivery.room import Room
 class Sorting(Room):
     """`put` are the keys that came into lanes."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
-        super().__init__(store, folder, clock=ManualClock(NOW, auto=True))
+    def __init__(self, ledger: DatabaseLedger, folder: Path) -> None:
+        super().__init__(ledger, folder, clock=ManualClock(NOW, auto=True))
         self.put_keys: list[str] = []
         self.messenger.lanes.put = lambda _, key, **__: self.put_keys.append(key)  # type: ignore[method-assign]
 
@@ -32,8 +32,8 @@ class Sorting(Room):
 
 
 @pytest.fixture
-async def world(store: Store, tmp_path: Path) -> AsyncIterator[Sorting]:
-    made = Sorting(store, tmp_path)
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[Sorting]:
+    made = Sorting(ledger, tmp_path)
     running = asyncio.create_task(made.delivery.run())
     yield made
     running.cancel()

@@ -16,6 +16,7 @@ from bot.delivery.lanes import Done
 from bot.delivery.messages import WATCHED, Fresh, Messages
 from bot.delivery.steps import LANDING
 from bot.slackapi import Later, Never, Post, Unknown
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
@@ -29,8 +30,8 @@ _CALLS = 12  # of the storage, that may follow from each other
 
 
 @pytest.fixture
-async def world(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
-    made = Room(store, tmp_path)
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[Room]:
+    made = Room(ledger, tmp_path)
     await made.router.open(42, ask(kinds=("yes_no",), asked_at=START, expires_at=START + timedelta(hours=1)))
     await made.session()
     await made.card()

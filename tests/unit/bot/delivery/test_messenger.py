@@ -14,7 +14,7 @@ from bot.delivery.messages import Fresh
 from bot.delivery.steps import LANDING
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Outcome, Post, Unknown
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
 from tests.kit.clocks import START
@@ -24,8 +24,8 @@ KEY, OTHER = "card:CLR-42-001:1", "card:CLR-42-002:1"
 
 
 @pytest.fixture
-async def world(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
-    made = Room(store, tmp_path)
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[Room]:
+    made = Room(ledger, tmp_path)
     yield made
     await made.close()
 

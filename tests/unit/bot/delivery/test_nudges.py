@@ -17,7 +17,7 @@ from bot.delivery.nudges import Nudges
 from bot.errors import SlackUnreachableError
 from bot.routing import Group
 from bot.settings.model import ResponderSettings, RouteSettings
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from bot.views import inert
 from core.clarification import (
     Answer,
@@ -45,9 +45,9 @@ DECIDER = Decider("user:ade", "slack", "T1", "U0GOOD")
 class Stage(Room):
     """`told` are the nudges that were said, `failing` what comes of the next tries, `left` who was deactivated."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
+    def __init__(self, ledger: DatabaseLedger, folder: Path) -> None:
         super().__init__(
-            store,
+            ledger,
             folder,
             audiences=audiences(
                 route=RouteSettings(channel="C0GOOD", answerers=("U0GOOD",)),
@@ -96,8 +96,8 @@ class Stage(Room):
 
 
 @pytest.fixture
-async def world(store: Store, tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(store, tmp_path)
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(ledger, tmp_path)
     running = asyncio.create_task(made.nudges.run())
     yield made
     running.cancel()

@@ -11,11 +11,12 @@ import pytest
 
 from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Fresh
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification, escalated
 from core.records import parse
 from tests.kit.builders import ADE, NOW, ask, record
 from tests.kit.clocks import START, ManualClock
+from tests.kit.databases import open_store
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.delivery.room import CHANNEL, Room
@@ -28,9 +29,9 @@ BETWEEN_AGENTS = record(producer=None, session_id=None, reply_token=None, agent_
 
 
 @pytest.fixture
-async def world(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[Room]:
     """An agent asked another, and the question is escalated."""
-    made = Room(store, tmp_path)
+    made = Room(ledger, tmp_path)
     asked = escalated(BETWEEN_AGENTS, "stale", "Nobody answered.", NOW)
     await made.put(asked)
     made.took(asked)
@@ -127,11 +128,11 @@ async def asked(room: Room, question: str) -> Clarification:
 
 
 async def lived(room: Room, life: Life) -> None:
-    """A question is asked; until the life is over, or the question's thread is there."""
+    """A question was asked; until the life is over, or the question's thread is there."""
+    await asked(room, "Which database?")
     write, post = room.store.write, room.slack.post
     room.store.write = life.threatens(write)  # type: ignore[method-assign]
     room.slack.post = life.threatens(post, after=True)  # type: ignore[method-assign]
-    await asked(room, "Which database?")
     running = asyncio.create_task(room.delivery.run())
     while not life.is_over and not await room.messages.thread_of("", ID):  # noqa: ASYNC110 - nobody tells of a row
         await asyncio.sleep(0)
@@ -145,15 +146,15 @@ async def test_killed_at_any_step_shows_one_card_and_goes_on_in_its_thread(tmp_p
     for at in range(1, 100):
         folder, life = tmp_path / str(at), Life(at)
         folder.mkdir()
-        store, clock = await Store.open(folder / "clarify.db"), ManualClock(auto=True)
+        store, clock = await open_store(folder / "clarify.db"), ManualClock(auto=True)
         people = audiences(people={"architect": (THERE,)})
-        first = Room(store, folder, audiences=people, clock=clock)
-        second = Room(store, folder, audiences=people, clock=clock, slack=first.slack)
+        first = Room(await DatabaseLedger.open(store), folder, audiences=people, clock=clock)
+        again = await DatabaseLedger.open(store)
+        second = Room(again, folder, audiences=people, clock=clock, slack=first.slack)
         try:
             await lived(first, life)
             await goes_on(second)
         finally:
-            first.ledger.close()
             await second.close()
             await store.close()
         if not life.is_over:

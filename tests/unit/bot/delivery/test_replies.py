@@ -18,11 +18,11 @@ from bot.delivery.replies import Replies
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
-from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.builders import ADE, SLA, ask
 from tests.kit.clocks import START, ManualClock
@@ -57,7 +57,7 @@ class World:
     producer: Producer
     clock: ManualClock
     router: Router
-    ledger: FileLedger
+    ledger: DatabaseLedger
     store: Store
     replies: Replies
     raised: list[NewIncident]
@@ -113,15 +113,14 @@ def started(
 
 
 @pytest.fixture
-async def world(store: Store, clock: ManualClock, tmp_path: Path) -> AsyncIterator[World]:
-    ledger, producer = FileLedger(tmp_path), Producer()
+async def world(ledger: DatabaseLedger, clock: ManualClock) -> AsyncIterator[World]:
+    store, producer = ledger.store, Producer()
     router = Router(ledger, clock, SLA, lambda _: None)
     raised: list[NewIncident] = []
     troubles: list[Exception] = []
     replies = started(producer, raised, troubles, store=store, clock=clock, router=router, ledger=ledger)
     yield World(producer, clock, router, ledger, store, replies, raised, troubles)
     await replies.outbox.close(1)
-    ledger.close()
 
 
 @pytest.mark.parametrize(

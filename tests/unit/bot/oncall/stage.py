@@ -24,15 +24,15 @@ from bot.routing import Audience
 from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.escalation import NewIncident
 from core.index import scan
-from core.ledger import FileLedger
 from tests.kit.builders import ask
 from tests.kit.clocks import ManualClock
+from tests.kit.databases import open_store
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import Directory
 
@@ -235,15 +235,11 @@ class World:
         """Posts wait for no clock."""
         return settings.model_copy(update={"pacing": PacingSettings.model_construct(posts_per_second=inf)})
 
-    async def start_without_ledgers(self) -> None:
-        await self.start(read=False)
-
-    async def start(self, *, read: bool = True) -> World:
-        self.store = await Store.open(self.folder / "clarify.db")
-        (self.folder / "ledgers").mkdir(exist_ok=True)
-        self.ledger = FileLedger(self.folder / "ledgers")
+    async def start(self) -> World:
+        self.store = await open_store(self.folder / "clarify.db")
+        self.ledger = await DatabaseLedger.open(self.store)
         self._build()
-        for summary in (await scan(self.ledger)).records if read else ():
+        for summary in (await scan(self.ledger)).records:
             self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()
@@ -257,7 +253,6 @@ class World:
         assert [r for r in results if not isinstance(r, asyncio.CancelledError)] == []
         await self.delivery.lanes.close()
         await self.store.close()
-        self.ledger.close()
 
     async def restart(self) -> None:
         """Killed, and started from the same files."""

@@ -69,7 +69,7 @@ async def test_page_without_its_question_can_be_let_go(world: World) -> None:
     """Its ledger is gone: there is nothing to take, and the pages have to end all the same."""
     await world.escalated()
     await world.paged(1)
-    world.ledger.files.path(42).unlink()
+    await world.store.run("delete from ledgers where issue = 42")
     await world.actions.press(TAKE, ADE)
     await world.pass_by(3600)
     await world.paged(1)

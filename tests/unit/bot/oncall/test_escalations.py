@@ -10,6 +10,7 @@ import pytest
 from bot.views.codec import PagePress
 from core.clarification import Decider, Holder
 from tests.kit.builders import changed
+from tests.kit.databases import change_ledger_row
 from tests.kit.until import until
 from tests.unit.bot.oncall.stage import ADE, ONCALL, World
 
@@ -53,15 +54,13 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
 async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
-    path = world.ledger.files.path(42)
-    whole = path.read_bytes()
-    path.unlink()
+    await world.store.run("update ledgers set issue = 4200")  # as if it were gone
     await world.restart()
     await world.quiet()
     assert world.about(record.id) is not None
     await world.actions.press(PagePress("take", 1), ADE)
     assert world.about(record.id) is None
-    path.write_bytes(whole)
+    await world.store.run("update ledgers set issue = 42")
     world.escalations.record_changed(await world.ledger.find(record.id, 42))
     await until(lambda: world.about(record.id))
     await world.pass_by(61)
@@ -92,8 +91,8 @@ async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
     await world.stop()
-    (world.folder / "ledgers" / "issue-42.json").write_text("{")
-    await world.start_without_ledgers()
+    change_ledger_row(world.folder / "clarify.db", 42, lambda _: "no ledger")
+    await world.start()
     await world.pass_by(301)
     await world.paged(2)
     assert world.about(record.id) is not None

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace import Workspace
+from tests.kit.databases import open_store
 from tests.unit.bot.slack.kit import Bot, settings
 
 Start = Callable[..., Awaitable[Bot]]
@@ -22,12 +24,9 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
     async def build(
         answerers: str = '["members"]', more: str = "", mode: str = "socket", **parts: Any
     ) -> Bot:
-        folder = tmp_path / "ledgers"
-        folder.mkdir(exist_ok=True)
-        stores.append(await Store.open(tmp_path / "clarify.db"))
-        ledgers = f'\n[ledger]\ndirectory = "{folder}"\n'
-        configured = settings(tmp_path, answerers, more + ledgers, mode, ws.api_url)
-        bots.append(Bot(ws, configured, stores[-1], **parts))
+        stores.append(await open_store(tmp_path / "clarify.db"))
+        configured = settings(tmp_path, answerers, more, mode, ws.api_url)
+        bots.append(Bot(ws, configured, await DatabaseLedger.open(stores[-1]), **parts))
         await bots[-1].people.me()
         return bots[-1]
 

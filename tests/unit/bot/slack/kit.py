@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,15 +25,15 @@ from bot.slack.build import build
 from bot.slack.socket import SlackSocket, Timing
 from bot.slack.unread import Unread
 from bot.slackapi import Place
-from bot.storage.store import Store
+from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Message
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
-from core.ledger import FileLedger
 from tests.kit import builders
+from tests.kit.ledgers import issue_held
 from tests.kit.until import impatient
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1), trigger_lifetime=600.0)
@@ -98,7 +97,7 @@ class Bot:
         self,
         ws: Workspace,
         configured: Settings,
-        store: Store,
+        ledger: DatabaseLedger,
         *,
         pages: Any = None,
         paged: Any = None,
@@ -106,13 +105,8 @@ class Bot:
         page_actions: Any = None,
     ) -> None:
         rng = random.Random(1)  # noqa: S311 - jitter, not secrets
-        whole = _Whole(
-            configured,
-            store,
-            app.files(configured, configured.ledger_folder or Path(), expected=False),
-            SystemClock(),
-            rng,
-        )
+        store = ledger.store
+        whole = _Whole(configured, store, ledger, SystemClock(), rng)
         base, board = whole.base, whole.board
         self.ws = ws
         self.settings, self.store, self.ledger, self.clock = configured, store, base.ledger, base.clock
@@ -189,7 +183,6 @@ class Bot:
         if self._running is not None:
             await self._running
         await self.web.close()
-        self.ledger.close()
 
     async def open(self, **more: Any) -> Clarification:
         """A question in the ledger."""
@@ -270,25 +263,8 @@ class Bot:
         )
 
 
-@asynccontextmanager
-async def locked(bot: Bot) -> AsyncIterator[None]:
+@contextmanager
+def locked(bot: Bot) -> Iterator[None]:
     """Somebody else writes to the ledger for long."""
-    other, holding, done = (
-        FileLedger(bot.settings.ledger_folder or Path()),
-        threading.Event(),
-        threading.Event(),
-    )
-
-    def hold(_: object) -> None:
-        holding.set()
-        done.wait(30)
-
-    work = asyncio.create_task(other.transact(ISSUE, hold))
-    await asyncio.to_thread(holding.wait, 10)
-    try:
-        with impatient(bot.router):
-            yield
-    finally:
-        done.set()
-        await work
-        other.close()
+    with issue_held(ISSUE), impatient(bot.router):
+        yield

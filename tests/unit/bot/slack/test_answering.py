@@ -29,7 +29,7 @@ async def open_answer(bot: Bot, user: str, ts: str) -> None:
 async def test_modal_while_the_ledger_is_locked_keeps_what_was_typed(bot: Bot) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
     await open_answer(bot, ADE, ts)
-    async with locked(bot):
+    with locked(bot):
         outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
 
     assert "try again" in outcome.errors["answer.freetext"]

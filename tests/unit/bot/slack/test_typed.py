@@ -502,7 +502,7 @@ async def test_busy_ledger_is_told_before_the_acknowledgement_or_there_is_none(
         bot.ws.context.options = replace(bot.ws.context.options, response_uses=0, ack_timeout=1.0)
         bot.ws.faults.add("chat.postEphemeral", "refuse:channel_not_found")
 
-    async with locked(bot):
+    with locked(bot):
         assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok is reached
 
     assert [BUSY in each for each in bot.told(ADE)] == [True] * reached
