@@ -47,7 +47,7 @@ CloseReason = Literal[
     "withdrawn",
 ]
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "too few people", "by hand"]
-Via = Literal["shell", "python", "http"]
+Via = Literal["shell", "http"]
 FourEyes = Literal["pinned", "claimed"]
 # What someone who accepted an action is to a person who accepts it now: another person who may still answer, the same one, one
 # who may no longer answer, or nothing that Slack tells now.

@@ -1,47 +1,10 @@
-'''Agents ask agents: the Clarification Protocol for programs.
+"""Agents ask agents: the Clarification Protocol, for whoever has a router and its ledger.
 
-The target may be in this program, in another one, or a person in Slack: they share ledgers, the files of one folder, and
-their locks. Workflow files define who may ask whom (`core.workflow`). A whole program:
-
-    import asyncio
-    from pathlib import Path
-
-    from core.clarification import Decider
-    from core.hub import Hub, Request
-
-    WORKFLOW = """
-    [[steps]]
-    agent = "engineer"
-    can_clarify = ["architect"]
-    """
-
-
-    async def main() -> None:
-        Path("workflows").mkdir(exist_ok=True)
-        Path("workflows/feature.toml").write_text(WORKFLOW)
-
-        async with Hub.at(Path("ledgers"), Path("workflows")) as hub:
-            question = Request(42, "engineer", "architect", topic="storage", question="Which database?")
-            asked = await hub.request(question)
-            waiting = asyncio.create_task(hub.wait(asked.id, timeout=60))
-
-            # Usually done elsewhere: by the architect's program, a responder, `clarify answer`, people in Slack.
-            architect = Decider("agent:architect", "python")
-            await hub.answer(asked.id, "PostgreSQL", architect)
-
-            answered = await waiting
-            print(answered.id, "round", answered.round, answered.answer.body)
-
-            again = await hub.follow_up(asked.id, "Which version of it?")
-            await hub.answer(again.id, "17", architect)
-            answered = await hub.wait(again.id, timeout=60, round=again.round)
-            print(answered.id, "round", answered.round, answered.answer.body)
-
-
-    asyncio.run(main())
+The target may be a responder, another agent that asks what is waiting for it, or a person in Slack. Workflow files define
+who may ask whom (`core.workflow`).
 
 What can go wrong is drawn in `core.errors`; every error has a stable `code`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -49,7 +12,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 
 from core.aaep import whole_characters
 from core.answers import from_text
@@ -79,7 +41,6 @@ CONTEXT_LIMIT = 4096  # as in AAEP
 HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
 _HIGHEST_NUMBER = 10**9
 _LOOK_EVERY = 1.0  # seconds, if no notice of a write arrives
-_SLA = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +117,7 @@ class Hub:
     ledger: Ledger
     scopes: Scopes
     clock: Clock
-    via: Via = "python"
+    via: Via = "http"
 
     async def request(self, request: Request, key: str | None = None) -> Clarification:
         """Ask. If the same agents had an answered clarification on the same topic, this is its next round.

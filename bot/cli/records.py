@@ -50,7 +50,6 @@ _DID = {"question": "asks", "answer": "answers", "resolution": "closes", "escala
 _THROUGH = {
     "slack": "Slack",
     "shell": "the shell",
-    "python": "Python",
     "http": "HTTP",
     "responder": "a responder",
 }

@@ -58,8 +58,8 @@ def trail(
 ) -> list[Line]:
     """Returns all that happened to a record since `since`, earliest first.
 
-    `surface` of a question: "aaep" (a producer's event), "shell", "python", "http", or "ledger" (another
-    implementation); of an answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
+    `surface` of a question: "aaep" (a producer's event), "shell", "http", or "ledger" (another implementation);
+    of an answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
     """
     beside = beside or Beside()
     found = [*_entries(record)]

@@ -51,7 +51,7 @@ def ask(name: str, number: int) -> Ask:
         topic=f"{name} asks {number}",
         blocking=True,
         received_at=datetime.now(UTC),
-        via="python",
+        via="shell",
     )
 
 
@@ -78,7 +78,7 @@ async def _answer(ledger: FileLedger, router: Router, issue: int, name: str) -> 
             return from_text(record.asked, body)
 
         try:
-            await router.answer(item["id"], read, Decider(f"agent:{name}", "python"), datetime.now(UTC))
+            await router.answer(item["id"], read, Decider(f"agent:{name}", "shell"), datetime.now(UTC))
         except NotOpen:
             continue
         done[item["id"]] = body

@@ -126,7 +126,7 @@ class Shared:
                 assert record["labels"] == [name, None, 2.5]
                 assert record["thread"][0]["mood"] == {"of": name}
             else:
-                assert record["aaep"]["via"] == "python"
+                assert record["aaep"]["via"] == "shell"
         counts = {next(iter(did["records"].values())).split()[0]: len(did["records"])
                   for did in told if "timeouts" in did}  # fmt: skip
         assert self.read().get("toldBy", {}) == counts

@@ -180,7 +180,7 @@ def _ask(number: int) -> Ask:
         topic=f"database {number}",
         blocking=True,
         received_at=datetime.now(UTC),
-        via="python",
+        via="shell",
     )
 
 

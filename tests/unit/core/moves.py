@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +12,11 @@ from core import aaep, clarification
 from core.aaep import Choice, Kind
 from core.answers import from_text
 from core.clarification import Ask, Clarification, Decider, MaxRoundsExceeded, NotOpen, ReplyState
-from core.clock import iso
 from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews
-from tests.unit.core import other_hand
 from tests.unit.core.parties import Party
-from tests.unit.core.witness import DONE, OPEN, Raw, Witness, when
+from tests.unit.core.witness import DONE, OPEN, Raw, Witness
 
 MINUTE = timedelta(minutes=1)
 Time = Literal["now", "early", "expired"]
@@ -54,17 +51,11 @@ def is_answered(record: Raw) -> bool:
 
 def waits_for_reply(record: Raw) -> bool:
     """Its producer was answered, or is about to be."""
-    return (record.get("aaep") or {}).get("reply") is not None
-
-
-def is_answered_elsewhere(record: Raw) -> bool:
-    asked = record.get("aaep") or {}
-    waits = asked.get("replyToken") is not None and asked.get("response") is None
-    return waits and record["status"] in {"answered", "resolved"}
+    return record["aaep"].get("reply") is not None
 
 
 def kept(record: Clarification, witness: Witness) -> None:
-    """What a call returned is in the file, whatever others did since."""
+    """What a call returned is in the ledger, whatever others did since."""
     there = witness.record(record.id)
     bodies = [(entry.type, entry.from_, entry.body) for entry in record.thread]
     found = [(entry["type"], entry["from"], entry["body"]) for entry in there["thread"]]
@@ -84,12 +75,12 @@ def refused(error: ClarifyError, before: Raw, witness: Witness, alone: bool, cod
 
 
 def ran_out(record: Raw, at: datetime) -> bool:
-    expires = (record.get("aaep") or {}).get("expiresAt")
-    return expires is not None and when(expires) <= at
+    expires = record["aaep"].get("expiresAt")
+    return expires is not None and datetime.fromisoformat(expires) <= at
 
 
 def words_for(record: Raw, *, fits: bool) -> str:
-    kinds = (record.get("aaep") or {}).get("kinds", ["freetext"])
+    kinds = record["aaep"].get("kinds", ["freetext"])
     if "freetext" in kinds:
         return "As you like it" if fits else "  "
     return ("yes" if "yes_no" in kinds else "2") if fits else "perhaps"
@@ -104,8 +95,8 @@ def person(number: int) -> Decider:
 
 
 def time_of(at: Time, record: Raw, party: Party) -> datetime:
-    expires = (record.get("aaep") or {}).get("expiresAt")
-    late = when(expires) + MINUTE if expires else party.clock.now()
+    expires = record["aaep"].get("expiresAt")
+    late = datetime.fromisoformat(expires) + MINUTE if expires else party.clock.now()
     return {"now": party.clock.now(), "early": party.clock.now() - 5 * MINUTE, "expired": late}[at]
 
 
@@ -210,7 +201,7 @@ class Further(Move):
             exhausted = True
         except ClarifyError as error:
             refused(error, before, witness, alone, {"BAD_INPUT", "ILLEGAL_TRANSITION", "CLOSED"})
-            waits = (before.get("aaep") or {}).get("replyToken")
+            waits = before["aaep"].get("replyToken")
             expect(not alone or waits or before["status"] != "answered", before["status"])
             return
         if alone:
@@ -328,22 +319,12 @@ class Reply(Move):
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         before = pick(witness, self.which, waits_for_reply)
-        token = ((before or {}).get("aaep") or {}).get("replyToken")
-        if before is None or token is None:
+        if before is None or (token := before["aaep"].get("replyToken")) is None:
             return
         earlier = [one.get("replyToken") for one in before["aaep"].get("earlier", [])]
         used = (earlier or ["rpl_none"])[0] if self.old_token else token
         await party.router.settle_reply(before["id"], used, self.state, "note", resolve=self.resolve)
         expect(not alone or used == token or not witness.changes)
-
-
-@dataclass(frozen=True)
-class Adopt(Move):
-    which: int
-
-    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
-        if (before := pick(witness, self.which, is_answered_elsewhere)) is not None:
-            await party.router.adopt(before["id"])
 
 
 @dataclass(frozen=True)
@@ -362,7 +343,7 @@ class Due(Move):
 
 @dataclass(frozen=True)
 class Look(Move):
-    """What other processes wrote is taken in, as the bot does when it is told that files changed."""
+    """What other processes wrote is taken in, as the bot does when it is told that ledgers changed."""
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         await party.look()
@@ -370,7 +351,7 @@ class Look(Move):
 
 @dataclass(frozen=True)
 class Watch(Move):
-    """The monitor's turn: afterwards nothing is due any more, if nobody meddled."""
+    """The monitor's turn: afterwards nothing is due any more."""
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         await party.look()
@@ -379,28 +360,9 @@ class Watch(Move):
         for one in witness.records() if alone else ():
             expect(one["status"] not in OPEN or not ran_out(one, now), one["id"], "ages past its time")
             due = one.get("staleAfter")
-            chased = one["status"] in {"pending", "stale"} and due is not None and when(due) <= now
+            chased = (
+                one["status"] in {"pending", "stale"}
+                and due is not None
+                and datetime.fromisoformat(due) <= now
+            )
             expect(not chased, one["id"], "ages unseen")
-
-
-@dataclass(frozen=True)
-class Elsewhere(Move):
-    """Another implementation writes."""
-
-    which: int
-    edit: str
-
-    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
-        before = pick(witness, self.which, is_answered if self.edit == "ask further" else is_open)
-        issue = ISSUES[self.which % len(ISSUES)] if before is None else before["issueNumber"]
-
-        def edit(ledger: Raw, stamp: str) -> None:
-            if self.edit in other_hand.ON_LEDGER:
-                other_hand.ON_LEDGER[self.edit](ledger, stamp)
-                return
-            for one in ledger["clarifications"]:
-                if before is not None and one.get("id") == before["id"]:
-                    other_hand.ON_RECORD[self.edit](one, stamp)
-
-        patience, stamp = (0.0 if alone else 0.2), iso(party.clock.now())
-        await asyncio.to_thread(party.other.change, issue, edit, stamp, patience)

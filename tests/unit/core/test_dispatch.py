@@ -1,4 +1,4 @@
-"""Responders at work: real ledgers and a real router, agents that tests speak for, a clock that tests move."""
+"""Responders at work: a real database and a real router, agents that tests speak for, a clock that tests move."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
+from bot.storage.ledger import DatabaseLedger
 from core.aaep import Choice
 from core.answers import from_text
 from core.clarification import Ask, Clarification, opened, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
-from core.ledger import FileLedger
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes
 from tests.kit.builders import ADE, NOW, SLA, ask, changed, record
 from tests.kit.clocks import ManualClock
+from tests.kit.ledgers import kept_ledger, write_records
 from tests.kit.until import until
 
 FAILED = AgentError("architect (command) ended with exit code 3")
@@ -79,7 +80,7 @@ class Agent:
 class Desk:
     """The dispatcher, fed with what the router writes, as the bot feeds it."""
 
-    ledger: FileLedger
+    ledger: DatabaseLedger
     router: Router
     clock: ManualClock
     dispatcher: Dispatcher
@@ -102,35 +103,41 @@ class Desk:
         return await self.get(clarification)
 
     async def settled(self) -> None:
-        """What ledgers were asked for is there, and whoever waited for it ran on."""
+        """What the ledger was asked to do is done, and whoever waited for it ran on."""
         for _ in range(20):
-            await self.ledger.read(42)
+            await self.ledger.transact(42, lambda _: None)
             await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def desk(folder: Path, agents: dict[str, Any], **more: Any) -> AsyncIterator[Desk]:
-    clock, ledger = ManualClock(NOW), FileLedger(folder)
-    working: list[tuple[str, bool]] = []
+async def desk(
+    folder: Path,
+    agents: dict[str, Any],
+    *,
+    seen: Callable[[DatabaseLedger], Any] = lambda ledger: ledger,
+    **more: Any,
+) -> AsyncIterator[Desk]:
+    """`seen`: what the dispatcher has in place of the ledger."""
+    clock, working = ManualClock(NOW), list[tuple[str, bool]]()
 
     def changed(record: Clarification) -> None:
         found.written.append(record)
         found.dispatcher.record_changed(record)
 
-    router = Router(ledger, clock, SLA, changed)
-    told: dict[str, Any] = {"working": lambda summary, begun: working.append((summary.id, begun))}
-    dispatcher = Dispatcher(
-        responders=agents, **{"router": router, "ledger": ledger, "clock": clock, **told, **more}
-    )
-    found = Desk(ledger, router, clock, dispatcher, working)
-    run = asyncio.create_task(dispatcher.run())
-    try:
-        yield found
-    finally:
-        run.cancel()
-        with suppress(asyncio.CancelledError):
-            await run
-        ledger.close()
+    async with kept_ledger(folder) as ledger:
+        router = Router(ledger, clock, SLA, changed)
+        told: dict[str, Any] = {"working": lambda summary, begun: working.append((summary.id, begun))}
+        dispatcher = Dispatcher(
+            responders=agents, router=router, ledger=seen(ledger), clock=clock, **(told | more)
+        )
+        found = Desk(ledger, router, clock, dispatcher, working)
+        run = asyncio.create_task(dispatcher.run())
+        try:
+            yield found
+        finally:
+            run.cancel()
+            with suppress(asyncio.CancelledError):
+                await run
 
 
 async def test_dispatch_the_answer_is_the_roles(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -299,8 +306,8 @@ async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) 
 
 async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Path) -> None:
     architect = Agent()
-    broken = Broken(tmp_path)
-    async with desk(tmp_path, {"architect": architect}, ledger=broken) as at:
+    broken = Broken()
+    async with desk(tmp_path, {"architect": architect}, seen=broken.of) as at:
         record = await at.ask()
         await until(lambda: broken.asked)
         await at.settled()
@@ -315,24 +322,23 @@ async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Pa
         at.dispatcher.record_changed(await at.get())
         await at.settled()
         assert len(architect.asked) == 1, "a nudge while somebody works on it changes nothing"
-    broken.close()
 
 
 class Broken:
     """Records that cannot be read because of a fault of our own, until `works`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._ledger = FileLedger(folder)
+    def __init__(self) -> None:
         self.works, self.asked = False, 0
+
+    def of(self, ledger: DatabaseLedger) -> Broken:
+        self._ledger = ledger
+        return self
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         self.asked += 1
         if not self.works:
             raise ZeroDivisionError
         return await self._ledger.find(clarification_id, issue)
-
-    def close(self) -> None:
-        self._ledger.close()
 
 
 async def test_dispatch_a_fault_in_one_does_not_stop_others(
@@ -430,12 +436,11 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
     async with desk(tmp_path, {"architect": architect}) as at:
         await at.ask()
         architect.asked.clear()
-        raw = json.loads(at.ledger.files.path(42).read_text())
-        foreign = raw["clarifications"][0] | {
+        (ours,) = await at.ledger.read(42)
+        foreign = ours | {
             "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
         }  # fmt: skip
-        raw["clarifications"].append(foreign)
-        at.ledger.files.path(42).write_text(json.dumps(raw))
+        write_records(tmp_path, 42, ours, foreign)
         architect._script.append("YAML")
         at.dispatcher.record_changed(Clarification.model_validate(foreign))
         record = await at.until("answered", "CLR-42-002")
@@ -460,8 +465,7 @@ def write_as_another(folder: Path) -> None:
     """Another implementation asks: it writes no `aaep`."""
     record = dump(opened(42, 1, question(), NOW, SLA))
     del record["aaep"]
-    ledger = {"issueNumber": 42, "clarifications": [record]}
-    (folder / "issue-42.json").write_text(json.dumps(ledger))
+    write_records(folder, 42, record)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -1,13 +1,10 @@
-"""Agents that ask agents from Python: real ledgers, real workflow files, other processes where it matters."""
+"""Agents that ask agents: a real database, real workflow files."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
-import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core import hub as hub_module
+from bot.storage.ledger import DatabaseLedger
 from core.clarification import (
     Clarification,
     Closed,
@@ -24,19 +21,18 @@ from core.clarification import (
     Superseded,
     answer_of,
 )
-from core.errors import ClarifyError, LedgerUnreadable, NotFound, ScopeViolation
+from core.clock import SystemClock
+from core.errors import ClarifyError, LedgerUnreadable, ScopeViolation
 from core.hub import Hub, Request
-from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
 from tests.kit.builders import NOW, SLA
 from tests.kit.clocks import ManualClock
-from tests.kit.files import replace_text
+from tests.kit.ledgers import change_record, kept_ledger
 from tests.kit.until import until
-from tests.unit.core.holding import rival_holds
 
 ID = "CLR-42-001"
-ARCHITECT = Decider("agent:architect", "python")
+ARCHITECT = Decider("agent:architect", "shell")
 PERSON = Decider("user:os/ade@host", "shell")
 PATIENT = 60.0
 LONG = 60.0  # how long for what is bound to come
@@ -58,28 +54,24 @@ REQUEST = Request(42, "engineer", "architect", "storage", "Which database?")
 @dataclass
 class World:
     hub: Hub
-    ledger: FileLedger
-    clock: ManualClock
+    ledger: DatabaseLedger
     workflows: Path
     changed: list[Clarification]
 
-    def raw(self, issue: int = 42) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.ledger.files.path(issue).read_text())
-        return content
+    async def written(self) -> list[list[dict[str, Any]]]:
+        return [await self.ledger.read(issue) for issue in await self.ledger.live()]
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    for name in ("ledgers", "workflows"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "workflows").mkdir()
     (tmp_path / "workflows" / "feature.toml").write_text(WORKFLOW)
-    ledger, clock = FileLedger(tmp_path / "ledgers"), ManualClock(NOW)
-    changed: list[Clarification] = []
-    router = Router(ledger, clock, SLA, changed.append, PATIENT)
-    scopes = Scopes(tmp_path / "workflows")
-    hub = Hub(router=router, ledger=ledger, scopes=scopes, clock=clock)
-    yield World(hub, ledger, clock, tmp_path / "workflows", changed)
-    ledger.close()
+    async with kept_ledger(tmp_path) as ledger:
+        clock, changed = ManualClock(NOW), list[Clarification]()
+        router = Router(ledger, clock, SLA, changed.append, PATIENT)
+        scopes = Scopes(tmp_path / "workflows")
+        hub = Hub(router=router, ledger=ledger, scopes=scopes, clock=clock, via="http")
+        yield World(hub, ledger, tmp_path / "workflows", changed)
 
 
 async def to_last_round(world: World) -> None:
@@ -90,22 +82,6 @@ async def to_last_round(world: World) -> None:
 
 
 # asking
-
-
-def test_example_in_the_documentation_runs(tmp_path: Path) -> None:
-    documented = (hub_module.__doc__ or "").split("A whole program:\n\n")[1].split("\nWhat can go wrong")[0]
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(documented))
-    run = subprocess.run(
-        [sys.executable, "-W", "error", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.stderr == ""
-    assert run.stdout.splitlines() == [f"{ID} round 1 PostgreSQL", f"{ID} round 2 17"]
 
 
 async def test_request_is_written_with_the_limits_of_its_workflow(world: World) -> None:
@@ -119,7 +95,7 @@ async def test_request_is_written_with_the_limits_of_its_workflow(world: World) 
     )
     assert (record.status, record.round, record.max_rounds) == ("pending", 1, 2)
     assert record.stale_after == NOW + timedelta(minutes=7)
-    assert (record.asked.via, record.asked.context, record.asked.reply_token) == ("python", "see ADR 7", None)
+    assert (record.asked.via, record.asked.context, record.asked.reply_token) == ("http", "see ADR 7", None)
     assert world.changed == [record]
 
 
@@ -165,12 +141,12 @@ async def test_question_about_what_people_have_is_asked_no_further(world: World)
     await to_last_round(world)
     with pytest.raises(MaxRoundsExceeded):
         await world.hub.request(REQUEST)
-    before = world.raw()
+    before = await world.written()
     with pytest.raises(MaxRoundsExceeded, match="CLR-42-001"):
         await world.hub.request(REQUEST)
     with pytest.raises(MaxRoundsExceeded, match="CLR-42-001"):
         await world.hub.follow_up("CLR-42-001", "And now?")
-    assert world.raw() == before
+    assert await world.written() == before
     await world.hub.request(replace(REQUEST, topic="another matter"))
 
 
@@ -271,15 +247,13 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
 async def test_every_error_has_its_code_and_changes_nothing(world: World, case: str) -> None:
     prepare, act, code, words = ERRORS[case]
     await prepare(world)
-    before = [path.read_bytes() for path in sorted(world.ledger.files.directory.glob("issue-*.json"))]
+    before = await world.written()
     with pytest.raises(ClarifyError, match=words) as caught:
         await act(world)
     assert caught.value.code == code
     assert "xxx" not in str(caught.value), "nobody's words"
     if code != "MAX_ROUNDS_EXCEEDED":
-        assert before == [
-            path.read_bytes() for path in sorted(world.ledger.files.directory.glob("issue-*.json"))
-        ]
+        assert await world.written() == before
 
 
 async def test_scope_holds_for_follow_ups_too_and_a_human_may_be_asked(world: World) -> None:
@@ -290,43 +264,27 @@ async def test_scope_holds_for_follow_ups_too_and_a_human_may_be_asked(world: Wo
     assert (await world.hub.request(replace(REQUEST, to="human"))).to == "human"
 
 
-# late answers: the reference implementation turns back what was over
-
-
-# one locked or torn ledger
+# waiting
 
 
 SIMPLE_WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect"]\n'
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Hub]:
+    """A process of its own."""
+    async with kept_ledger(folder) as ledger:
+        clock = SystemClock()
+        router = Router(ledger, clock, SLA, lambda _: None)
+        yield Hub(router=router, ledger=ledger, scopes=Scopes(folder / "workflows"), clock=clock, via="http")
 
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     (tmp_path / "workflows").mkdir()
     (tmp_path / "workflows" / "feature.toml").write_text(SIMPLE_WORKFLOW)
-    async with Hub.at(tmp_path / "ledgers", tmp_path / "workflows") as made:
+    async with opened(tmp_path) as made:
         yield made
-
-
-@pytest.fixture
-async def other(hub: Hub, tmp_path: Path) -> AsyncIterator[Hub]:
-    """The same ledgers, opened apart."""
-    async with Hub.at(tmp_path / "ledgers", tmp_path / "workflows") as made:
-        yield made
-
-
-def files(hub: Hub) -> FileLedger:
-    assert isinstance(hub.ledger, FileLedger)
-    return hub.ledger
-
-
-def path(hub: Hub) -> Path:
-    return files(hub).files.path(42)
-
-
-def write_as_another(hub: Hub, change: Callable[[dict[str, Any]], None]) -> None:
-    raw = json.loads(path(hub).read_text())
-    change(raw["clarifications"][0])
-    replace_text(path(hub), json.dumps(raw))
 
 
 def entry(kind: str, body: str, by: str = "architect", round: int = 1) -> dict[str, Any]:  # noqa: A002
@@ -340,39 +298,21 @@ async def begun(hub: Hub, **more: Any) -> asyncio.Task[str | None]:
         answer = answer_of(await hub.wait(ID, LONG, **more), more.get("round"))
         return answer.body if answer else None
 
+    assert isinstance(hub.ledger, DatabaseLedger)
+    waiting = hub.ledger._waiting
+    before = len(waiting)
     task = asyncio.create_task(waits())
-    await until(lambda: files(hub)._folder._waiting)
+    await until(lambda: len(waiting) > before)
     return task
 
 
-async def test_wait_is_woken_by_a_write_of_another(
-    hub: Hub, other: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
-    await hub.request(REQUEST)
-    task = await begun(hub)
-    await other.request(REQUEST)  # another clarification of the same ledger
-    await other.answer(ID, "PostgreSQL", ARCHITECT)
-    assert await task == "PostgreSQL"
-
-
-@pytest.mark.parametrize("lost", ["never told", "cannot be watched"])
-async def test_lost_notice_only_delays(
-    hub: Hub, other: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lost: str
-) -> None:
-    async def awatch(*_: object, **__: object) -> AsyncIterator[set[tuple[int, str]]]:
-        if lost == "cannot be watched":
-            raise OSError("no space left for watches")
-        await asyncio.Event().wait()
-        yield set()
-
-    monkeypatch.setattr("core.files.awatch", awatch)
+async def test_lost_notice_only_delays(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.hub._LOOK_EVERY", 0.05)
     await hub.request(REQUEST)
     task = await begun(hub)
-    await other.answer(ID, "PostgreSQL", ARCHITECT)
+    async with opened(tmp_path) as other:  # whose notices nobody here listens to
+        await other.answer(ID, "PostgreSQL", ARCHITECT)
     assert await task == "PostgreSQL"
-    assert ("cannot watch the ledger folder" in caplog.text) == (lost == "cannot be watched")
 
 
 @pytest.mark.parametrize(
@@ -385,29 +325,30 @@ async def test_lost_notice_only_delays(
     ],
 )
 async def test_wait_takes_what_another_implementation_writes(
-    hub: Hub, status: str, entries: list[dict[str, Any]], told: str
+    hub: Hub, tmp_path: Path, status: str, entries: list[dict[str, Any]], told: str
 ) -> None:
     await hub.request(REQUEST)
     task = await begun(hub)
-    write_as_another(
-        hub, lambda record: record.update(status=status, thread=[*record["thread"], *entries], revision=1)
-    )
+    thread = (await hub.ledger.read(42))[0]["thread"] + entries
+    change_record(tmp_path, 42, lambda record: record.update(status=status, thread=thread, revision=1))
     assert await task == told
 
 
-async def test_resolved_elsewhere_without_a_word_is_closed(hub: Hub) -> None:
+async def test_resolved_elsewhere_without_a_word_is_closed(hub: Hub, tmp_path: Path) -> None:
     await hub.request(REQUEST)
-    write_as_another(hub, lambda record: record.update(status="resolved"))
+    change_record(tmp_path, 42, lambda record: record.update(status="resolved"))
     with pytest.raises(Closed):
         await hub.wait(ID, LONG)
 
 
-async def test_answer_that_was_escalated_again_is_none_yet(hub: Hub) -> None:
+async def test_answer_that_was_escalated_again_is_none_yet(hub: Hub, tmp_path: Path) -> None:
     """Another implementation may pass on what was answered: people have the word then."""
     await hub.request(REQUEST)
     thread = [entry("answer", "Ask somebody else"), entry("escalation", "Rounds exhausted")]
-    write_as_another(
-        hub, lambda record: record.update(status="escalated", thread=[*record["thread"], *thread])
+    change_record(
+        tmp_path,
+        42,
+        lambda record: record.update(status="escalated", thread=[*record["thread"], *thread]),
     )
     assert answer_of(await hub.find(ID)) is None
     with pytest.raises(TimeoutError):
@@ -433,11 +374,13 @@ async def test_wait_for_a_round(hub: Hub) -> None:
         await hub.wait(ID, LONG, round=3)
 
 
-async def test_round_that_another_implementation_left_behind_is_not_waited_for(hub: Hub) -> None:
+async def test_round_that_another_implementation_left_behind_is_not_waited_for(
+    hub: Hub, tmp_path: Path
+) -> None:
     await hub.request(REQUEST)
     task = await begun(hub, round=1)
     question = entry("question", "Or rather: which cloud?", "engineer", 2)
-    write_as_another(hub, lambda record: record.update(round=2, thread=[*record["thread"], question]))
+    change_record(tmp_path, 42, lambda record: record.update(round=2, thread=[*record["thread"], question]))
     with pytest.raises(Superseded):
         await task
 
@@ -446,67 +389,16 @@ async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: p
     monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
     await hub.request(REQUEST)
     first, second = await begun(hub), await begun(hub)
-    await until(lambda: len(files(hub)._folder._waiting) == 2)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
     assert await second == "PostgreSQL"
-    assert files(hub)._folder._watcher is None
-
-
-async def test_wait_that_is_cancelled_while_the_watch_ends_is_cancelled(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ending, go_on = asyncio.Event(), asyncio.Event()
-
-    async def awatch(*_: object, **__: object) -> AsyncIterator[set[tuple[int, str]]]:
-        try:
-            await asyncio.Event().wait()
-            yield set()
-        finally:
-            ending.set()
-            await go_on.wait()
-
-    monkeypatch.setattr("core.files.awatch", awatch)
-    await hub.request(REQUEST)
-    await hub.answer(ID, "PostgreSQL", ARCHITECT)
-    task = asyncio.create_task(hub.wait(ID, LONG))
-    await ending.wait()
-    task.cancel()
-    go_on.set()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    assert files(hub)._folder._waiting == {}
-
-
-async def test_wait_does_not_act_on_a_torn_ledger(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.ledger.LOCK_TIMEOUT", 0.1)
-    monkeypatch.setattr("core.hub._LOOK_EVERY", 0.05)
-    await hub.request(REQUEST)
-    before = path(hub).read_bytes()
-    looks: list[object] = []
-    find = FileLedger.find
-
-    async def counted(self: FileLedger, clarification_id: str, issue: int) -> Any:
-        looks.append(clarification_id)
-        return await find(self, clarification_id, issue)
-
-    monkeypatch.setattr(FileLedger, "find", counted)
-    with rival_holds(path(hub).parent):
-        path(hub).write_bytes(before[:100])
-        task = await begun(hub)
-        await until(lambda: len(looks) >= 3)
-        assert not task.done()
-        path(hub).write_bytes(before)
-    await hub.answer(ID, "PostgreSQL", ARCHITECT)
-    assert await task == "PostgreSQL"
 
 
 async def test_wait_tells_of_a_ledger_that_was_lost(hub: Hub) -> None:
     await hub.request(REQUEST)
     task = await begun(hub)
-    await asyncio.sleep(0)
-    path(hub).write_bytes(b"{")
-    with pytest.raises((LedgerUnreadable, NotFound)):
+    assert isinstance(hub.ledger, DatabaseLedger)
+    await hub.ledger.store.run("update ledgers set body = '['")
+    with pytest.raises(LedgerUnreadable):
         await task
-    assert list(path(hub).parent.glob("*unreadable*"))

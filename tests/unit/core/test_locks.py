@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import threading
@@ -16,10 +15,7 @@ import pytest
 
 from core import locks as locks_module
 from core.errors import LockTimeout
-from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.locks import AGENT, Locks
-from core.records import Book
-from tests.kit.builders import record
 from tests.unit.core.holding import rival_holds
 
 QUICK = 0.2  # how long a test waits for a lock that it must not get. Seconds.
@@ -123,44 +119,24 @@ def test_only_the_own_marker_is_removed(locks: Locks, tmp_path: Path) -> None:
     assert json.loads(foreign.read_text())["agent"] == "rival"
 
 
-async def test_transact_that_gave_up_applies_nothing_later(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
-    ran: list[str] = []
-
-    def add(book: Book) -> None:
-        ran.append("late")
-        book.put(record(7, book.next_seq()))
-
-    with rival_holds(tmp_path, 7), pytest.raises(LockTimeout):
-        await ledger.transact(7, add, QUICK)
-    assert LOCK_TIMEOUT == 2.0
-    assert await ledger.transact(7, lambda book: len(book.records)) == 0
-    assert ran == []
-    ledger.close()
+def test_hold_waits_for_another_implementation_until_it_lets_go(locks: Locks, tmp_path: Path) -> None:
+    with rival_holds(tmp_path, 7):
+        with pytest.raises(LockTimeout), locks.hold(7, QUICK):
+            pytest.fail("robbed")
+        with locks.hold(8, QUICK):
+            assert marker(tmp_path, 8).exists()
+    with locks.hold(7, 10.0):
+        assert marker(tmp_path).exists()
 
 
-async def test_transact_waits_its_turn_within_the_process_no_longer_than_it_may(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
-    let_go = threading.Event()
-    holding = asyncio.create_task(ledger.transact(7, lambda _: let_go.wait(5)))
-    await asyncio.sleep(0)
-    with pytest.raises(LockTimeout, match="this process"):
-        await ledger.transact(7, lambda book: book.put(record(7, 1)), QUICK)
-    let_go.set()
-    await holding
-    assert await ledger.read(7) == []
-    ledger.close()
-
-
-async def test_transact_of_many_issues_is_not_held_up_by_a_locked_one(tmp_path: Path) -> None:
-    ledger = FileLedger(tmp_path)
-    put_marker(tmp_path, "rival")
-    blocked = asyncio.create_task(ledger.transact(7, lambda book: book.put(record(7, 1)), 20.0))
-    await asyncio.sleep(0)
-    await asyncio.gather(
-        *(ledger.transact(n, lambda book: book.put(record(book.issue, 1))) for n in range(8, 14))
-    )
-    assert not blocked.done()
-    (tmp_path / "issue-7.json.lock").unlink()
-    await blocked
-    ledger.close()
+def test_hold_waits_for_our_other_processes_whatever_their_marker_says(locks: Locks, tmp_path: Path) -> None:
+    other = Locks(tmp_path)
+    try:
+        with other.hold(7, 10.0):
+            marker(tmp_path).unlink()
+            with pytest.raises(LockTimeout, match="another process of ours"), locks.hold(7, QUICK):
+                pytest.fail("two at a time")
+        with locks.hold(7, 10.0):
+            assert marker(tmp_path).exists()
+    finally:
+        other.close()

@@ -1,4 +1,4 @@
-"""What stays of a record that is forgotten: structure and ids, none of the words, nobody's name."""
+"""Records in their ledgers: what is written, read and numbered, and what stays of one that is forgotten."""
 
 from __future__ import annotations
 
@@ -261,3 +261,70 @@ def test_half_characters_are_read_as_replaced() -> None:
     found = parse(item)
     assert found is not None
     assert (found.from_, found.topic, dump(found)["x"]) == ("\ufffd", "a \ufffd", ["\ufffd"])
+
+
+def book_of(*items: Any, highest: int = 0) -> Book:
+    return Book(7, {"issueNumber": 7, "clarifications": list(items)}, lambda: highest, Seals(b"k" * 32))
+
+
+def written(book: Book) -> list[Any]:
+    """As the next one reads it."""
+    items: list[Any] = decode(encode(book.raw), 7)["clarifications"]
+    return items
+
+
+def test_unknown_fields_survive_a_rewrite() -> None:
+    ours = dump(record(7, 2))
+    ours["aaep"] |= {"later": {"x": 1}, "nothing": None}
+    items = [FOREIGN, ours, {"id": "CLR-7-003", "no": "record"}, "what"]
+    book = book_of(*items)
+    for each in book.records:
+        book.put(each)
+    assert len(book.changed) == 2
+    after = written(book)
+    assert [after[0], *after[2:]] == [items[0], *items[2:]]
+    assert [after[1]["aaep"][name] for name in ("later", "nothing")] == [{"x": 1}, None]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("created", "2026-05-24T14:22:00"),
+        ("created", "0001-01-01T00:00:00+14:00"),
+        ("thread", "none"),
+        ("id", None),
+        ("aaep", {"choices": [{"value": "a"}]}),
+        ("topic", "\ud83d"),
+    ],
+)
+def test_records_of_any_shape_are_left_as_they_are_or_can_be_used(field: str, value: Any) -> None:
+    odd = FOREIGN | {field: value}
+    book = book_of(odd, FOREIGN | {"id": "CLR-7-002"})
+    book.put(record(7, book.next_seq()))
+    after = written(book)
+    assert after[0] == odd
+    assert [item["id"] for item in after[1:]] == ["CLR-7-002", "CLR-7-003"]
+    readable = parse(odd)
+    if readable is not None:
+        assert readable.created.tzinfo is not None
+        json.dumps(dump(readable)).encode()
+        assert parse(json.loads(json.dumps(dump(readable)))) == readable
+
+
+@pytest.mark.parametrize(
+    ("ids", "highest", "expected"),
+    [
+        ((), 0, 1),
+        (("CLR-7-001",), 0, 2),
+        (("CLR-7-009",), 0, 10),
+        (("CLR-7-1000",), 0, 1001),
+        (("CLR-7-001",), 8, 9),
+        (("CLR-8-009", "x", "CLR-7-003"), 0, 4),
+        # Numbers that others made up leave room for ours.
+        (("CLR-7-999999999999999", "CLR-7-999999999", "CLR-7-1000000000"), 0, 1_000_000_001),
+    ],
+)
+def test_next_number_follows_length_and_what_was_used(
+    ids: tuple[str, ...], highest: int, expected: int
+) -> None:
+    assert book_of(*({"id": each} for each in ids), highest=highest).next_seq() == expected

@@ -347,7 +347,7 @@ async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
 
 def request(**more: Any) -> Ask:
     """A question of one agent to another: no producer waits for its answer."""
-    fields: dict[str, Any] = {"agent_id": "engineer", "to": "architect", "topic": "storage", "via": "python"}
+    fields: dict[str, Any] = {"agent_id": "engineer", "to": "architect", "topic": "storage", "via": "http"}
     nobody = ("producer", "session_id", "event_id", "reply_token", "asked_at", "expires_at")
     return ask(**dict.fromkeys(nobody), **(fields | more))
 

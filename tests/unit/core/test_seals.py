@@ -196,7 +196,7 @@ def test_round_before_stays_as_it_was_decided() -> None:
 def between_agents(**more: Any) -> Clarification:
     nobodys: tuple[str, ...] = ("producer", "session_id", "reply_token", "event_id", "asked_at", "expires_at")
     fields: Raw = dict.fromkeys(nobodys)
-    return record(**fields, to="architect", via="python", **more)
+    return record(**fields, to="architect", via="http", **more)
 
 
 def test_other_implementations_ask_their_agents_further() -> None:

@@ -1,4 +1,4 @@
-"""Router and monitor driven at random: by people, agents and producers, by several writers, through crashes.
+"""Router and monitor driven at random: by people, agents and producers, in two processes on one database.
 
 After each step the ledgers are judged by `witness`, which knows the design's table and nothing of core's code.
 CLARIFY_EXAMPLES sets how many courses of events are tried.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Coroutine
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -23,13 +22,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from core.clarification import parse_id
-from core.errors import LedgerUnreadable, NotFound
 from tests.kit.clocks import ManualClock
-from tests.unit.core import moves, other_hand
-from tests.unit.core.moves import Move, expect
-from tests.unit.core.other_hand import OtherHand
-from tests.unit.core.parties import WORKFLOW, Killed, Party, dying
+from tests.kit.databases import ledger_row
+from tests.unit.core import moves
+from tests.unit.core.moves import Move
+from tests.unit.core.parties import WORKFLOW, Party
 from tests.unit.core.witness import Witness
 
 EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "15"))
@@ -67,54 +64,47 @@ MOVES: dict[str, st.SearchStrategy[Move]] = {
         st.booleans(),
         st.booleans(),
     ),
-    "adopt": st.builds(moves.Adopt, _which),
     "due": st.builds(moves.Due, _which),
     "look": st.builds(moves.Look),
     "watch": st.builds(moves.Watch),
-    "elsewhere": st.builds(moves.Elsewhere, _which, st.sampled_from(other_hand.EDITS)),
 }
 _any_move = st.one_of(*MOVES.values())
 
 # What goes far only if one thing follows the other, which chance alone seldom finds.
-_E, _A = moves.Elsewhere, moves.Answer
+_A = moves.Answer
 COURSES: list[list[Move]] = [
     [moves.Between(0, 0, 1, 1, 0), _A(0), moves.Further(0), _A(0), moves.Further(0), _A(0)],
     [moves.Event(0, 0, 0, 1, 0), _A(0), moves.Reply(0, "delivered"), moves.Event(0, 1, 1, 1, 0), _A(0)],
-    [moves.Event(0, 2, 2, 0, 1), _E(0, "answer"), moves.Adopt(0), _E(0, "answer"), moves.Adopt(0)],
     [moves.Event(1, 0, 1, 0, 0, 8), _A(0, at="expired"), moves.Event(1, 1, 1, 0, 0, 40)],
-    [moves.Event(1, 2, 0, 0, 1), _E(0, "annotate"), _A(0), moves.Reply(0, "confirmed", resolve=True)],
+    [moves.Event(1, 2, 0, 0, 1), _A(0), moves.Reply(0, "confirmed", resolve=True)],
     [moves.Steer(0, "escalate"), _A(0), _A(0, by=2), moves.Resolve(0)],
 ]
 
 
 class Ledgers(RuleBasedStateMachine):
-    """Two processes of ours and another implementation on one folder."""
+    """Two processes of ours on one database."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open = ExitStack()
-        self.folder = Path(tempfile.mkdtemp(prefix="clarify-", dir=_MEMORY if _MEMORY.is_dir() else None))
-        self.open.callback(shutil.rmtree, self.folder)
-        self.ledgers, self.workflows = self.folder / "ledgers", self.folder / "workflows"
-        self.ledgers.mkdir()
-        self.workflows.mkdir()
-        (self.workflows / "all.toml").write_text(WORKFLOW)
+        folder = Path(
+            self.open.enter_context(
+                tempfile.TemporaryDirectory(prefix="clarify-", dir=_MEMORY if _MEMORY.is_dir() else None)
+            )
+        )
+        (folder / "all.toml").write_text(WORKFLOW)
+        self.file, self.witness, stores = folder / "clarify.db", Witness(), AsyncExitStack()
         self.loop = asyncio.new_event_loop()
         self.open.callback(self.loop.close)
         self.open.callback(lambda: self.loop.run_until_complete(self.loop.shutdown_default_executor()))
-        self.open.enter_context(dying())
+        self.open.callback(lambda: self.loop.run_until_complete(stores.aclose()))
         self.log = self.open.enter_context(structlog.testing.capture_logs())
-        self.witness = Witness()
-        self.other = OtherHand(self.ledgers, self.witness)
-        self.tears: set[int] = set()
-        self.parties = [self.born(ManualClock()), self.born(ManualClock())]
-
-    def born(self, clock: ManualClock) -> Party:
-        return Party(self.ledgers, self.workflows, clock, self.witness)
+        self.parties = [
+            self.loop.run_until_complete(Party.open(self.file, folder, ManualClock(), self.witness, stores))
+            for _ in range(2)
+        ]
 
     def teardown(self) -> None:
-        for party in self.parties:
-            party.close()
         self.open.close()
 
     @rule(who=_who, move=st.one_of(MOVES["event"], MOVES["request"], MOVES["further"]))
@@ -153,34 +143,12 @@ class Ledgers(RuleBasedStateMachine):
 
         self.go(all_of_them())
 
-    @rule(who=_who, steps=st.integers(0, 40))
-    def doom(self, who: int, steps: int) -> None:
-        """It dies after so many file operations, in whatever it does then."""
-        self.parties[who].life.doom(steps)
-
     @rule(where=st.sampled_from([(0,), (1,), (0, 1)]), minutes=st.sampled_from([1, 9, 31, 300, -4, -60]))
     def time_passes(self, where: tuple[int, ...], minutes: int) -> None:
         """Everywhere, or on one machine: its clock is set."""
         for who in where:
             clock = self.parties[who].clock
             clock.jump(clock.now() + timedelta(minutes=minutes))
-
-    @rule(which=_two, part=st.sampled_from([0.0, 0.3, 0.9]))
-    def torn(self, which: int, part: float) -> None:
-        """Another implementation dies while it overwrites a ledger."""
-        issue = moves.ISSUES[which]
-        if self.witness.latest.get(issue) and self.other.tear(issue, part):
-            self.witness.torn.add(issue)
-            self.tears.add(issue)
-
-    @rule(who=_who, which=_two)
-    def held(self, who: int, which: int) -> None:
-        """Another implementation has the ledger: nobody writes it meanwhile."""
-        issue = moves.ISSUES[which]
-        if self.other.take(issue, 0.0):
-            self.go(self.parties[who].is_kept_out(issue))
-            assert self.witness.changes == [], "somebody else had the marker"
-            self.other.let_go(issue)
 
     def go(self, what: Coroutine[Any, Any, None]) -> None:
         self.witness.changes.clear()
@@ -190,27 +158,12 @@ class Ledgers(RuleBasedStateMachine):
         self.loop.run_until_complete(what)
         for party in self.parties:
             self.judge(party)
-        self.parties = [self.born(p.clock) if p.life.is_over else p for p in self.parties]
 
     async def make(self, who: int, move: Move, *, alone: bool) -> None:
-        try:
-            await move.make(self.parties[who], self.witness, alone)
-        except Killed:
-            pass
-        except LedgerUnreadable as error:
-            expect(error.issue in self.tears, error)
-        except NotFound as error:
-            expect(parse_id(error.clarification_id)[0] in self.tears, error)  # set aside meanwhile
-        except BaseExceptionGroup as group:
-            if (others := group.split(Killed)[1]) is not None:
-                raise others from None
+        await move.make(self.parties[who], self.witness, alone)
 
     def judge(self, party: Party) -> None:
-        """Whoever lives was told of all that was written, and reports nothing odd; who is dead is buried."""
-        if party.life.is_over:
-            party.close()
-            self.witness.nobody_heard(party)
-            return
+        """It was told of all that it wrote, and reports nothing odd."""
         mine = [(c.after["id"], c.after["revision"]) for c in self.witness.changes if c.by is party]
         by_id = itemgetter(0)  # of each record in order: several in one write are told in any
         assert sorted(party.told, key=by_id) == sorted(mine, key=by_id), "what was written was not told"
@@ -219,9 +172,10 @@ class Ledgers(RuleBasedStateMachine):
     @invariant()
     def nothing_is_wrong(self) -> None:
         assert self.witness.faults == [], self.witness.faults
-        for issue in self.witness.latest.keys() - self.witness.torn:
-            there = json.loads((self.ledgers / f"issue-{issue}.json").read_bytes())
-            assert there == self.witness.latest[issue], "somebody wrote unseen"
+        for issue, latest in self.witness.latest.items():
+            row = ledger_row(self.file, issue)
+            assert row is not None
+            assert json.loads(row) == latest, "what was written is not what is there"
 
 
 TestLedgers = Ledgers.TestCase
@@ -232,6 +186,6 @@ TestLedgers.settings = settings(
     phases=[Phase.generate] if "CLARIFY_EXAMPLES" not in os.environ else [Phase.generate, Phase.shrink],
     deadline=None,
     database=None,
-    # A step writes files and waits for threads: how long that takes says nothing about the code.
+    # A step writes a database and waits for threads: how long that takes says nothing about the code.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

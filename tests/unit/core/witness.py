@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 Raw = dict[str, Any]
@@ -30,7 +29,6 @@ LEGAL = {
     ("escalated", "abandoned"),
 }
 OPEN, DONE = {"pending", "stale", "escalated"}, {"resolved", "abandoned"}
-US = "clarify-bot"
 
 
 def _set(words: str) -> frozenset[str]:
@@ -41,7 +39,7 @@ _LEDGER = _set("issueNumber clarifications")
 _RECORD = _set(
     "id issueNumber from to topic blocking status round maxRounds created staleAfter resolvedAt thread revision aaep"
 )
-_FIXED = {"id": None, "issueNumber": None, "from": None, "to": None, "topic": "", "blocking": True, "maxRounds": 5}  # fmt: skip
+_FIXED = ("id", "issueNumber", "from", "to", "topic", "blocking", "maxRounds", "created")
 _ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy", "seal", "questionSeal")
 # What may change of `aaep` while the question stays the same.
 _NEWS = _set("reply replyNote wentOnAt closed nudges nudgedAt escalatedAt escalatedFor takenBy handedTo") | {
@@ -65,39 +63,24 @@ class Witness:
         self.latest: dict[int, Raw] = {}
         self.faults: list[str] = []
         self.changes: list[Change] = []  # since it was last cleared
-        # Questions in ledgers by issue, session, token and words; those that may be, as whoever asked may have died.
+        # Questions in ledgers by issue, session, token and words, and those that somebody began to ask.
         self.asked: set[tuple[int, str, str, str]] = set()
         self.tried: set[tuple[int, str, str, str]] = set()
-        self.torn: set[int] = set()  # ledgers that somebody died writing
         self._given: set[str] = set()
         self._guard = threading.Lock()
 
-    def saw(self, issue: int, content: bytes, by: object, *, ours: bool) -> None:
+    def saw(self, issue: int, content: bytes, by: object) -> None:
         with self._guard:
             after: Raw = json.loads(content)
             before = self.latest.get(issue, {"issueNumber": issue, "clarifications": []})
-            if ours:
-                self.faults += judge(before, after)
-                self._number(issue, before, after)
+            self.faults += judge(before, after)
+            self._number(issue, before, after)
             self.latest[issue] = after
             self.changes += [Change(by, old, new) for old, new in _pairs(before, after) if old != new]
 
-    def removed(self, issue: int) -> None:
-        """It was torn, and set aside."""
-        with self._guard:
-            self.latest.pop(issue, None)
-            self.torn.discard(issue)
-            self.asked = {each for each in self.asked if each[0] != issue}
-            self.tried = {each for each in self.tried if each[0] != issue}
-
-    def nobody_heard(self, by: object) -> None:
-        """It died before it could say which numbers it gave, or note them beside a ledger that may get lost."""
-        self._given -= {new.after["id"] for new in self.changes if new.by is by and new.before is None}
-
     def records(self) -> list[Raw]:
-        """All that have an id, in the order of issues and files."""
-        ledgers = [self.latest[issue] for issue in sorted(self.latest)]
-        return [one for ledger in ledgers for one in ledger["clarifications"] if "id" in one]
+        """In the order of issues and ledgers."""
+        return [one for issue in sorted(self.latest) for one in self.latest[issue]["clarifications"]]
 
     def record(self, named: str) -> Raw:
         return next(one for one in self.records() if one["id"] == named)
@@ -112,19 +95,19 @@ class Witness:
 
 
 def judge(before: Raw, after: Raw) -> list[str]:
-    """What is wrong with a write of ours that found `before` and left `after`."""
+    """What is wrong with a write that found `before` and left `after`."""
     old, new = before["clarifications"], after["clarifications"]
     faults = _lost(before, after, _LEDGER, "the ledger")
     if len(new) < len(old):
         return [*faults, f"{len(old) - len(new)} records were removed"]
-    ids = [one.get("id") for one in new if "id" in one]
+    ids = [one["id"] for one in new]
     if len(set(ids)) < len(ids):
         faults.append("two records have the same id")
     for one, other in _pairs(before, after):
         if one is None:
             faults += _judge_new(other)
         elif one != other:
-            faults += [f"{one.get('id')}: {fault}" for fault in _judge_record(one, other)]
+            faults += [f"{one['id']}: {fault}" for fault in _judge_record(one, other)]
     return faults
 
 
@@ -146,25 +129,17 @@ def _judge_new(new: Raw) -> list[str]:
 
 
 def _judge_record(old: Raw, new: Raw) -> list[str]:
-    if "id" not in old:
-        return ["what is no record was changed"]
     faults = _lost(old, new, _RECORD, "the record")
-    faults += [f"{key} changed" for key, usual in _FIXED.items() if old.get(key, usual) != new[key]]
-    if when(old["created"]) != when(new["created"]):
-        faults.append("created changed")
-    if new["revision"] <= old.get("revision", 0):
-        faults.append(f"revision went from {old.get('revision')} to {new['revision']}")
+    faults += [f"{key} changed" for key in _FIXED if old[key] != new[key]]
+    if new["revision"] <= old["revision"]:
+        faults.append(f"revision went from {old['revision']} to {new['revision']}")
     if (new["resolvedAt"] is not None) != (new["status"] in DONE):
         faults.append(f"resolvedAt is {new['resolvedAt']} of one that is {new['status']}")
     kept, added = new["thread"][: len(old["thread"])], new["thread"][len(old["thread"]) :]
-    if len(kept) < len(old["thread"]) or any(map(_differs, old["thread"], kept)):
+    if kept != old["thread"]:
         return [*faults, "an entry of the thread was lost or changed"]
     faults += _judge_rounds(old, new, added) + _judge_entries(old, new, added)
     return faults + _judge_path(old, new, added) + _judge_aaep(old, new, added)
-
-
-def _differs(old: Raw, new: Raw) -> bool:
-    return old | {"timestamp": when(old["timestamp"])} != new | {"timestamp": when(new["timestamp"])}
 
 
 def _judge_rounds(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
@@ -188,7 +163,7 @@ def _judge_entries(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
     if "answer" in kinds:
         if kinds.count("answer") > 1 or (old["status"] not in OPEN) or _has_answer(old["thread"]):
             faults.append("an answer to what was answered or closed")
-        if new["status"] in OPEN or (new.get("aaep") or {}).get("response") is None:
+        if new["status"] in OPEN or new["aaep"].get("response") is None:
             faults.append("an answer that is not kept")
     needs = {"answered": "answer", "escalated": "escalation", "abandoned": "resolution"}
     needed = needs.get(new["status"])
@@ -208,8 +183,6 @@ def _has_answer(thread: list[Raw]) -> bool:
 
 def _judge_path(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
     """The statuses that the entries speak of, each step one of the table."""
-    if _gives_back(old, new, added):
-        return []
     path = [old["status"]]
     for entry in added:
         there = path[-1]
@@ -225,25 +198,12 @@ def _judge_path(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
     return [f"{one} became {other}" for one, other in steps if (one, other) not in LEGAL]
 
 
-def _gives_back(old: Raw, new: Raw, added: list[Raw]) -> bool:
-    """Another implementation's answer was none to the question that a producer waits for: it is open again."""
-    kinds = [(one["type"], one["from"]) for one in added]
-    waits = (old.get("aaep") or {}).get("replyToken") and (old.get("aaep") or {}).get("response") is None
-    again = [("resolution", US), ("question", US)]
-    return bool(
-        waits
-        and old["status"] in {"answered", "resolved"}
-        and ((kinds == again and new["status"] == "pending")
-        or (kinds == [*again, ("escalation", US)] and new["status"] == "escalated"))
-    )  # fmt: skip
-
-
 def _judge_aaep(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
-    one, other = old.get("aaep") or {}, new.get("aaep") or {}
+    one, other = old["aaep"], new["aaep"]
     if other.get("earlier", []) != one.get("earlier", []):
         return _judge_next(one, other, added)
     fixed = (set(one) | set(other)) - _NEWS
-    faults = [f"aaep.{key} changed" for key in sorted(fixed) if _odd(one.get(key), other.get(key), key)]
+    faults = [f"aaep.{key} changed" for key in sorted(fixed) if one.get(key) != other.get(key)]
     answered = any(entry["type"] == "answer" for entry in added)
     if one.get("response") is not None and not answered:
         faults += [f"aaep.{key} of an answer changed" for key in _ANSWER if one.get(key) != other.get(key)]
@@ -254,14 +214,8 @@ def _judge_aaep(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
     return faults
 
 
-def _odd(old: object, new: object, key: str) -> bool:
-    """Whether one changed that may not. Ours are written out in full when another's record has none yet."""
-    written_out: Raw = {"kinds": ["freetext"], "choices": [], "multiSelect": False, "earlier": []}
-    return old != new and not (old is None and new == written_out.get(key))
-
-
 def _judge_next(one: Raw, other: Raw, added: list[Raw]) -> list[str]:
-    """A next question: what the one before was is kept, with its answer and what others wrote there."""
+    """A next question: what the one before was is kept, with its answer."""
     if not any(entry["type"] == "question" for entry in added):
         return ["aaep.earlier changed without a question"]
     kept = {key: value for key, value in one.items() if key != "earlier" and value is not None}
@@ -274,8 +228,3 @@ def _judge_next(one: Raw, other: Raw, added: list[Raw]) -> list[str]:
 def _lost(old: Raw, new: Raw, known: frozenset[str], where: str) -> list[str]:
     lost = [key for key in old if key not in known and (key not in new or new[key] != old[key])]
     return [f"{', '.join(lost)} of {where} lost"] if lost else []
-
-
-def when(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -19,7 +19,7 @@ from bot.storage.tx import Query, Row, Work
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import scan
-from core.ledger import FileLedger, Ledger
+from core.ledger import LOCK_TIMEOUT, FileLedger, Ledger
 from core.records import Book, Raw
 from tests.kit.builders import record
 from tests.kit.clocks import ManualClock
@@ -153,6 +153,8 @@ async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> N
     assert await ledger.news(7) is None
     ledger.forget(7)
     assert len(await ledger.news(7) or []) == 4
+    await other.transact(7, lambda book: book.records)
+    assert await ledger.news(7) is None, "nothing was changed"
 
 
 async def test_own_write_is_no_news_before_it_is_known_to_be_done(
@@ -222,6 +224,8 @@ async def test_archived_ledgers_are_read_and_come_back(ledger: Ledger, another: 
     found = await scan(other)
     assert ([each.id for each in found.records], found.highest_issue) == (["CLR-8-001"], 8)
     assert [await other.live(), len(await other.read(7))] == [[8], 1]
+    assert await other.transact(7, lambda book: len(book.records)) == 1
+    assert await other.live() == [8], "who only looks brings nothing back"
     assert (await other.transact(7, add)).id == "CLR-7-002"
     assert len(await ledger.read(7)) == 2, "the whole ledger came back"
     assert await ledger.live() == [7, 8]
@@ -267,9 +271,10 @@ async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> N
                 await ledger.transact(7, add, 0.1)
             assert len(await ledger.read(7)) == 1
             await ledger.transact(8, add)
-            waiting = asyncio.create_task(ledger.transact(7, add))
+            assert LOCK_TIMEOUT == 2.0, "then a person is told that it is busy: Slack allows three"
+            waiting = asyncio.create_task(ledger.transact(7, add, 60))
             assert not await ledger.trouble()
-        assert (await waiting).id == "CLR-7-002"
+        assert (await waiting).id == "CLR-7-002", "who gave up wrote nothing later"
 
 
 async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: Server) -> None:

@@ -72,10 +72,11 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
         try:
             await bot.start()
             await asyncio.wait_for(bot.slack.app.ready.wait(), LONG)
-            async with Hub.at(configured.ledger_folder or Path(), configured.ledger.workflows) as hub:
-                for issue in (42, 43):
-                    await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
-                await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "python"))
+            base = bot.base
+            hub = Hub(router=base.router, ledger=base.ledger, scopes=base.scopes, clock=base.clock)
+            for issue in (42, 43):
+                await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
+            await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "shell"))
             yield bot.http_app(LIMITS)
         finally:
             await bot.stop()
