@@ -251,32 +251,37 @@ class LedgerWatch:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
             await self._notify(partial(self.notices.ledger_unreadable, error))
             return True
-        if items is not None:
-            await self._compare(issue, items, known)
-        return True
+        done = items is None or await self._compare(issue, items, known)
+        if not done:
+            self.ledger.forget(issue)
+        return done
 
-    async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> None:
+    async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> bool:
         """`known`: the digests before `items` were read, so that they do not undo what we wrote since."""
         records = await asyncio.to_thread(lambda: [parse(item) for item in items])
         tampered = await self.ledger.tampered_among([each for each in records if each is not None])
+        done = True
         for position, record in enumerate(records, 1):
             if record is None:
                 if (odd := why_invalid(issue, position, items[position - 1])) is not None:
                     await self._notify(partial(self.notices.record_unreadable, odd))
             elif record.id not in tampered:
-                await self._look_at(record, known.get(record.id))
+                done &= await self._look_at(record, known.get(record.id))
+        return done
 
-    async def _look_at(self, record: Clarification, before: str | None) -> None:
-        """Take in a record that another process may have written. `before`: its known digest when it was read."""
+    async def _look_at(self, record: Clarification, before: str | None) -> bool:
+        """Take in a record that another process may have written; False: look again later. `before`: its known digest when it
+        was read.
+        """
         known = self.index.get(record.id)
         now = digest_of(known) if known is not None else None
-        if now != before or now == digest_of(record):  # we changed it since it was read, or nothing is new
-            return
-        if now is None and not record.needs_something:
-            return
-        _log.info("another process changed a ledger", id=record.id, status=record.status)
-        if not (self.owing.leads() and await self.owing.sign(record)):
-            self.changed(record)
+        if now != before:  # we changed it since it was read
+            return now == digest_of(record)
+        if now != digest_of(record) and (now is not None or record.needs_something):
+            _log.info("another process changed a ledger", id=record.id, status=record.status)
+            if not (self.owing.leads() and await self.owing.sign(record)):
+                self.changed(record)
+        return True
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice if this bot leads; retries while the storage is unavailable."""

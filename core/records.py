@@ -238,7 +238,7 @@ class Book:
         else:
             self._items.append(dumped)
         self.changed.append(record)
-        self.written[record.id] = dumped, record
+        self.written[record.id] = self._read[id(dumped)] = dumped, record
         return record
 
     def next_seq(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.scenario.test_rolled_back import until_rejected
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.lives import Life
 from tests.kit.world import World, controls, said
 from tests.scenario.test_binding import elsewhere
 from tests.scenario.test_forged_records import logged
-from tests.scenario.test_rolled_back import until_rejected
 from tests.scenario.test_tampering import NAME, caller, told
 
 pytestmark = pytest.mark.files("a database is lost with the ledgers in it")
