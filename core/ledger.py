@@ -53,10 +53,6 @@ class IssueContents(NamedTuple):
 Take = Callable[[list[Raw]], bool]
 
 
-def _ignore(_: Sequence[Clarification]) -> None:
-    """Does nothing."""
-
-
 class Ledger(Protocol):
     """The records of issues, each changed under its lock. Archived ledgers can be read; they are restored before they are
     written. `own`: what this process wrote; `receipts` checks receipts (None: nothing does), `signer` signs them (None:
@@ -66,7 +62,7 @@ class Ledger(Protocol):
     own: OwnRecords
     receipts: Receipts | None = None
     signer: Signer | None = None
-    found_tampered: Callable[[Sequence[Clarification]], None] = _ignore
+    found_tampered: Callable[[Sequence[Clarification]], None] | None = None
 
     async def transact(
         self,
@@ -168,7 +164,7 @@ class Ledger(Protocol):
         if not unclear:
             return frozenset()
         found = await asyncio.to_thread(lambda: [each for each in unclear if not agrees(each, receipts)])
-        if found:
+        if found and self.found_tampered is not None:
             self.found_tampered(found)
         return frozenset(each.id for each in found)
 
