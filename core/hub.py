@@ -179,7 +179,7 @@ class Hub:
             Closed: there will be no answer.
             Superseded: the next question was asked without an answer to this one.
             TimeoutError: not within `timeout`.
-            LedgerUnreadable: the ledger was broken and is quarantined.
+            LedgerUnreadable: the ledger is broken.
         """
         meant = round
 

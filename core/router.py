@@ -94,7 +94,7 @@ class Opened:
 class Router:
     """Opens, answers, reminds, escalates, closes. Calls `changed(record)` after each write.
 
-    Every method can raise LockTimeout, LedgerUnreadable or LedgerUnwritable (see `FileLedger.transact`); then nothing has
+    Every method can raise LockTimeout, LedgerUnreadable or LedgerUnwritable (see `Ledger.transact`); then nothing has
     changed. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
     with the current record. If the record has expired, they raise Closed; they also abandon it, unless it may have an
     answer that the bot has not read yet.

@@ -60,10 +60,10 @@ class SQLite(Database):
             StorageError: it cannot be opened, or another version wrote it.
         """
         async with AsyncExitStack() as undo:
-            lock = _locked(path, beside=beside)
-            if lock is not None:
-                undo.callback(lock.release)
             try:
+                lock = _locked(path, beside=beside)
+                if lock is not None:
+                    undo.callback(lock.release)
                 make_private(path)
                 writer = await _connect(path, undo)
                 await writer.run(partial(require_current if lock is None else migrate, path=path))

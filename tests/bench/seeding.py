@@ -1,4 +1,4 @@
-"""A bot's past: ledgers and storage as they are after a long time, written at once."""
+"""A bot's past: its storage as it is after a long time, written at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bot.producers.inbox import Inbox
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
@@ -24,7 +25,6 @@ from core.clarification import (
     reply_settled,
     resolved,
 )
-from core.ledger import FileLedger
 from core.records import Seals, digest, dump, encode
 from tests.kit.builders import ask
 
@@ -45,35 +45,30 @@ class Seed:
 
 async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
     """One session, ledger and posted card per clarification, as for sessions that name no issue."""
-    ledgers, archive = folder / "ledgers", folder / "ledgers" / "archive"
-    archive.mkdir()
     storage, template = folder / "clarify.db", _closed(past.size)
-    await _begun(storage)
-    kept = FileLedger(ledgers)
-    seals = Seals(kept.files.private)
+    seals = await _begun(storage)
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
-            _write(ledgers, seals.question_sealed(record))
-            kept.files.numbers.give_out(record.issue_number)
+            _write(db, seals.question_sealed(record), archived=False)
             _remember(db, record, final=False)
             _show(workspace, record)  # what is archived is not looked for
         for number in range(past.archived):
             record = _archived(_FIRST_ARCHIVED + number, past.open + number, template)
-            _write(archive, record)
-            kept.files.numbers.give_out(record.issue_number)
+            _write(db, record, archived=True)
             _remember(db, record, final=True)
     db.close()
-    kept.close()
 
 
-async def _begun(storage: Path) -> None:
-    """A storage that knows of no earlier release: what such a one left is taken over once, ledger by ledger."""
+async def _begun(storage: Path) -> Seals:
+    """Returns what seals its records. It is a storage that knows of no earlier release: what such a one left is taken over once, ledger by ledger."""
     store = await Store.open(storage)
     inbox = Inbox(store)
     await inbox.note_marks("questions")
     await inbox.note_marks("answers")
+    seals = (await DatabaseLedger.open(store)).seals
     await store.close()
+    return seals
 
 
 def _open(past: Seed) -> Iterator[Clarification]:
@@ -117,10 +112,12 @@ def _ask(number: int, size: int, now: datetime) -> Ask:
     )
 
 
-def _write(folder: Path, *records: Clarification) -> None:
-    issue = records[0].issue_number
-    ledger = {"issueNumber": issue, "clarifications": [dump(record) for record in records]}
-    (folder / f"issue-{issue}.json").write_bytes(encode(ledger))
+def _write(db: sqlite3.Connection, record: Clarification, *, archived: bool) -> None:
+    ledger = {"issueNumber": record.issue_number, "clarifications": [dump(record)]}
+    db.execute(
+        "insert into ledgers (issue, body, highest, version, written, archived) values (?, ?, 1, 1, 0, ?)",
+        (record.issue_number, encode(ledger).decode(), int(archived)),
+    )
 
 
 def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> None:

@@ -280,7 +280,9 @@ async def opened(folder: Path) -> AsyncIterator[Hub]:
 
 
 @pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
+    """No notice of what others write comes here: it looks."""
+    monkeypatch.setattr("core.hub._LOOK_EVERY", 0.05)
     (tmp_path / "workflows").mkdir()
     (tmp_path / "workflows" / "feature.toml").write_text(SIMPLE_WORKFLOW)
     async with opened(tmp_path) as made:
@@ -306,11 +308,10 @@ async def begun(hub: Hub, **more: Any) -> asyncio.Task[str | None]:
     return task
 
 
-async def test_lost_notice_only_delays(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.hub._LOOK_EVERY", 0.05)
+async def test_lost_notice_only_delays(hub: Hub, tmp_path: Path) -> None:
     await hub.request(REQUEST)
     task = await begun(hub)
-    async with opened(tmp_path) as other:  # whose notices nobody here listens to
+    async with opened(tmp_path) as other:
         await other.answer(ID, "PostgreSQL", ARCHITECT)
     assert await task == "PostgreSQL"
 

@@ -21,7 +21,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prompt:
     monkeypatch.chdir(tmp_path)
     made = Prompt(tmp_path)
     make_tables(made.storage)
-    made.configure("")
+    made.configure('[slack]\nfallback_channel = "C0FALLBACK"\n')
     return made
 
 

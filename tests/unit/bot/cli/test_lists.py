@@ -119,7 +119,7 @@ def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> No
     said = prompt("list")
     assert ids(said.out) == ["CLR-7-001", "CLR-7-003"]
     assert said.code == 1
-    assert "1 record in issue-7.json is unreadable." in said.err
+    assert "1 record in issue-7 is unreadable." in said.err
     assert "issue-8.json" in said.err
 
 
@@ -227,7 +227,7 @@ def test_list_tells_of_a_record_whose_status_nobody_knows(prompt: Prompt, status
     for command in (["list"], ["list", "--json"], ["list", "--status", "pending"], ["stale"]):
         said = prompt(*command)
         assert (said.code, "CLR-7-002" in said.out) == (1, True), command
-        assert "1 record in issue-7.json is unreadable." in said.err
+        assert "1 record in issue-7 is unreadable." in said.err
 
 
 def test_show_sets_apart_what_the_agent_says_besides(prompt: Prompt) -> None:

@@ -165,7 +165,7 @@ def test_export_names_what_cannot_be_read_and_exports_the_rest(prompt: Prompt) -
     done = prompt("export")
     assert done.code == 1
     assert {json.loads(line)["issue"] for line in done.out.splitlines()} == {42, 45}
-    for named in ("issue-43.json", "issue-44.json", "CLR-45-002", "record 3 in issue-45.json"):
+    for named in ("issue-43.json", "issue-44.json", "CLR-45-002", "record 3 in issue-45"):
         assert named in done.err, named
     file = prompt.folder / "trail.jsonl"
     assert prompt("export", "-o", str(file)).code == 1
@@ -174,14 +174,15 @@ def test_export_names_what_cannot_be_read_and_exports_the_rest(prompt: Prompt) -
 
 def test_export_writes_a_file_whole(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect", "日本")
-    file = prompt.folder / "trail.jsonl"
+    file = prompt.folder / "reports" / "trail.jsonl"
+    file.parent.mkdir()
     file.write_text("old")
     file.chmod(0o640)
     done = prompt("export", "-o", str(file))
     assert (done.code, done.out) == (0, "")
     assert json.loads(file.read_text(encoding="utf-8"))["topic"] == "日本"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    assert sorted(each.name for each in prompt.folder.iterdir()) == [".agentx", "trail.jsonl"]
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_export_into_a_folder_that_is_not_there(prompt: Prompt) -> None:

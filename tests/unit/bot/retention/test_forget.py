@@ -18,11 +18,12 @@ from bot.retention.files import InFiles
 from bot.errors import StorageUnavailable
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
+from bot.retention.rows import InStorage
 from bot.storage import beside
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
-from core.ledger import FileLedger
 from core.records import Subject
+from tests.kit.databases import open_store
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put
 
@@ -38,7 +39,7 @@ ONE = Subject(frozenset({"CLR-7-001"}), events=GONE.events, tokens=GONE.tokens)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_store(tmp_path / "clarify.db")
     await fill(opened)
     yield opened
     await opened.close()
@@ -207,17 +208,13 @@ async def test_log_that_still_holds_it_is_told_of(
 ) -> None:
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
     monkeypatch.setattr(beside, "_BUSY_SECONDS", 0.1)
-    (tmp_path / "ledgers").mkdir()
-    upkeep, found = FileLedger(tmp_path / "ledgers"), Found(GONE, frozenset())
-    try:
-        with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as reader:
-            reader.execute("begin")
-            reader.execute("select 1 from sessions").fetchall()
-            with pytest.raises(StorageUnavailable, match="same command again"):
-                forget_all(InFiles(upkeep.files, tmp_path / "clarify.db"), found)
-        assert forget_all(InFiles(upkeep.files, tmp_path / "clarify.db"), found).in_flight == 0
-    finally:
-        upkeep.close()
+    kept, found = InStorage(tmp_path / "clarify.db"), Found(GONE, frozenset())
+    with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as reader:
+        reader.execute("begin")
+        reader.execute("select 1 from sessions").fetchall()
+        with pytest.raises(StorageUnavailable, match="same command again"):
+            forget_all(kept, found)
+    assert forget_all(kept, found).in_flight == 0
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0
 
 

@@ -1,4 +1,4 @@
-"""What the router and the bot rely on of ledgers, whether they are files or rows of a database."""
+"""What the router and the bot rely on of ledgers, on either database."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from bot.storage.tx import Query, Row, Work
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import scan
-from core.ledger import LOCK_TIMEOUT, FileLedger, Ledger
+from core.ledger import LOCK_TIMEOUT, Ledger
 from core.records import Book, Raw
 from tests.kit.builders import record
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import Place, Server, Wire, row_held
+from tests.kit.databases import Server, Wire, row_held
+from tests.kit.ledgers import kept_ledger
 from tests.kit.until import until
 
 Another = Callable[[], Awaitable[Ledger]]
@@ -37,30 +38,17 @@ def over(_: list[Raw]) -> bool:
     return True
 
 
-async def on_rows(place: Place, stack: AsyncExitStack) -> DatabaseLedger:
-    store = await Store.open(place, beside=True)
-    stack.push_async_callback(store.close)
-    return DatabaseLedger(store)
+async def on_rows(url: str, stack: AsyncExitStack) -> DatabaseLedger:
+    return await stack.enter_async_context(kept_ledger(url))
 
 
-@pytest.fixture(params=["files", "SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
 async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Another]:
     """Opens the same ledgers again, as another process would."""
-    places: dict[str, Callable[[], Place]] = {
-        "SQLite": lambda: tmp_path / "clarify.db",
-        "PostgreSQL": lambda: request.getfixturevalue("postgres_server").new(),
-    }
-    place = places[request.param]() if request.param in places else None
+    is_sqlite = request.param == "SQLite"
+    place = tmp_path if is_sqlite else request.getfixturevalue("postgres_server").new()
     async with AsyncExitStack() as stack:
-
-        async def opened() -> Ledger:
-            if place is not None:
-                return await on_rows(place, stack)
-            files = FileLedger(tmp_path)
-            stack.callback(files.close)
-            return files
-
-        yield opened
+        yield lambda: stack.enter_async_context(kept_ledger(place))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,16 +17,17 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from bot.producers.questions import Reading
+from bot.storage.ledger import DatabaseLedger
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
 from bot.web.server import build_app
 from core.clarification import Ask, Clarification, Decider
 from core.hub import Hub
-from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes, Speaker
 from tests.kit.clocks import ManualClock
-from tests.kit.files import replace_text
+from tests.kit.databases import change_ledger_row
+from tests.kit.ledgers import change_record
 from tests.kit.until import until
 from tests.unit.bot.web.serving import serving
 
@@ -59,9 +60,10 @@ class World:
     app: FastAPI
     client: httpx.AsyncClient
     hub: Hub
-    ledger: FileLedger
+    ledger: DatabaseLedger
     router: Router
     clock: ManualClock
+    folder: Path
 
     async def ask(self, headers: dict[str, str] | None = None, **changes: object) -> httpx.Response:
         return await self.client.post("/clarifications", json=QUESTION | changes, headers=headers)
@@ -72,12 +74,11 @@ class World:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, most_waiting: int = 1000, speakers: dict[str, Speaker] | None = None
+    ledger: DatabaseLedger, folder: Path, most_waiting: int = 1000, speakers: dict[str, Speaker] | None = None
 ) -> AsyncIterator[World]:
-    for name in ("ledgers", "workflows"):
-        (folder / name).mkdir(exist_ok=True)
+    (folder / "workflows").mkdir(exist_ok=True)
     (folder / "workflows" / "feature.toml").write_text(WORKFLOW)
-    ledger, clock = FileLedger(folder / "ledgers"), ManualClock()
+    clock = ManualClock()
     router = Router(ledger, clock, timedelta(minutes=30), lambda _: None)
     hub = Hub(router=router, ledger=ledger, scopes=Scopes(folder / "workflows"), clock=clock, via="http")
     callers = Callers(TOKENS, speakers)
@@ -90,13 +91,12 @@ async def opened(
         base_url="http://bot.test",
         headers={"Authorization": "Bearer t-planner"},
     ) as client:
-        yield World(app, client, hub, ledger, router, clock)
-    ledger.close()
+        yield World(app, client, hub, ledger, router, clock, folder)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path) as made:
+async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[World]:
+    async with opened(ledger, tmp_path) as made:
         yield made
 
 
@@ -155,7 +155,7 @@ async def test_ask_refuses_with_a_reason(
     body = answer.json()
     assert (answer.status_code, body["error"], body.get("field")) == (status, error, field)
     assert body["message"]
-    assert list(world.ledger.files.issues()) == []
+    assert await world.ledger.live() == []
 
 
 async def test_rounds_go_on_until_people_have_it(world: World) -> None:
@@ -232,7 +232,7 @@ async def test_look_finds_nothing(world: World, path: str) -> None:
 
 async def waiting(world: World, **params: int) -> asyncio.Task[httpx.Response]:
     task = asyncio.create_task(world.client.get(f"/clarifications/{ID}", params={"wait": 60, **params}))
-    await until(lambda: world.ledger._folder._waiting)
+    await until(lambda: world.ledger._waiting)
     return task
 
 
@@ -262,12 +262,11 @@ async def test_look_waits_for_the_next_round(world: World) -> None:
 async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: World) -> None:
     revision = (await world.ask()).json()["revision"]
     task = await waiting(world, revision=revision)
-    path = world.ledger.files.path(42)
-    ledger = json.loads(path.read_text())
-    ledger["clarifications"][0]["topic"] = "Storage, again"
-    replace_text(path, json.dumps(ledger))
-
-    body = (await asyncio.wait_for(task, LONG)).json()
+    async with aclosing(world.ledger.changes(world.clock)) as changes:
+        await anext(changes)
+        change_record(world.folder, 42, lambda raw: raw.update(topic="Storage, again"))
+        await anext(changes)
+        body = (await asyncio.wait_for(task, LONG)).json()
     assert (body["topic"], body["revision"]) == ("Storage, again", revision)
     at_once = await world.client.get(f"/clarifications/{ID}", params={"wait": 60, "revision": revision + 1})
     assert at_once.json() == body
@@ -279,11 +278,11 @@ async def test_look_ends_at_shutdown_as_it_is(world: World) -> None:
     world.app.state.stopping.set()
     answer = await asyncio.wait_for(task, LONG)
     assert (answer.status_code, answer.json()["status"]) == (200, "pending")
-    assert not world.ledger._folder._waiting
+    assert not world.ledger._waiting
 
 
-async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
-    async with opened(tmp_path, most_waiting=1) as world:
+async def test_look_tells_when_too_many_wait(ledger: DatabaseLedger, tmp_path: Path) -> None:
+    async with opened(ledger, tmp_path, most_waiting=1) as world:
         await world.ask()
         task = await waiting(world)
         refused = await world.client.get(f"/clarifications/{ID}", params={"wait": 60})
@@ -292,12 +291,14 @@ async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
         assert (await asyncio.wait_for(task, LONG)).status_code == 200
 
 
-async def test_caller_with_most_that_wait_makes_room_for_another(tmp_path: Path) -> None:
-    async with opened(tmp_path, most_waiting=2) as world:
+async def test_caller_with_most_that_wait_makes_room_for_another(
+    ledger: DatabaseLedger, tmp_path: Path
+) -> None:
+    async with opened(ledger, tmp_path, most_waiting=2) as world:
         await world.ask()
         theirs = await world.ask({"Authorization": "Bearer t-other"}, issue=43)
         tasks = [await waiting(world), await waiting(world)]
-        await until(lambda: len(world.ledger._folder._waiting) == 2)
+        await until(lambda: len(world.ledger._waiting) == 2)
         other = asyncio.create_task(
             world.client.get(
                 theirs.headers["Location"], params={"wait": 60}, headers={"Authorization": "Bearer t-other"}
@@ -321,9 +322,9 @@ async def test_gone_callers_leave_their_place(world: World) -> None:
         ) as client,
     ):
         task = asyncio.create_task(client.get(f"/clarifications/{ID}", params={"wait": 60}))
-        await until(lambda: world.ledger._folder._waiting)
+        await until(lambda: world.ledger._waiting)
         task.cancel()
-        await until(lambda: not world.ledger._folder._waiting)
+        await until(lambda: not world.ledger._waiting)
 
 
 async def test_producers_see_their_own_sessions_and_what_agents_asked(world: World) -> None:
@@ -342,9 +343,9 @@ async def test_producers_see_their_own_sessions_and_what_agents_asked(world: Wor
     assert "t1" not in json.dumps(listed)
 
 
-async def test_roles_are_bound_to_producers(tmp_path: Path) -> None:
+async def test_roles_are_bound_to_producers(ledger: DatabaseLedger, tmp_path: Path) -> None:
     speakers = {"planner": Speaker("planner", ("engineer",)), "other": Speaker("other", ("Architect", "w*"))}
-    async with opened(tmp_path, speakers=speakers) as world:
+    async with opened(ledger, tmp_path, speakers=speakers) as world:
         other = {"Authorization": "Bearer t-other"}
         refused = await world.ask(other)
         assert (refused.status_code, refused.json()["error"], refused.json()["field"]) == (
@@ -352,7 +353,7 @@ async def test_roles_are_bound_to_producers(tmp_path: Path) -> None:
             "OTHER_AGENT",
             "from",
         )
-        assert list(world.ledger.files.issues()) == []
+        assert await world.ledger.live() == []
         assert (await world.ask()).status_code == 201
         assert (
             await world.ask(other, **{"from": "writer", "blocking": False, "issue": 43})
@@ -393,7 +394,7 @@ async def test_list_goes_page_by_page(world: World) -> None:
 
 async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
     await world.ask()
-    world.ledger.files.path(7).write_text("{")
+    change_ledger_row(world.folder / "clarify.db", 7, lambda _: "no ledger")
     body = (await world.client.get("/clarifications")).json()
     assert ([each["id"] for each in body["clarifications"]], body["unreadable"]) == ([ID], [7])
 
@@ -401,8 +402,7 @@ async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
 async def test_foreign_records_can_be_sent(world: World) -> None:
     """Another implementation's half character, and its own fields, do not break the answer."""
     await world.ask()
-    path = world.ledger.files.path(42)
-    path.write_text(path.read_text().replace("Which database?", "Which \\ud800 database?"))
+    change_record(world.folder, 42, lambda raw: raw["thread"][0].update(body="Which \ud800 database?"))
     answer = await world.client.get(f"/clarifications/{ID}")
     assert (answer.status_code, answer.json()["question"]) == (200, "Which \ufffd database?")
 
