@@ -75,6 +75,10 @@ class StorageUnavailable(StorageError):
     """Nothing was stored; try again."""
 
 
+class StorageBusy(StorageUnavailable):
+    """Another process holds the database; nothing was stored."""
+
+
 class StorageSilent(StorageUnavailable):
     """The database does not answer; nothing was stored."""
 

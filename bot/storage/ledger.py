@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import structlog
 
-from bot.errors import StorageInDoubt, StorageUnavailable
+from bot.errors import StorageBusy, StorageInDoubt, StorageUnavailable
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx
 from core.clock import Clock
@@ -105,6 +105,8 @@ class DatabaseLedger(Ledger):
         while True:
             try:
                 return await self.store.write(work)
+            except StorageBusy:
+                raise LockTimeout(issue, timeout, "another process") from None
             except StorageInDoubt as error:
                 raise LedgerInDoubt(issue) from error
             except StorageUnavailable as error:

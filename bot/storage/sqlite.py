@@ -21,14 +21,14 @@ import aiosqlite
 from filelock import FileLock, Timeout
 from watchfiles import awatch
 
-from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from bot.errors import StorageBusy, StorageError, StorageInUseError, StorageUnavailable
 from bot.storage.database import Database
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock, SystemClock
 from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
-_BUSY_MS = 2000
+_BUSY_MS = 1000  # a write may wait behind one that waits as long; Slack allows three seconds
 _MAKING = 2.0  # seconds
 _LOOK_EVERY = 30.0  # seconds between looks for what other processes wrote, should they not have said so
 _PAGES_AT_ONCE = 128  # of 4 KiB, returned to the file system at once
@@ -95,7 +95,8 @@ class SQLite(Database):
         try:
             results, wrote = await self.writer.run(partial(_run_all, works))
         except sqlite3.Error as error:
-            raise StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
+            kind = StorageBusy if error.sqlite_errorcode == sqlite3.SQLITE_BUSY else StorageUnavailable
+            raise kind(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
         if wrote and self.lock is None:
             tell_changed(self.path)
         return results

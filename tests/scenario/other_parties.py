@@ -6,11 +6,12 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from tests.kit.databases import change_ledger_row
+from tests.kit.databases import change_ledger_row, row_held
+from tests.kit.until import impatient
 from tests.kit.world import World
 
 Json = dict[str, Any]
@@ -82,6 +83,17 @@ def in_a_persons_name(body: str, user: str, **claimed: Any) -> Callable[[Json], 
         } | claimed
 
     return change
+
+
+@asynccontextmanager
+async def record_held(stage: World, issue: int) -> AsyncIterator[None]:
+    """Another process is about to change an issue's records, and does not finish; in SQLite that holds all of them. What is
+    on its way to Slack has landed by then.
+    """
+    await stage.bots[0].board.messages.in_flight.settled()
+    held = database_locked(stage) if stage.database is None else row_held(stage.database, issue)
+    with impatient(*stage.routers), held:
+        yield
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
 from tests.kit.served import served
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
+from tests.kit.world import World, config, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.test_questions import Asker, until_numbered
 from tests.unit.bot.test_webhooks import Receiver, receiving
@@ -545,18 +546,18 @@ async def test_status_counts_whatever_becomes_of_the_body(stage: World) -> None:
 async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
     stage: World, hook: Receiver
 ) -> None:
-    """An approval that someone wrote into the ledger is open again; the URL is kept for the decision."""
+    """An approval that someone wrote into the ledger file stays open; the URL is kept for the decision."""
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(action="Deploy 4.2", callback_url=hook.url)
-        await stage.card("Deploy 4.2")
+        card = await stage.card("Deploy 4.2")
+        await stage.in_step()
     await another_writes(stage, answers("accept"))
     async with running(stage, table(hook)) as (bot, asker):
         bot.callbacks.put(asked["id"])
         await stage.message("Not accepted")
         await until(lambda: bot.callbacks.idle)
         assert hook.got == []
-        again = await stage.until(lambda: next((m for m in stage.cards() if "Accept" in controls(m)), None))
-        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Accept")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
         await until(lambda: hook.got)
         await until_none(bot)
     assert [each.said["answer"]["decision"] for each in hook.got] == ["accept"]
@@ -590,11 +591,13 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
         await until_numbered(bot)
+        await stage.in_step()
         ledger = stage.ledger(100001)
-        forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
+        forged = deepcopy(ledger["clarifications"][0]) | {"id": "CLR-100001-002"}
         answers("Forged")(forged)
         ledger["clarifications"].append(forged)
         stage.write_ledger(100001, ledger)
+        await until(lambda: len(stage.ledger(100001)["clarifications"]) == 2)
         bot.callbacks.put("CLR-100001-002")
         await until(lambda: bot.callbacks.idle)
         assert hook.got == []

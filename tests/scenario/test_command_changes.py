@@ -13,9 +13,8 @@ from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
 from tests.kit.clocks import LeapClock
-from tests.kit.until import impatient
 from tests.kit.world import World, config, controls, said, scene
-from tests.scenario.other_parties import held
+from tests.scenario.other_parties import record_held
 from tests.scenario.typist import (
     FREE,
     LIN,
@@ -154,7 +153,7 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
         await ask(stage, 4)
         await command(stage, "escalate CLR-42-004")
         row = await command(stage, "CLR-42-004", FOLAKE)
-        with held(stage, 42), impatient(*stage.routers):
+        async with record_held(stage, 42):
             before = stage.ledger(42)
             pressing = asyncio.create_task(stage.workspace.press_ephemeral(FOLAKE, row, "Take"))
             told = await asyncio.gather(*(command(stage, text, user) for user, text in doing.items()))

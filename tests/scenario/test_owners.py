@@ -165,35 +165,6 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
         assert "over from you" not in everywhere
 
 
-async def test_claim_that_another_program_writes_silences_nobody(stage: Night) -> None:
-    """It is shown; reminders and pages go on."""
-    async with stage.bot(stage.config(answerers=(ADE, FOLAKE))) as bot:
-        card = await stage.ask(timeout_seconds=36_000)
-        await claimed_elsewhere(stage, GIO)
-        await stage.becomes(card, f"Claimed by <@{GIO}>")
-        await stage.later(bot, minutes=31)
-        nudge = await stage.message("still waiting")
-        assert nudge.text.startswith(f"<@{ADE}> <@{FOLAKE}> Planner is still waiting")
-        await stage.escalate()
-        page = await stage.live("Shall I go on?")
-        await claimed_elsewhere(stage, GIO)
-        await stage.later(bot, minutes=30)
-        again = await stage.until(lambda: next((each for each in stage.pages() if each.ts != page.ts), None))
-        assert {"Take", "Snooze"} <= set(controls(again))
-
-
-async def claimed_elsewhere(stage: Night, user: str) -> None:
-    """A program that may write the ledger says in it that a question is in somebody's hands."""
-    record = stage.record()
-    holder = {"user": user, "team": "T0LOCAL", "at": stage.clock.now().isoformat().replace("+00:00", "Z")}
-    record["aaep"]["takenBy"] = holder
-    record["revision"] += 1
-    stage.write_ledger(
-        record["issueNumber"], {"issueNumber": record["issueNumber"], "clarifications": [record]}
-    )
-    await stage.until(lambda: stage.record()["aaep"].get("takenBy") is not None)
-
-
 async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage: Night) -> None:
     async with stage.bot(stage.config(answerers=(ADE, FOLAKE))):
         card = await stage.ask(timeout_seconds=3600)

@@ -76,6 +76,7 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
         await stage.ask(timeout_seconds=3600, **WORDS)
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
+        await stage.in_step()
     ledger = stage.ledger(100001)
     [record] = ledger["clarifications"]
     record["status"] = "answered"
@@ -311,6 +312,7 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
                 extensions={"agentx": {"issue": 42}},
                 **WORDS,
             )
+        await stage.in_step(42)
     ledger = stage.ledger(42)
     for record in ledger["clarifications"]:
         record["status"] = "escalated"

@@ -18,7 +18,7 @@ import pytest
 from bot.app import Bot
 from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.ledger import Ledger
 from core.records import Raw
 from tests.kit.clocks import LeapClock
@@ -26,7 +26,6 @@ from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
-from tests.scenario.other_parties import another_writes, in_a_persons_name
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -875,78 +874,6 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert [each["id"] for page in gone for each in page] == ids[39:2:-1]
     assert len([each for page in await listed(asker) for each in page]) == 44
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
-
-
-async def test_consent_that_another_program_writes_during_a_withdrawal_is_not_handed_out(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes between the check and the withdrawal; the agent would take it for an answer that came first."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
-        asker, questions = Asker(http), bot.told.questions
-        asked = await asker.ask(action="Deploy 4.2")
-        await stage.card("Deploy 4.2")
-        find = questions.find
-
-        async def found_in_time(*which: str) -> Clarification:
-            record = await find(*which)
-            monkeypatch.undo()
-            await another_writes(stage, in_a_persons_name("accept", FOLAKE))
-            return record
-
-        monkeypatch.setattr(questions, "find", found_in_time)
-        answer = await http.delete(f"/questions/{asked['id']}")
-        assert (answer.status_code, answer.json()["error"]) == (503, "NOT_RECORDED_YET")
-        withdrawn = await asker.withdraw(asked)
-        assert (withdrawn["status"], withdrawn["answer"]) == ("withdrawn", None)
-
-
-async def test_consent_that_another_program_writes_while_it_is_asked_for_is_not_handed_out(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The answer to the request may be read from the ledger, where other programs write, too."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
-        questions = bot.told.questions
-        recorded = questions._recorded
-
-        async def read_a_little_later(*which: Any) -> Clarification:
-            record = await recorded(*which)
-            monkeypatch.undo()
-            await another_writes(stage, in_a_persons_name("accept", FOLAKE))
-            return await questions.ledger.find(record.id, parse_id(record.id)[0])
-
-        monkeypatch.setattr(questions, "_recorded", read_a_little_later)
-        asked = await Asker(http).ask(action="Deploy 4.2")
-        assert (asked["status"], asked["answer"]) == ("waiting", None)
-        await stage.message("Not accepted")
-
-
-@pytest.mark.either_database
-async def test_consent_that_another_program_wrote_is_told_by_whichever_bot_undoes_it(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once it is undone, the leader finds nothing to tell."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
-        asker = Asker(http)
-        asked = await asker.ask(action="Deploy 4.2")
-        await stage.card("Deploy 4.2")
-
-        async def not_now(_: str) -> bool:
-            return False
-
-        monkeypatch.setattr(bot.told.adoption, "adopt", not_now)  # the leader's watch
-        await another_writes(stage, in_a_persons_name("accept", FOLAKE))
-        assert (await asker.look(asked))["status"] == "waiting"
-        monkeypatch.undo()
-        await stage.message("Not accepted")
-
-
-async def test_consent_that_another_program_wrote_is_in_no_list(stage: World, asker: Asker) -> None:
-    await asker.ask(action="Deploy 4.2")
-    await stage.card("Deploy 4.2")
-    await another_writes(stage, in_a_persons_name("accept", FOLAKE))
-    assert [each["answer"] for page in await listed(asker) for each in page] in ([], [None])
-    await stage.message("Not accepted")
-    assert [each["status"] for page in await listed(asker) for each in page] == ["waiting"]
 
 
 async def until_numbered(bot: Bot) -> None:

@@ -7,9 +7,8 @@ import pytest
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
 from bot.workspace.state import Ephemeral, Message
-from tests.kit.until import impatient
 from tests.kit.world import World, controls
-from tests.scenario.other_parties import held
+from tests.scenario.other_parties import record_held
 from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
 
 
@@ -105,7 +104,7 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
     async with stage.bot():
         card = await stage.ask("rpl_1", **FREE)
         message = await talk(stage, "yes", card)
-        with held(stage, 100001), impatient(*stage.routers):
+        async with record_held(stage, 100001):
             before = stage.ledger(100001)
             assert words(await use(stage, message)) == BUSY
             assert stage.ledger(100001) == before

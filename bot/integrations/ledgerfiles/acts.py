@@ -16,7 +16,7 @@ from typing import Any
 
 from core.clarification import OPEN, Clarification
 from core.matching import author_of
-from core.records import Raw, Stray, identity, is_forgotten, parse
+from core.records import Halved, InvalidRecord, Raw, Stray, identity, is_forgotten, parse, why_invalid
 
 _FIELDS = ("id", "issueNumber", "from", "to", "topic", "blocking", "maxRounds", "created", "aaep")
 _NEXT = {"question": "pending", "answer": "answered", "resolution": "resolved", "escalation": "escalated"}
@@ -47,8 +47,8 @@ class Seen:
         return cls(value[0], value[1], tuple(value[2]))
 
 
-Base = Mapping[str, Sequence[Seen]]
-"""By record: the states in which the bridge may have left it in the file, the last one last."""
+Base = Mapping[str, Sequence[Seen | None]]
+"""By record: the states in which the bridge may have left it in the file, the last one last; None: not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,23 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
         if not _is_record(item) or (name := identity(item)) in there:
             continue
         there.add(name)
-        was = base.get(name, ())
+        left = base.get(name, (None,))
+        was = [each for each in left if each is not None]
         if name not in ours:
-            if not was and item.get("status") is not None:
+            # One that has no question yet is nothing: another implementation may write that next.
+            if item.get("status") is not None and _asks(item) and not any(each.entries for each in was):
                 yield Opens(item)
         elif is_forgotten_item(ours[name]):
             continue
-        elif not was and not _same_question(item, ours[name]):
+        elif None in left and not _same_question(item, ours[name]):
             yield Opens(item, is_ours=True)
         else:
             yield from _done_to(name, item, was, Seen.of(ours[name]))
-    yield from (Removes(name) for name in base if name in ours and name not in there)
+    yield from (
+        Removes(name)
+        for name, left in base.items()
+        if name in ours and name not in there and None not in left
+    )
 
 
 def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[Act]:
@@ -134,10 +140,10 @@ def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[A
     is_explained = bool(added) and seen.status == _NEXT.get(str(added[-1].get("type")))
     if not was or is_explained or any(seen.status == each.status for each in known):
         return
-    yield Moves(name, seen.status) if _may_move(now.status, seen.status) else Rewrites(name)
+    yield Moves(name, seen.status) if may_move(now.status, seen.status) else Rewrites(name)
 
 
-def _may_move(now: str, to: str) -> bool:
+def may_move(now: str, to: str) -> bool:
     """Whether another implementation may set a status without a word."""
     if to == "resolved":
         return now == "answered"
@@ -146,16 +152,15 @@ def _may_move(now: str, to: str) -> bool:
 
 def opening(item: Raw) -> Clarification | None:
     """Returns a clarification of others as it began: its question alone, asked by an agent. Whatever else a file says of it
-    has to compete like any other entry, and what only we know it cannot say. None: it begins without a question.
+    has to compete like any other entry, and what only we know it cannot say. None: it cannot be read.
     """
     first = next(iter(_thread(item)), {})
-    if first.get("type") != "question":
-        return None
     asker = author_of(str(item["from"])).removeprefix("agent:")
     begun = {"status": "pending", "round": 1, "resolvedAt": None, "revision": 1}
     thread = [{**first, "from": asker, "round": 1}]
     known = {name: each for name, each in item.items() if name != "aaep"}
-    return parse({**known, **begun, "from": asker, "thread": thread})
+    kind = Halved if isinstance(item, Halved) else dict
+    return parse(kind({**known, **begun, "from": asker, "thread": thread}))
 
 
 def rendered(file: Raw, record: Raw) -> Raw:
@@ -181,6 +186,10 @@ def _joined(theirs: Raw, ours: Raw) -> Raw:
     return {**{key: each for key, each in theirs.items() if key not in ours and key not in _OURS}, **ours}
 
 
+def _asks(item: Raw) -> bool:
+    return next((each.get("type") for each in _thread(item)), None) == "question"
+
+
 _OURS = frozenset({*_FIELDS, "status", "round", "staleAfter", "resolvedAt", "thread", "revision"})
 
 
@@ -193,6 +202,13 @@ def is_forgotten_item(item: Raw) -> bool:
 def base_of(file: Iterable[Any]) -> dict[str, Seen]:
     """Returns what the bridge remembers of a file that it wrote or read."""
     return {identity(item): Seen.of(item) for item in file if _is_record(item)}
+
+
+def unreadable(issue: int, file: Sequence[Any]) -> list[InvalidRecord]:
+    """Returns why items of a file that are meant as records cannot be read: nobody sees their questions."""
+    odd = [(at, item) for at, item in enumerate(file, 1) if isinstance(item, dict) and not _is_record(item)]
+    found = [why_invalid(issue, at, item) for at, item in odd if item.get("status") is not None]
+    return [each for each in found if each is not None]
 
 
 def _is_record(item: object) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -39,16 +39,20 @@ from bot.integrations.ledgerfiles.acts import (
     acts,
     base_of,
     is_forgotten_item,
+    may_move,
     opening,
     rendered,
+    unreadable,
 )
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
+from core.aaep import whole_characters
 from core.answers import from_text
 from core.archive import FIRST_RESERVED
 from core.clarification import Answer, Ask, Clarification, Decider, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
+    AnswerRejected,
     ClarifyError,
     LedgerInDoubt,
     LedgersAway,
@@ -60,7 +64,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import Raw, decode, encode, forget_in, identity, is_over
+from core.records import InvalidRecord, Raw, decode, encode, forget_in, identity, is_over
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -91,11 +95,12 @@ class _Kept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What others did to a file, with what it holds by now; or what was written."""
+    """What others did to a file, with what it holds by now; or what was written. `odd`: records that cannot be read."""
 
     acts: Sequence[Act]
     file: dict[str, Seen]
     state: State | None
+    odd: Sequence[InvalidRecord]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
@@ -204,6 +209,8 @@ class Bridge:
         else:  # there is no file
             self._own.pop(issue, None)
             self._wrote.pop(issue, None)
+        for each in found.odd:
+            await self._tell(partial(self.notices.record_unreadable, each))
         for act in found.acts:
             await self._do(issue, act)
         if found.acts:
@@ -226,8 +233,9 @@ class Bridge:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
             found = list(acts(kept.base, file["clarifications"], kept.record["clarifications"]))
             before, wanted = base_of(file["clarifications"]), rendered(file, kept.record)
+            odd = unreadable(issue, file["clarifications"])
             if found or not wanted["clarifications"]:
-                return _Found(found, before, state)
+                return _Found(found, before, state, odd)
             if wanted != _plain(file) or (state is None and not is_old):
                 if issue >= FIRST_RESERVED:
                     self.files.numbers.give_out(issue)
@@ -243,7 +251,7 @@ class Bridge:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Found([], before, state)
+            return _Found([], before, state, odd)
 
     def _blank(self, issue: int, record: Raw) -> None:
         """Forgets in archived files what was forgotten."""
@@ -258,17 +266,17 @@ class Bridge:
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(
-            "select body, ledgers.version as version, base, state, bridge.version as written from ledgers"
-            " left join bridge on bridge.issue = ledgers.issue where ledgers.issue = :issue",
+            "select body, ledgers.version as version, base, state, bridge.version as written from installation"
+            " left join ledgers on ledgers.issue = :issue left join bridge on bridge.issue = :issue",
             issue=issue,
         )
-        if row is None:
-            return _Kept({"issueNumber": issue, "clarifications": []}, 0, {}, None, 0)
+        assert row is not None  # noqa: S101 - every database has one installation
         base = json.loads(row["base"] or "{}")
+        record = {"issueNumber": issue, "clarifications": []}
         return _Kept(
-            decode(row["body"].encode(), issue),
-            row["version"],
-            {name: [Seen.from_json(each) for each in states] for name, states in base.items()},
+            decode(row["body"].encode(), issue) if row["body"] is not None else record,
+            row["version"] or 0,
+            {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             row["state"],
             row["written"] or 0,
         )
@@ -276,16 +284,15 @@ class Bridge:
     async def _remember(
         self, issue: int, version: int, states: Sequence[dict[str, Seen]], state: State | None
     ) -> None:
-        base: dict[str, list[Seen]] = {}
-        for each in states:
-            for name, seen in each.items():
-                if seen not in base.setdefault(name, []):
-                    base[name].append(seen)
+        names = dict.fromkeys(name for each in states for name in each)
+        base = {name: dict.fromkeys(each.get(name) for each in states) for name in names}
         await self.store.run(
             "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
             " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version",
             issue=issue,
-            base=json.dumps({name: [each.as_json() for each in seen] for name, seen in base.items()}),
+            base=json.dumps(
+                {name: [each and each.as_json() for each in left] for name, left in base.items()}
+            ),
             state=_text(state),
             version=version,
         )
@@ -309,27 +316,31 @@ class Bridge:
     async def _open(self, item: Raw, *, is_ours: bool) -> None:
         record = opening(item)
         if record is None:
-            _log.warning("a ledger has a clarification that begins without a question", id=identity(item))
+            _log.warning("a ledger has a clarification that cannot be read", id=identity(item))
             return
         taken = await self.router.take_in(record)
         _log.info("another implementation asks", id=taken.id, renumbered=is_ours)
         for entry in item["thread"][1:]:
             await self._add(taken.id, entry)
+        status = str(item["status"])
+        if may_move((await self._find(taken.id)).status, status):
+            await self._move(taken.id, status)
 
     async def _add(self, clarification: str, entry: Raw) -> None:
-        body, kind = str(entry.get("body") or ""), entry.get("type")
-        by = Decider(author_of(str(entry.get("from"))), "ledger")
+        body, kind = whole_characters(str(entry.get("body") or "")), entry.get("type")
+        by = Decider(author_of(whole_characters(str(entry.get("from")))), "ledger")
         record = await self._find(clarification)
         async with self._told(record, by):
             if kind == "question":
                 asker = by.decided_by.removeprefix("agent:")
                 ask = Ask(asker, body, record.to, record.topic, record.blocking, self.clock.now())
                 await self.router.follow_up(clarification, ask)
-            elif kind == "answer" and record.asked.is_confirmation:
+            elif kind in {"answer", "resolution"} and record.asked.is_confirmation:
+                self.router.note_refusal(record, by, "not in Slack", _decision(record, body))
                 await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
             elif kind == "answer":
                 await self.router.answer(clarification, partial(_read, body), by, self.clock.now())
-            elif kind == "resolution" and not record.asked.is_confirmation:
+            elif kind == "resolution":
                 await self.router.resolve(clarification, partial(_read, body), body, by, self.clock.now())
             elif kind == "escalation":
                 await self.router.escalate(clarification, "by hand", body or None, by)
@@ -468,6 +479,13 @@ def _plain(file: Raw) -> Raw:
         **file,
         "clarifications": [dict(each) if isinstance(each, dict) else each for each in file["clarifications"]],
     }
+
+
+def _decision(record: Clarification, body: str) -> str | None:
+    """Returns what an entry says about an action, if it says anything."""
+    with suppress(AnswerRejected):
+        return str(from_text(record.asked, body).response)
+    return None
 
 
 def _read(body: str, record: Clarification) -> Answer:

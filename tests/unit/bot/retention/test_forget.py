@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot.retention.files import InFiles
 
 from bot.errors import StorageUnavailable
 from bot.retention.forget import Found, Traces, forget_rows
