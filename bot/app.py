@@ -40,6 +40,7 @@ from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
 from bot.integrations.ledgerfiles.bridge import Bridge
+from bot.integrations.ledgerfiles.intake import take_in
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
@@ -362,7 +363,7 @@ class Bot:
         self.bridge = None
         if settings.ledger_folder is not None:
             self.bridge = Bridge(
-                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode),
+                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
                 ledger=ledger,
                 store=store,
                 router=base.router,
@@ -402,10 +403,10 @@ class Bot:
             ConfigurationError: the HTTP server cannot listen at its address.
         """
         self._http = await self._listen()
-        found = await scan(self.ledger, await self.told.inbox.last_issue())
-        for record in found.records:
-            self.shown.delivery.know(record)
         if leads := await self.store.lead(wait=False):
+            await self._take_in_files()
+        found = await self._read_ledgers()
+        if leads:
             await self._restore(found)
         else:
             await self._follow()
@@ -417,6 +418,24 @@ class Bot:
         else:
             self._begin("lease", self._take_lead(found))
             _log.info("following", open=len(found.records))
+
+    async def _read_ledgers(self) -> Scan:
+        found = await scan(self.ledger, await self.told.inbox.last_issue())
+        for record in found.records:
+            self.shown.delivery.know(record)
+        return found
+
+    async def _take_in_files(self) -> bool:
+        """Takes in the ledger files if the database is new and empty. Returns whether it did."""
+        return self.bridge is not None and await take_in(
+            files=self.bridge.files,
+            store=self.store,
+            keys=self.signing,
+            delivery=self.shown.delivery,
+            renderer=self.base.renderer,
+            settings=self.base.settings,
+            clock=self.base.clock,
+        )
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` in the background. When it ends, the bot ends."""
@@ -464,6 +483,8 @@ class Bot:
         self.shown.lanes.active = True
         found.records = list(self.base.index)
         try:
+            if await self._take_in_files():
+                found = await self._read_ledgers()
             await self._restore(found)
             await self._lead(found)
         except _AWAY as error:

@@ -51,11 +51,19 @@ class LedgerFiles:
         self._locks = Locks(directory, mode)
         self.private = self._locks.private
         if not expected:
-            make_folder(directory, folder_mode(mode))
-            make_folder(self.private)
+            self.make()
         self.numbers = Numbers(self.private)
         self.listing = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers, folder_mode(mode))
+
+    def make(self) -> None:
+        """Create the folder, and our private one in it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        make_folder(self.directory, folder_mode(self._mode))
+        make_folder(self.private)
 
     def path(self, issue: int) -> Path:
         return self.directory / f"issue-{issue}.json"
@@ -251,7 +259,7 @@ class LedgerFiles:
                 raise LedgerUnwritable(issue, reason(error)) from error
             return True
 
-    def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
+    def rewrite(self, issue: int, change: Callable[[Raw], bool], timeout: float = PATIENCE) -> list[Path]:
         """Let `change` edit the content of each file of an issue, live and archived; it returns whether to write it.
 
         Returns:
@@ -261,7 +269,7 @@ class LedgerFiles:
             LockTimeout: another process holds the ledger. LedgerUnwritable: the disk refused; earlier files are written.
         """
         unreadable = []
-        with self.hold(issue) as check:
+        with self.hold(issue, timeout) as check:
             for path in self.by_issue().get(issue, []):
                 try:
                     raw = decode(read_regular(path), issue)
@@ -285,13 +293,35 @@ class LedgerFiles:
                 check()
             self.numbers.note_all(issue, content)
 
-    def move(self, issue: int, path: Path, to: Path) -> None:
-        """Move a file of an issue out of the way; `to` is on the same file system."""
-        with self.hold(issue) as check:
-            check()
-            make_folder(to.parent)
-            path.rename(to)
-            sync(path.parent)
+    def set_aside(self, issue: int) -> list[Path]:
+        """The quarantined files of an issue."""
+        return sorted(self.directory.glob(f"issue-{issue}.json.unreadable-*"))
+
+    def everything(self) -> Iterator[tuple[int, Path]]:
+        """Every file with its issue: live, archived and quarantined. Empty if the folder is missing."""
+        if not self.is_there():
+            return
+        yield from self.listing.ledgers()
+        yield from self.archive.files()
+        for path in self.directory.glob("issue-*.json.unreadable-*"):
+            if match := _QUARANTINED.fullmatch(path.name):
+                yield int(match[1]), path
+
+    def move_all(self, name: str) -> Path | None:
+        """Move every file into the new folder `name`, and return that; None if there are no files.
+
+        Raises:
+            LockTimeout: another process holds a ledger; other files may be moved already. OSError: the disk refused.
+        """
+        target = self.directory / name
+        for issue, path in list(self.everything()):
+            to = target / path.relative_to(self.directory)
+            with self.hold(issue) as check:
+                make_folder(to.parent)
+                check()
+                path.rename(to)
+                sync(path.parent)
+        return target if target.exists() else None
 
     def close(self) -> None:
         """Release the resources; no ledger may be locked any more."""

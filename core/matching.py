@@ -14,7 +14,9 @@ from typing import Any
 from core import aaep
 from core.clarification import (
     HUMAN,
+    NOT_REMINDED,
     UNDELIVERED,
+    US,
     Ask,
     Clarification,
     CloseReason,
@@ -26,6 +28,7 @@ from core.clarification import (
     facts_of,
     new_entry,
     one_line,
+    renewed,
     reply_settled,
     resolved,
     stale_after,
@@ -33,7 +36,20 @@ from core.clarification import (
 )
 from core.escalation import escalation_words
 
+_NO_CONSENT = "Only people in Slack can approve this. It is open again."
 _NAME = 256  # characters of `author_of`
+UNANSWERED: dict[str, Any] = dict.fromkeys(
+    (
+        "response",
+        "label",
+        "rationale",
+        "decided_by",
+        "answered_at",
+        "answered_by",
+        "reply",
+        "reply_note",
+    )
+)
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 
 
@@ -50,7 +66,7 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
     tokens = [*(past.get("replyToken") for past in asked.earlier), asked.reply_token]
-    questions = [e.body for e in record.thread if e.type == "question"]
+    questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
     return (ask.reply_token, ask.question) in zip(tokens, questions, strict=False)
 
 
@@ -147,6 +163,31 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     if not exhausted:
         return changed_to(record, "pending", **asked_again)
     again = record.model_copy(update=asked_again)
+    return escalated(again, "rounds exhausted", escalation_words(again, "rounds exhausted"), now)
+
+
+def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
+    """Opens an approval again, as a new round, because what was answered does not count. Escalates it if the rounds are used
+    up.
+    """
+    exhausted = record.round >= record.max_rounds
+    number = record.round + (0 if exhausted else 1)
+    thread = (
+        *record.thread,
+        new_entry(record.round, US, "resolution", _NO_CONSENT, now),
+        new_entry(number, US, "question", record.question, now),
+    )
+    again = renewed(
+        record,
+        status="pending",
+        round=number,
+        resolved_at=None,
+        stale_after=stale_after(now, sla, record.expires_at),
+        thread=thread,
+        aaep=record.asked.model_copy(update={**NOT_REMINDED, "receipt": None}),
+    )
+    if not exhausted:
+        return again
     return escalated(again, "rounds exhausted", escalation_words(again, "rounds exhausted"), now)
 
 

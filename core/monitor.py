@@ -19,6 +19,7 @@ from typing import Literal
 
 from core.clarification import (
     HUMAN,
+    US,
     Clarification,
     Entry,
     agent_key,
@@ -269,7 +270,9 @@ def _goes_round(record: Clarification) -> str | None:
     past = record.asked.earlier[-1] if record.asked.earlier else {}
     if past.get("reply") in _NOT_TAKEN:
         return None
-    if (rounds := _same_rounds([e for e in record.thread if e.type == "question"])) is not None:
+    if (
+        rounds := _same_rounds([e for e in record.thread if e.type == "question" and e.from_ != US])
+    ) is not None:
         return "Round {1} repeats the question of round {0}.".format(*rounds)
     labels = {text.casefold() for option in record.asked.choices for text in (option.label, option.value)}
     answers = [e for e in record.thread if e.type == "answer" and _says_something(e.body, labels)]

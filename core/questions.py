@@ -881,7 +881,7 @@ def status_of(record: Clarification) -> Status:
     if record.is_open:
         return "waiting"
     match record.asked.closed:
-        case None if record.asked.response is not None:
+        case None | "resolved elsewhere" if record.asked.response is not None:
             return "answered"
         case "expired" | "withdrawn" as reason:
             return reason

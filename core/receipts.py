@@ -23,7 +23,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from core.aaep import Kind
-from core.clarification import Aaep, Clarification
+from core.clarification import US, Aaep, Clarification
 from core.clock import iso
 from core.questions import answer_in, asked_in, closing_comment, risk_of, status_of
 
@@ -73,7 +73,9 @@ def number_of(record: Clarification) -> int:
     """Returns the number of the current round. A follow-up after the last round, which keeps its number in the record,
     has the next one.
     """
-    asked = sum(each.type == "question" and each.round == record.round for each in record.thread)
+    asked = sum(
+        each.type == "question" and each.round == record.round and each.from_ != US for each in record.thread
+    )
     return record.round + max(0, asked - 1)
 
 

@@ -60,6 +60,7 @@ _CLOSE_REASONS = frozenset(
         "requester moved on",
         "by hand",
         "withdrawn",
+        "resolved elsewhere",
     }
 )
 _KEPT_OF_RECORD = (
@@ -487,12 +488,13 @@ def as_of(record: Clarification, place: int) -> Clarification:
         then = Aaep.model_validate({**past, "earlier": asked.earlier[:place]})
     except ValidationError:  # somebody changed the row; then it matches nothing
         then = Aaep(receipt=str(past.get("receipt")))
-    questions = [at for at, entry in enumerate(record.thread) if entry.type == "question"]
-    count = questions[place + 1] if place + 1 < len(questions) else len(record.thread)
+    # We ask again within a round if an answer does not count.
+    asks = [at for at, entry in enumerate(record.thread) if entry.type == "question" and entry.from_ != US]
+    thread = record.thread[: asks[place + 1]] if place + 1 < len(asks) else record.thread
     return record.model_copy(
         update={
-            "round": min(place + 1, record.round),  # a follow-up after the last round keeps its number
-            "thread": record.thread[:count],
+            "round": thread[-1].round if thread else place + 1,
+            "thread": thread,
             "status": "answered",
             "resolved_at": None,
             "aaep": then,

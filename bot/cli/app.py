@@ -743,31 +743,34 @@ def forget(
     return lambda shell: copies.forget(shell, name, producer, abandon=abandon, yes=yes)
 
 
-@_in_shell(_KEPT)
+@app.command(rich_help_panel=_KEPT)
 def backup(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
-) -> _Work:
-    """Back up the ledgers, the archive and the storage. The bot may be running. No secrets are included."""
-    from bot.cli import copies
+    config: ConfigOption = None,
+    json: JsonOption = False,  # noqa: FBT002 - typer's
+) -> None:
+    """Back up the database. The bot may be running. No secrets are included."""
+    from bot.cli import copies, running
 
-    return lambda shell: copies.backup(shell, folder)
+    with running.trouble_told(json=json) as out:
+        copies.backup(out, folder, config)
 
 
-@_in_shell(_KEPT)
+@app.command(rich_help_panel=_KEPT)
 def restore(
     folder: Annotated[Path, typer.Argument(help="The backup's folder.")],
     *,
     replace: Annotated[
         bool, typer.Option("--replace", help="Move existing data aside (before-restore-…).")
     ] = False,
-    copy: Annotated[
-        bool, typer.Option("--copy", help="Restore as a second installation, next to the original.")
-    ] = False,
-) -> _Work:
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
     """Restore a backup. Stop the bot first; it catches up with Slack and your agents when it starts."""
-    from bot.cli import copies
+    from bot.cli import copies, running
 
-    return lambda shell: copies.restore(shell, folder, replace=replace, copy=copy)
+    with running.trouble_told(json=json) as out:
+        copies.restore(out, folder, config, replace=replace)
 
 
 def _until_stopped(work: Coroutine[Any, Any, None]) -> None:

@@ -3,50 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
-from bot.cli.running import Shell
+from bot.cli.output import Output
+from bot.cli.running import Shell, database_url
+from bot.integrations.ledgerfiles import erasing as in_files
 from bot.retention import forget as forgetting
 from bot.retention.backup import Kept, Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Found, Traces
-from bot.retention.rows import InStorage
-from core.clock import iso
-from core.errors import BadInput
+from bot.retention.sqlite import InSqlite
+from bot.settings.environment import read_environment
+from bot.settings.load import load_shell_settings
+from bot.settings.model import ShellSettings
+from core.clock import SystemClock, iso
+from core.errors import BadInput, LedgerUnwritable, LockTimeout
+from core.ledgerfiles import LedgerFiles
 
-_PATIENCE = 30.0  # seconds to wait for a running bot to finish posts and deletions
+_PATIENCE = 30.0  # seconds to wait for a running bot to finish posts, deletions and ledger files
 _LOOK_EVERY = 0.2
+_LOCK = 2.0  # seconds
 _Places = list[tuple[str, str]]  # channel, ts
+_NEVER_CHANGED = (
+    "What people wrote in threads is theirs to delete.",
+    "Existing backups, and what a restore moved aside, are not changed.",
+)
 
 
-async def backup(shell: Shell, folder: Path) -> None:
-    """Copy the ledgers, the archive and the storage."""
-    manifest = await asyncio.to_thread(
-        back_up, kept_by(shell), folder, now=shell.clock.now(), release=version("clarify-bot")
-    )
-    _tell_copied(shell, manifest, f"Backed up to {folder}")
+def backup(out: Output, folder: Path, config: Path | None) -> None:
+    """Copy the database."""
+    settings = load_shell_settings(config, read_environment())
+    manifest = back_up(kept_in(settings), folder, now=SystemClock().now(), release=version("clarify-bot"))
+    _tell_copied(out, manifest, f"Backed up to {folder}")
 
 
-async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> None:
+def restore(out: Output, folder: Path, config: Path | None, *, replace: bool) -> None:
     """Restore a backup."""
-    restored = await asyncio.to_thread(
-        put_back, folder, kept_by(shell), now=shell.clock.now(), replace=replace, copy=copy
-    )
-    more = {"aside": restored.aside, "left": [*restored.left]}
-    _tell_copied(shell, restored.manifest, f"Restored {folder}", **more)
+    settings = load_shell_settings(config, read_environment())
+    with _files(settings) as files:
+        restored = put_back(folder, kept_in(settings), files, now=SystemClock().now(), replace=replace)
+    aside = {"aside": restored.aside, "ledgerFiles": None if restored.files is None else str(restored.files)}
+    _tell_copied(out, restored.manifest, f"Restored {folder}", **aside)
     if restored.aside is not None:
-        shell.out.note(f"The previous data is in {restored.aside}.")
-    if restored.left:
-        shell.out.note(f"Not restored, because they are not readable ledgers: {', '.join(restored.left)}.")
+        out.note(f"The previous database is in {restored.aside}.")
+    if restored.files is not None:
+        out.note(
+            f"The previous ledger files are in {restored.files}. What other programs wrote there after the backup is not taken "
+            "in; the bot writes the files anew when it starts."
+        )
 
 
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
     """Delete a session's conversation, or one question."""
-    kept = kept_by(shell)
+    kept = kept_in(shell.settings)
     found = await asyncio.to_thread(forgetting.find, kept, name, producer)
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
@@ -62,30 +77,40 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
             await shell.router.abandon(record.id, shell.decider(), "")
     before = await asyncio.to_thread(forgetting.erasures, kept)
     traces = await _until_it_lands(shell, kept, found, abandon=abandon)
-    await _tell_forgotten(shell, kept, found, traces, before)
+    files = await _out_of_files(shell, kept, found)
+    after = await _erased(shell, kept)
+    old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
+    new = {state: [place for place in places if place not in old] for state, places in after.items()}
+    _tell_forgotten(shell, found, traces, new, files)
 
 
-def kept_by(shell: Shell) -> Kept:
-    """Returns where the ledgers and the storage are."""
-    if shell.database_url is None:
-        return InStorage(shell.settings.storage.path)
-    from bot.retention.database import InDatabase  # noqa: PLC0415 - psycopg is optional
+def kept_in(settings: ShellSettings) -> Kept:
+    """Returns the database that the settings name."""
+    if (url := database_url(settings)) is None:
+        return InSqlite(settings.storage.path)
+    from bot.retention.postgres import InPostgres  # noqa: PLC0415 - psycopg is optional
 
-    return InDatabase(shell.database_url)
+    return InPostgres(url)
 
 
-def _tell_copied(shell: Shell, manifest: Manifest, sentence: str, **more: object) -> None:
-    size = sum(file.size for file in manifest.files)
-    storage = "and the storage" if manifest.storage_version is not None else "; there was no storage"
-    count = len(manifest.ledgers)
+@contextmanager
+def _files(settings: ShellSettings) -> Iterator[LedgerFiles | None]:
+    """Yields the ledger files that the settings name. Creates no folder."""
+    if settings.ledger_folder is None:
+        yield None
+        return
+    with closing(LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True)) as files:
+        yield files
+
+
+def _tell_copied(out: Output, manifest: Manifest, sentence: str, **more: object) -> None:
     data = {
         "made": iso(manifest.made),
         "release": manifest.release,
         "storageVersion": manifest.storage_version,
-        "ledgers": count,
-        "bytes": size,
+        "bytes": manifest.size,
     } | more
-    shell.out.show(data, f"{sentence}: {count} ledgers {storage}, {size:,} bytes, made {iso(manifest.made)}.")
+    out.show(data, f"{sentence}: {manifest.size:,} bytes, made {iso(manifest.made)}.")
 
 
 async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bool) -> Traces:
@@ -108,13 +133,55 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def _tell_forgotten(
-    shell: Shell, kept: Kept, found: Found, traces: Traces, before: Mapping[str, _Places]
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What came of the ledger files. `left`: those that may still contain something; `deleted`: the number of quarantined
+    ones.
+    """
+
+    left: Sequence[str] = ()
+    deleted: int = 0
+
+
+async def _out_of_files(shell: Shell, kept: Kept, found: Found) -> _Files:
+    """Removes it from the ledger files, or waits until a running bot has."""
+    end, deleted = monotonic() + _PATIENCE, 0
+    wanted = await asyncio.to_thread(forgetting.forgotten_in, kept, found)
+    with _files(shell.settings) as files:
+        while files is not None:
+            has_bot = shell.has_bot
+            if await asyncio.to_thread(files.is_there):
+                more, left = await asyncio.to_thread(_look_at_files, files, wanted, blank=not has_bot)
+                deleted += more
+            else:
+                has_any = await asyncio.to_thread(forgetting.has_files, kept, found)
+                left = [str(files.directory)] if has_any else []
+            if not left or not has_bot or monotonic() >= end:
+                return _Files(left, deleted)
+            await asyncio.sleep(_LOOK_EVERY)
+    return _Files()
+
+
+def _look_at_files(
+    files: LedgerFiles, wanted: Mapping[int, set[str]], *, blank: bool
+) -> tuple[int, list[str]]:
+    """Deletes quarantined files, with `blank` removes the records `wanted` from the others. Returns how many were deleted, and the names of
+    files that may still contain something.
+    """
+    deleted, left = 0, list[str]()
+    for issue, names in wanted.items():
+        if blank:
+            with suppress(LockTimeout, LedgerUnwritable):  # the file is named below
+                in_files.blank(files, issue, names, _LOCK)
+        deleted += in_files.delete_quarantined(files, issue)
+        paths = in_files.leftovers(files, issue, names)
+        left += [str(path.relative_to(files.directory)) for path in paths]
+    return deleted, left
+
+
+def _tell_forgotten(
+    shell: Shell, found: Found, traces: Traces, new: Mapping[str, _Places], files: _Files
 ) -> None:
-    after = await _erased(shell, kept)
-    old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
-    new = {state: [place for place in places if place not in old] for state, places in after.items()}
-    left = await asyncio.to_thread(forgetting.unreadable, kept, found)
     data = {
         "forgotten": found.ids,
         "session": found.session[1] if found.session else None,
@@ -125,10 +192,11 @@ async def _tell_forgotten(
             "github": list(traces.comments),
             "receipts": traces.receipts,
         },
-        "unreadable": left,
+        "ledgerFiles": {"left": [*files.left], "deleted": files.deleted},
+        "unreadable": [*found.unknown],
     }
     shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'the events of the session'}.")
-    for line in _what_remains(new, traces, left):
+    for line in [*_what_remains(new, traces), *_what_files_remain(found, files), *_NEVER_CHANGED]:
         shell.out.note(line)
     if shell.database_url is not None:
         shell.out.note(
@@ -154,7 +222,7 @@ def _count(number: int, of: str) -> str:
     return f"{number} {of}" if number == 1 else f"{number} {of}s"
 
 
-def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]) -> list[str]:
+def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
     """Lists what was not deleted, and who can delete it."""
     lines = []
     if done := len(new.get("erased", [])):
@@ -179,7 +247,16 @@ def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]
         lines.append(
             f"{_count(traces.receipts, 'receipt')} deleted. Agents and webhooks may have copies, which are theirs to delete."
         )
-    if unreadable:
-        lines.append(f"These files are unreadable and may contain some of it: {', '.join(unreadable)}.")
-    lines.append("What people wrote in threads is theirs to delete. Existing backups are not changed.")
     return lines
+
+
+def _what_files_remain(found: Found, files: _Files) -> Iterator[str]:
+    if files.deleted:
+        yield f"Deleted {_count(files.deleted, 'ledger file')} that had been set aside as unreadable."
+    if files.left:
+        yield (
+            f"May still contain some of it: {', '.join(files.left)}. It cannot be read or written, or another program holds it. "
+            "Run the same command again once that is over."
+        )
+    if found.unknown:
+        yield f"These ledgers are unreadable and may contain some of it: {', '.join(found.unknown)}."

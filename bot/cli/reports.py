@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bot.cli.copies import kept_by
+from bot.cli.copies import kept_in
 from bot.cli.lists import each_ledger, each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
@@ -63,7 +63,7 @@ async def export(
     as JSON, or as CSV.
     """
     start = period_of(since, shell.clock.now()).since if since is not None else None
-    beside, problems = await asyncio.to_thread(_beside, kept_by(shell))
+    beside, problems = await asyncio.to_thread(_beside, kept_in(shell.settings))
     if output is None or output == Path("-"):
         write = shell.out.raw if as_csv else shell.out.json_line
         problems += await _export(write, shell.ledger, start, issue, beside, as_csv=as_csv)
@@ -93,10 +93,10 @@ async def _export(
 
 
 def _beside(kept: Kept) -> tuple[Beside, list[str]]:
-    """Returns what only the storage knows, and messages about what cannot be read. Nothing, if no bot ever ran."""
+    """Returns what only the storage knows, and messages about what cannot be read."""
     try:
         with kept.read_only() as tx:
-            return (Beside() if tx is None else Beside(reminders(tx), logged(tx))), []
+            return Beside(reminders(tx), logged(tx)), []
     except StorageError as error:
         return Beside(), [f"Reminders and pages are left out, except for the last reminder: {error}"]
 

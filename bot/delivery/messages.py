@@ -781,6 +781,11 @@ def draw_again(tx: Tx, keys: Iterable[str]) -> None:
         tx.run("update messages set shown = null, final = 0 where key in :keys and failed is null", keys=some)
 
 
+def show_again(tx: Tx) -> None:
+    """Marks messages in Slack that may still change as possibly outdated: after a restore they show what came later."""
+    tx.run("update messages set shown = null where final = 0 and ts is not null")
+
+
 _PATIENCE = 1.0  # seconds: a list without links is better than a late one
 _MOST_KEPT = 20_000
 

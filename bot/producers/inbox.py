@@ -678,47 +678,6 @@ def forget(tx: Tx, subject: Subject) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownEvent:
-    """An event found in a ledger. `question`: its text, if known."""
-
-    session: Session
-    event_id: str
-    token: str | None
-    question: str | None
-    at: datetime
-
-
-def note_known(tx: Tx, events: Iterable[KnownEvent], highest: int) -> None:
-    """Stores events found in ledgers as processed; reserves the numbers up to `highest`. Works on any version's storage."""
-    for each in events:
-        know_sessions(tx, [each.session])
-        tx.run(
-            """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
-               values (:producer, :event, :session, :issue, :token, :question_hash, :at, :at, 0, 'done')
-               on conflict do nothing""",
-            producer=each.session.producer,
-            session=each.session.session_id,
-            issue=each.session.issue,
-            event=each.event_id,
-            token=each.token,
-            question_hash=None if each.question is None else _digest(each.question),
-            at=each.at.timestamp(),
-        )
-    if highest >= FIRST_RESERVED_ISSUE:
-        tx.run(
-            """insert into counters (name, value) values ('issue', :highest)
-               on conflict (name) do update set value = excluded.value where counters.value < excluded.value""",
-            highest=highest,
-        )
-
-
-def last_issue(tx: Tx) -> int:
-    """Returns the last reserved number in use; 0 if none is."""
-    row = tx.one("select value from counters where name = 'issue' and value <= :highest", highest=HIGHEST)
-    return int(row["value"]) if row else 0
-
-
 def leave_out_issues(tx: Tx, count: int) -> None:
     """Skips the next `count` reserved numbers."""
     tx.run("update counters set value = value + :count where name = 'issue'", count=count)

@@ -1108,8 +1108,3 @@ def forget(tx: Tx, subject: Subject) -> None:
            where producer = :producer and token = :name""",
         [{"producer": producer, "name": name, "gone": _GONE} for producer, name in subject.tokens],
     )
-
-
-def leave_callbacks_out(tx: Tx) -> None:
-    """Deletes all callback URLs: workflows would take a copy's outcomes for those of the first installation."""
-    tx.run("update questions set callback_url = null, callback_failed_at = null")

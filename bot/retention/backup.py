@@ -1,101 +1,62 @@
 """Backs up everything while the bot runs, and restores it: no question lost, no answer sent twice. Blocking.
 
-A backup is a folder with the storage as a SQLite file and each ledger as a file, whatever database the bot keeps them in
-(`Kept`). So a backup of one kind can be restored into the other.
+A backup is a folder with the database as a SQLite file, whether the bot keeps it in SQLite or in PostgreSQL (`Kept`), so a
+backup of one kind can be restored into the other. Ledger files are no part of it: they follow the database.
 
-`manifest.json` lists a backup's files. It is written last: a folder without it is not a backup.
+`manifest.json` describes the file. It is written last: a folder without it is not a backup.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.decisions import log
+from bot.delivery import messages
 from bot.errors import BackupError
 from bot.oncall import incidents, pages, swaps, turns
-from bot.producers import inbox, push, questions
+from bot.producers import inbox, push
+from bot.storage import ledger
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
 from core.clarification import Moment
 from core.files import make_folder, sync
-from core.records import Raw
+from core.ledgerfiles import LedgerFiles
 
 _T = TypeVar("_T")
 
 NAME = "manifest.json"
 DATABASE = "clarify.db"
-LEDGERS = "ledgers"
 _FORMAT = 1
-_PATH = re.compile(r"clarify\.db|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
 # Numbers given out since the backup are on cards that are still in Slack. A click there must not answer another
 # question or take another page, so a restore skips this many.
-NUMBERS_LEFT_OUT, _ISSUES_LEFT_OUT, _PAGES_LEFT_OUT = 100, 1000, 1000
-
-
-def _known(path: str) -> str:
-    if not _PATH.fullmatch(path) or ".." in PurePosixPath(path).parts:
-        raise ValueError("no file of a backup")
-    return path
-
-
-class File(BaseModel):
-    """`path` is relative to the backup's folder."""
-
-    model_config = ConfigDict(frozen=True)
-
-    path: Annotated[str, AfterValidator(_known)]
-    size: int
-    sha256: str
-
-    @property
-    def issue(self) -> int | None:
-        """The issue whose ledger this is, or None."""
-        match = _PATH.fullmatch(self.path)
-        return int(match[2]) if match and match[2] else None
+_NUMBERS_LEFT_OUT, _ISSUES_LEFT_OUT, _PAGES_LEFT_OUT = 100, 1000, 1000
 
 
 class Manifest(BaseModel):
-    """The contents of a backup. `storage_version`: None if there was no storage. `numbers`: the highest one used, by
-    issue.
-    """
+    """Describes a backup: when and by which release it was made, and its `DATABASE`."""
 
     model_config = ConfigDict(frozen=True)
 
     format: int = Field(default=_FORMAT, ge=1, le=_FORMAT)
     made: Moment
     release: str
-    storage_version: int | None = None
-    numbers: dict[int, int] = Field(default_factory=dict)
-    files: tuple[File, ...] = ()
-
-    @property
-    def ledgers(self) -> list[File]:
-        return [file for file in self.files if file.issue is not None]
-
-
-def described(folder: Path, path: Path) -> File:
-    """Describes a file of the backup in `folder` as it is now. Blocking."""
-    content = path.read_bytes()
-    return File(
-        path=path.relative_to(folder).as_posix(),
-        size=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-    )
+    storage_version: int
+    size: int
+    sha256: str
 
 
 def verified(folder: Path) -> Manifest:
-    """Returns the manifest of a backup after comparing all its files with it. Blocking.
+    """Returns the manifest of a backup after comparing the database with it. Blocking.
 
     Raises:
         BackupError: it is not a backup, is from a newer release, or is damaged; names the file.
@@ -111,72 +72,72 @@ def verified(folder: Path) -> Manifest:
         raise BackupError(
             f"{folder / NAME} is not a manifest that this release can read (see {fields})."
         ) from None
-    for file in manifest.files:
-        try:
-            found = described(folder, folder / file.path)
-        except OSError as error:
-            raise BackupError(f"{folder / file.path} cannot be read: {error.strerror}.") from error
-        if found != file:
-            raise BackupError(f"{folder / file.path} is damaged: it differs from what was backed up.")
+    if manifest.storage_version > newest_version():
+        raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
+    try:
+        found = _digest(folder / DATABASE)
+    except OSError as error:
+        raise BackupError(f"{folder / DATABASE} cannot be read: {error.strerror}.") from error
+    if found != manifest.sha256:
+        raise BackupError(f"{folder / DATABASE} is damaged: it differs from what was backed up.")
     return manifest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The outcome of a restore. `aside`: where the previous data is now, if there was any. `left`: files of the
-    backup that hold data that could not be restored.
-    """
+    """The outcome of a restore. `aside`: where the previous database is now, and `files` the ledger files, if any."""
 
     manifest: Manifest
-    aside: str | None = None
-    left: Sequence[str] = ()
+    aside: str | None
+    files: Path | None
 
 
 class Kept(Protocol):
-    """All that a bot keeps: ledgers and storage. Used from another process, whether a bot runs or not. Blocking."""
+    """The database of a bot, used from another process, whether a bot runs or not. Blocking."""
 
-    def copy(self, to: Path) -> tuple[int | None, dict[int, int]]:
-        """Copies everything into a backup's folder: `DATABASE`, `LEDGERS`.
-
-        Returns:
-            The storage's version, or None without a storage, and the highest number given out in each issue.
+    def copy(self, to: Path) -> int:
+        """Copies it into a SQLite file, as of one moment. Returns its version.
 
         Raises:
-            BackupError, LockTimeout, StorageUnavailable: see there.
-            OSError: the folder cannot be written.
+            BackupError, StorageUnavailable: there is none, or it cannot be read.
+            OSError: the file cannot be written.
         """
 
-    def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:
-        """Replaces everything by the backup in `folder`; see `restore`."""
+    def put(self, copied: Path, now: datetime, *, replace: bool, emptied: Callable[[], None]) -> str | None:
+        """Puts a copy in its place. Calls `emptied` when no bot uses it any more and it is about to change.
 
-    def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
-        """Yields each ledger, archived or not: its issue, its name and its clarifications, or None if it is
-        unreadable.
+        Returns:
+            Where the previous one is now, or None if there was none.
+
+        Raises:
+            BackupError, StorageInUseError: see `restore`.
         """
 
-    def read_only(self) -> AbstractContextManager[Tx | None]:
-        """Yields a transaction for queries on the storage, or None if there is no storage.
+    def read_only(self) -> AbstractContextManager[Tx]:
+        """Yields a transaction for queries.
 
         Raises:
             StorageUnavailable: it cannot be read.
         """
 
-    def forget(
-        self,
-        issues: Sequence[int],
-        change: Callable[[Raw], bool],
-        rows: Callable[[Tx], _T],
-        is_done: Callable[[_T], bool],
-    ) -> _T | None:
-        """Lets `change` edit the ledgers of these issues and `rows` the storage. Returns what `rows` returned, or
-        None without a storage. Repeat the call if the result is not `is_done`, or an error is raised.
+    def change(self, work: Callable[[Tx], _T]) -> _T:
+        """Runs `work` in one transaction, and tells running bots.
 
         Raises:
-            LockTimeout, LedgerUnwritable, StorageUnavailable: repeating the call does the rest.
+            StorageUnavailable: nothing was changed, or the outcome is unknown.
         """
 
-    def set_aside(self, issues: Sequence[int]) -> list[str]:
-        """Returns the names of quarantined ledger files of these issues, which may contain anything."""
+    def purge(self) -> None:
+        """Removes from the disk what was deleted, as far as this process can.
+
+        Raises:
+            StorageUnavailable: repeating the call does the rest.
+        """
 
 
 def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest:
@@ -184,7 +145,6 @@ def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest
 
     Raises:
         BackupError: it is not empty, or cannot be written; nothing is left of it.
-        LockTimeout: another process holds a ledger.
         StorageUnavailable: the database cannot be read.
     """
     if folder.exists() and any(folder.iterdir()):
@@ -192,8 +152,7 @@ def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest
     draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         make_folder(draft)
-        version, numbers = kept.copy(draft)
-        manifest = _described(draft, version, numbers, now, release)
+        manifest = _described(draft, kept.copy(draft / DATABASE), now, release)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
@@ -205,19 +164,15 @@ def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest
     return manifest
 
 
-def _described(
-    draft: Path, version: int | None, numbers: dict[int, int], now: datetime, release: str
-) -> Manifest:
-    files = sorted(path for path in draft.rglob("*") if path.is_file())
-    for path in files:
-        path.chmod(0o600)
-        sync(path)
+def _described(draft: Path, version: int, now: datetime, release: str) -> Manifest:
+    database = draft / DATABASE
+    sync(database)
     manifest = Manifest(
         made=now,
         release=release,
         storage_version=version,
-        numbers=numbers,
-        files=tuple(described(draft, path) for path in files),
+        size=database.stat().st_size,
+        sha256=_digest(database),
     )
     (draft / NAME).write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
     (draft / NAME).chmod(0o600)
@@ -226,28 +181,45 @@ def _described(
     return manifest
 
 
-def restore(folder: Path, kept: Kept, *, now: datetime, replace: bool, copy: bool = False) -> Restored:
-    """Verifies the backup in `folder` and restores it, into files or a database, whichever it came from.
+def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetime, replace: bool) -> Restored:
+    """Verifies the backup in `folder` and restores it, into SQLite or PostgreSQL, whichever it came from.
 
-    The installation stays the same, so buttons in Slack keep working. With `copy` it becomes another installation
-    beside the first, and ignores clicks on the first one's buttons.
+    The installation stays the same, so buttons in Slack keep working. Ledger files of the newer state are moved aside first:
+    beside the older database, our own newer entries would count as other programs'.
 
     Raises:
         BackupError: it is not a backup, is damaged, or is from a newer release; or data exists and `replace` is False.
-        StorageInUseError: a bot runs on the storage.
-        LockTimeout, LedgerUnwritable: see there.
+        StorageInUseError: a bot runs on the database.
+        LockTimeout: another program holds a ledger file.
     """
     manifest = verified(folder)
-    if (manifest.storage_version or 0) > newest_version():
-        raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
+    there = None if files is None or replace else next(files.everything(), None)
+    if there is not None:
+        raise BackupError(
+            f"{there[1]} already exists. To move it and the other ledger files aside, add --replace."
+        )
+    moved: Path | None = None
+
+    def emptied() -> None:
+        nonlocal moved
+        if files is not None:
+            moved = files.move_all(aside_name(now))
+
     try:
-        return kept.put(folder, manifest, now=now, replace=replace, copy=copy)
+        aside = kept.put(folder / DATABASE, now, replace=replace, emptied=emptied)
     except OSError as error:
         raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
+    return Restored(manifest, aside, moved)
 
 
-def leave_out(tx: Tx, now: datetime, *, copy: bool) -> None:
-    """Skips the numbers that were given out since the backup was made. `copy`: the first installation goes on."""
+def aside_name(now: datetime) -> str:
+    """Returns the name under which a restore moves aside what was there before."""
+    return f"before-restore-{now:%Y%m%dT%H%M%S}"
+
+
+def leave_out(tx: Tx, now: datetime) -> None:
+    """Skips the numbers that were given out since the backup was made; has messages and ledger files written anew."""
+    ledger.leave_out_numbers(tx, _NUMBERS_LEFT_OUT)
     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT, now)
@@ -255,5 +227,5 @@ def leave_out(tx: Tx, now: datetime, *, copy: bool) -> None:
     swaps.leave_out(tx, _PAGES_LEFT_OUT)
     push.begin_anew(tx, now.isoformat())
     log.compare_again(tx)
-    if copy:
-        questions.leave_callbacks_out(tx)
+    messages.show_again(tx)
+    tx.run("delete from bridge")

@@ -1,6 +1,6 @@
-"""Forgets a session or a clarification: in the ledgers, the archive, the storage and Slack.
+"""Forgets a session or a clarification: in the records, the rest of the storage, and Slack.
 
-Works beside a running bot, through the same locks. If it is killed, the same call does the rest. Open questions are
+Works beside a running bot, in one transaction. If it is killed, the same call does the rest. Open questions are
 skipped: close them first. Blocking.
 """
 
@@ -18,6 +18,7 @@ from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
+from bot.storage import ledger
 from bot.storage.tx import Tx
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
@@ -25,7 +26,9 @@ from core.records import (
     Raw,
     Stray,
     Subject,
+    decode,
     forget_in,
+    forgotten,
     identity,
     is_of_session,
     is_unsettled,
@@ -33,6 +36,7 @@ from core.records import (
 )
 
 Pair = tuple[str, str]
+_PAGE = 500  # ledgers read at once
 _Items = Sequence[tuple[int, Raw]]  # of ledgers, with their issues
 
 
@@ -86,15 +90,16 @@ def find(kept: Kept, name: str, producer: str | None = None) -> Found:
         LedgerUnreadable: the clarification's ledger cannot be read.
         StorageUnavailable: the storage cannot be read.
     """
-    if match := ID.fullmatch(name):
-        return _one(kept, name, int(match[1]))
-    items, unknown = [], []
-    for issue, of, listed in kept.ledgers():
-        if listed is None:
-            unknown.append(of)
-        else:
-            items += [(issue, item) for item in listed if is_of_session(item, name, producer)]
-    known = {whose for whose, _ in _asked(items)} | _known(kept, name, producer)
+    with kept.read_only() as tx:
+        if match := ID.fullmatch(name):
+            return _one(tx, name, int(match[1]))
+        items, unknown = list[tuple[int, Raw]](), list[str]()
+        for issue, listed in _ledgers(tx):
+            if listed is None:
+                unknown.append(f"issue-{issue}")
+            else:
+                items += [(issue, item) for item in listed if is_of_session(item, name, producer)]
+        known = {whose for whose, _ in _asked(items)} | inbox.producers_of(tx, name, producer)
     if not known:
         raise NotFound(f"or session {name}")
     if len(known) > 1:
@@ -108,20 +113,27 @@ def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
     """Forgets `found`. Call it again unless `Traces.is_all`.
 
     Args:
-        kept: where the records are, and the storage.
+        kept: where the records are.
         found: what `find` found; it must be settled.
         abandoned: forget unsettled ones too.
 
     Raises:
-        LockTimeout, LedgerUnwritable, StorageUnavailable: repeating the call does the rest.
+        StorageUnavailable: repeating the call does the rest.
     """
-    traces = kept.forget(
-        sorted(found.issues),
-        partial(_rewritten, found, abandoned),
-        partial(forget_rows, subject=found.subject, even_waiting=abandoned),
-        partial(Traces.is_all, abandoned=abandoned),
-    )
-    return traces or Traces()
+
+    def work(tx: Tx) -> Traces:
+        ledger.hold(tx, sorted(found.issues))
+        traces = forget_rows(tx, found.subject, even_waiting=abandoned)
+        if traces.is_all(abandoned=abandoned):  # otherwise nothing was changed
+            for issue in sorted(found.issues):
+                ledger.rewrite(tx, issue, partial(_rewritten, found, abandoned))
+            tx.tell("forgotten")
+        return traces
+
+    traces = kept.change(work)
+    if traces.is_all(abandoned=abandoned):
+        kept.purge()
+    return traces
 
 
 def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Traces:
@@ -159,27 +171,63 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
     """Returns what is to be erased from Slack, what was, and what could not be, by state."""
     with kept.read_only() as tx:
-        return {} if tx is None else erasing.by_state(tx)
+        return erasing.by_state(tx)
 
 
 def is_logged(kept: Kept) -> bool:
     """Returns whether the log of decisions says which receipts were forgotten: a running bot appends that."""
     with kept.read_only() as tx:
-        return tx is None or log.is_told(tx)
+        return log.is_told(tx)
 
 
-def unreadable(kept: Kept, found: Found) -> list[str]:
-    """Returns the names of unreadable ledgers, which may still contain something to forget."""
-    return [*kept.set_aside(sorted(found.issues)), *found.unknown]
+def forgotten_in(kept: Kept, found: Found) -> dict[int, set[str]]:
+    """Returns the records of `found` that are forgotten by now, by issue: ledger files may still contain them."""
+    with kept.read_only() as tx:
+        rows = tx.rows(
+            "select issue, body from ledgers where issue in :issues order by issue",
+            issues=sorted(found.issues),
+        )
+    return {
+        row["issue"]: {
+            identity(item)
+            for item in _records(row["issue"], row["body"]) or ()
+            if identity(item) in found.subject.clarifications and forgotten(item) == item
+        }
+        for row in rows
+    }
 
 
-def _one(kept: Kept, name: str, issue: int) -> Found:
-    items: list[tuple[int, Raw]] = []
-    for _, of, listed in kept.ledgers(issue):
-        if listed is None:
-            raise LedgerUnreadable(issue, Path(of), "it is not a ledger", None)
-        items += [(issue, item) for item in listed if identity(item) == name]
-    found = _found(items)
+def has_files(kept: Kept, found: Found) -> bool:
+    """Returns whether ledger files contain it, or did."""
+    with kept.read_only() as tx:
+        issues = sorted(found.issues)
+        return tx.one("select 1 from bridge where issue in :issues limit 1", issues=issues) is not None
+
+
+def _ledgers(tx: Tx) -> Iterator[tuple[int, list[Raw] | None]]:
+    """Yields each issue with its records, or None if they cannot be read."""
+    last = 0
+    page = "select issue, body from ledgers where issue > :last order by issue limit :most"
+    while rows := tx.rows(page, last=last, most=_PAGE):
+        for row in rows:
+            last = row["issue"]
+            yield last, _records(last, row["body"])
+
+
+def _records(issue: int, body: str) -> list[Raw] | None:
+    try:
+        items: list[Raw] = decode(body.encode(), issue)["clarifications"]
+    except ValueError:
+        return None
+    return items
+
+
+def _one(tx: Tx, name: str, issue: int) -> Found:
+    row = tx.one("select body from ledgers where issue = :issue", issue=issue)
+    items = [] if row is None else _records(issue, row["body"])
+    if items is None:
+        raise LedgerUnreadable(issue, Path(f"issue-{issue}"), "it is not a ledger", None)
+    found = _found([(issue, item) for item in items if identity(item) == name])
     if not found.ids:
         raise NotFound(name)
     return found
@@ -237,9 +285,3 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
     if record is None:
         return abandoned or item.get("status") in list(DONE)
     return not record.is_open and (abandoned or not is_unsettled(record))
-
-
-def _known(kept: Kept, session: str, producer: str | None) -> set[str]:
-    """Returns the producers with such a session in the storage; it may not have asked anything."""
-    with kept.read_only() as tx:
-        return set() if tx is None else inbox.producers_of(tx, session, producer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -175,10 +174,10 @@ def copy(path: Path, to: Path) -> int:
 
 
 @contextmanager
-def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
+def putting_back(copied: Path, to: Path) -> Iterator[Tx]:
     """Yields a transaction on a copied storage, upgraded to this version, then moves it into place.
 
-    It is packed, so that it can return disk space later. `another`: give it a new installation id.
+    It is packed, so that it can return disk space later.
 
     Raises:
         BackupError: it cannot be used.
@@ -191,11 +190,6 @@ def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
             db.row_factory = sqlite3.Row
             migrate(db, draft)
             db.execute("begin")
-            if another:
-                db.execute(
-                    "update installation set id = :id, others = 0, told_at = null",
-                    {"id": secrets.token_hex(8)},
-                )
             yield Tx(db)
             db.execute("commit")
             db.execute("pragma auto_vacuum = incremental")

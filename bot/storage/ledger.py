@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -286,7 +286,7 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
     """Lets `change` edit a row that is held, archived or not, and writes it if `change` returns True. Skips an unreadable
     row.
     """
-    row = tx.one("select body, archived from ledgers where issue = :issue", issue=issue)
+    row = tx.one("select body from ledgers where issue = :issue", issue=issue)
     try:
         raw = _raw(issue, row)
     except LedgerUnreadable:
@@ -298,8 +298,34 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
         issue=issue,
         body=encode(raw).decode(),
     )
-    if not row["archived"]:
-        tx.notify(CHANNEL, str(issue))
+    tx.notify(CHANNEL, str(issue))
+
+
+def leave_out_numbers(tx: Tx, count: int) -> None:
+    """Skips the next `count` numbers of each issue."""
+    tx.run("update ledgers set highest = highest + :count", count=count)
+
+
+def note_written(tx: Tx) -> None:
+    """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
+    tx.run(f"update ledgers set written = {tx.stamp}")  # noqa: S608 - a constant
+
+
+def fill(tx: Tx, books: Iterable[Book], archived: Collection[int]) -> None:
+    """Writes the ledgers of issues that have none yet. `archived`: the issues whose ledgers are archived."""
+    tx.many(
+        "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
+        f" values (:issue, :body, :highest, 1, {tx.stamp}, :archived)",
+        [
+            {
+                "issue": book.issue,
+                "body": encode(book.raw).decode(),
+                "highest": book.numbered,
+                "archived": int(book.issue in archived),
+            }
+            for book in books
+        ],
+    )
 
 
 class _LockedError(Exception):

@@ -2,8 +2,7 @@
 """Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `beside` does SQLite's.
 Blocking.
 
-A backup always contains a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns. The caller
-copies what only PostgreSQL has (ledgers, the lease).
+A backup is a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns.
 """
 
 from __future__ import annotations
@@ -276,11 +275,7 @@ def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
     )
     names = [str(name) for (name,) in tables]
-    return {
-        name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")]
-        for name in names
-        if name != "ledgers"  # a backup holds them as files
-    }
+    return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 
 def _autoincremented(file: sqlite3.Connection) -> list[str]:

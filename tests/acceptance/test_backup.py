@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot.retention.files import InFiles
 from filelock import FileLock
 
 from bot.delivery.messages import InFlight
@@ -23,14 +22,18 @@ from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
+from bot.retention.sqlite import InSqlite
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.escalation import NewIncident
-from core.ledger import FileLedger
-from tests.kit.builders import foreign
+from core.ledgerfiles import LedgerFiles
+from core.locks import PRIVATE
+from tests.integrations.ledgerfiles.test_bridge import accused
 from tests.kit.clocks import ManualClock
 from tests.kit.lives import beside
+from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene
+from tests.scenario.other_parties import another_writes, answers
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -53,17 +56,14 @@ async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> 
         waiting = await stage.ask("rpl_open", question="Open then?", session="s_open")
         done = await beside(stage, "backup", str(copy), "--json")
         assert done.code == 0, done.err
-        assert json.loads(done.out)["ledgers"] == 2
+        assert json.loads(done.out)["bytes"] == (copy / "clarify.db").stat().st_size
         assert (copy / "manifest.json").stat().st_mode & 0o077 == 0
         await stage.ask("rpl_since", question="Asked since?", session="s_since")
     lost(stage)
 
     done = await beside(stage, "restore", str(copy))
     assert done.code == 0, done.err
-    assert sorted(path.name for path in (stage.folder / "ledgers").glob("issue-*.json")) == [
-        "issue-100001.json",
-        "issue-100002.json",
-    ]
+    assert stage.issues() == [100001, 100002]
 
     async with stage.bot():
         since = await stage.until(
@@ -75,9 +75,7 @@ async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> 
         await stage.workspace.click(FOLAKE, AGENTS, since[0].ts, label="Yes")
         assert (await stage.reply("rpl_since"))["response"] is True
     # A click on the card of the question that was lost answers no other one.
-    assert sorted(path.name for path in (stage.folder / "ledgers").glob("issue-*.json"))[2:] == [
-        "issue-101003.json"
-    ]
+    assert stage.issues()[2:] == [101003]
     assert len(cards_saying(stage, "Done before?")) == 1
     assert len(cards_saying(stage, "Open then?")) == 1
     tokens = [reply["reply_token"] for reply in stage.producer.replies]
@@ -98,6 +96,36 @@ async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: Wo
     await stage.producer.up()
     async with stage.bot():
         assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
+
+
+async def test_older_state_beside_newer_files_accuses_nobody(stage: World) -> None:
+    """What was decided after the backup stands in the files, and would count as another program's answer."""
+    copy = stage.folder / "copy"
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.in_step()
+        assert (await beside(stage, "backup", str(copy))).code == 0
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: stage.record()["status"] == "resolved")
+        await stage.in_step()
+    await another_writes(stage, answers("Theirs"))
+    newer = stage.ledger_file().read_text()
+
+    done = await beside(stage, "restore", str(copy), "--replace", "--json")
+    assert done.code == 0, done.err
+    aside = Path(json.loads(done.out)["ledgerFiles"])
+    assert f"The previous ledger files are in {aside}." in done.err
+    assert (aside / "issue-100001.json").read_text() == newer
+    async with stage.bot():
+        await stage.in_step()
+        assert stage.record()["status"] == "pending"
+        await stage.until(lambda: controls(cards_saying(stage, "Shall I go on?")[0]) == ["Yes", "No", "Take"])
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        await stage.until(lambda: stage.record()["status"] != "pending")
+        assert stage.record()["aaep"]["decidedBy"] == f"user:slack/T0LOCAL/{FOLAKE}"
+        await stage.in_step()
+    assert accused(stage) == []
 
 
 def lost(stage: World) -> None:
@@ -127,25 +155,10 @@ async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Wo
     assert "not empty" in again.err
 
 
-@pytest.fixture
-def upkeep(tmp_path: Path) -> Iterator[FileLedger]:
-    (tmp_path / "ledgers").mkdir()
-    made = FileLedger(tmp_path / "ledgers")
-    yield made
-    made.close()
-
-
-def a_ledger(upkeep: FileLedger, issue: int = 7, **more: Any) -> dict[str, Any]:
-    event = {"producer": "planner", "sessionId": "s1", "eventId": "e1", "replyToken": "r1"}
-    record = foreign(issue, aaep=event | more)
-    (upkeep.files.directory / f"issue-{issue}.json").write_text(json.dumps({"clarifications": [record]}))
-    upkeep.files.numbers.note(issue, 1)  # as whoever gave the number out did
-    return record
-
-
 async def a_storage(path: Path) -> Path:
     store = await Store.open(path)
     await store.run("insert into counters values ('issue', 100005)")
+    await store.run("insert into ledgers values (7, '{}', 12, 1, 1, 0)")
     await store.close()
     return path
 
@@ -155,67 +168,61 @@ def rows(path: Path, sql: str) -> list[Any]:
         return db.execute(sql).fetchall()
 
 
-async def test_backup_knows_what_a_ledger_got_after_the_storage_was_copied(
-    tmp_path: Path, upkeep: FileLedger
-) -> None:
-    """Else the producer's next telling of it would be asked as another question."""
+async def test_restore_skips_the_numbers_given_out_since(tmp_path: Path) -> None:
     database = await a_storage(tmp_path / "clarify.db")
-    a_ledger(upkeep, 100_009)
-    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
-    copied = tmp_path / "copy/clarify.db"
-    assert rows(copied, "select producer, event_id, session_id, issue, token, state from inbox") == [
-        ("planner", "e1", "s1", 100_009, "r1", "done")
-    ]
-    assert rows(copied, "select issue from sessions") == [(100_009,)]
-    assert rows(copied, "select value from counters") == [(100_009,)]
-    assert rows(database, "select 1 from inbox") == []
+    backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
 
+    restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), None, now=NOW, replace=False)
 
-async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path, upkeep: FileLedger) -> None:
-    database = await a_storage(tmp_path / "clarify.db")
-    a_ledger(upkeep)
-    upkeep.files.archive.folder.mkdir()
-    (upkeep.files.directory / "archive/issue-8.json").write_text('{"clarifications": []}')
-    (upkeep.files.directory / "issue-7.json.unreadable-20260101T000000000000").write_text("{ broken")
-    upkeep.files.numbers.note(7, 12)
-    before = {
-        path.relative_to(upkeep.files.directory): path.read_bytes()
-        for path in upkeep.files.directory.rglob("issue-*")
-        if ".clarify" not in path.parts
-    }
-    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
-    for path in before:
-        (upkeep.files.directory / path).unlink()
-    upkeep.files.numbers.path(7).unlink()
-
-    restore(tmp_path / "copy", InFiles(upkeep.files, tmp_path / "new.db"), now=NOW, replace=False)
-
-    assert {path: (upkeep.files.directory / path).read_bytes() for path in before} == before
-    assert upkeep.files.numbers.highest(7) >= 12 + 100
+    assert rows(tmp_path / "new.db", "select issue, highest from ledgers") == [(7, 112)]
     assert rows(tmp_path / "new.db", "select value from counters") == [(101_005,)]
     assert rows(tmp_path / "new.db", "pragma auto_vacuum") == [(2,)]
 
 
-async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: FileLedger) -> None:
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[LedgerFiles]:
+    """A folder in which each kind of file is once."""
+    with closing(LedgerFiles(tmp_path / "ledgers")) as made:
+        (made.directory / "archive").mkdir()
+        for name in FILES:
+            (made.directory / name).write_text("{}")
+        yield made
+
+
+FILES = ["archive/issue-8.json", "issue-7.json", "issue-9.json.unreadable-20260101T000000000000"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("issue-*") if path.parent.name != PRIVATE
+    )
+
+
+async def test_restore_moves_aside_what_is_there(tmp_path: Path, files: LedgerFiles) -> None:
     database = await a_storage(tmp_path / "clarify.db")
-    a_ledger(upkeep)
-    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
-    a_ledger(upkeep, 9)
-    restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
-    aside = upkeep.files.directory / "before-restore-20261122T090000"
-    assert sorted(path.name for path in aside.iterdir()) == ["issue-7.json", "issue-9.json"]
-    assert sorted(upkeep.files.by_issue()) == [7]
+    backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
+    restored = restore(tmp_path / "copy", InSqlite(database), files, now=NOW, replace=True)
+    assert restored.files == files.directory / "before-restore-20261122T090000"
+    assert names(restored.files) == FILES
+    assert list(files.everything()) == []
     assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
 
 
-async def test_restore_gives_no_page_a_number_that_stands_in_slack(
-    tmp_path: Path, upkeep: FileLedger
-) -> None:
+async def test_ledger_files_alone_are_not_moved_unless_told(tmp_path: Path, files: LedgerFiles) -> None:
+    """The database is lost: the files may have what is nowhere else."""
+    backup(InSqlite(await a_storage(tmp_path / "clarify.db")), tmp_path / "copy", now=NOW, release="1")
+    with pytest.raises(BackupError, match=r"issue-7\.json already exists"):
+        restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), files, now=NOW, replace=False)
+    assert names(files.directory) == FILES
+    assert not (tmp_path / "new.db").exists()
+
+
+async def test_restore_gives_no_page_a_number_that_stands_in_slack(tmp_path: Path) -> None:
     """A press of Take on a page that was sent after the backup takes nothing else."""
     database = await a_storage(tmp_path / "clarify.db")
-    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
     sent = await _paged(database)
-    restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
+    restore(tmp_path / "copy", InSqlite(database), None, now=NOW, replace=True)
     incident, page = await _paged(database)
     assert (incident - sent[0], page - sent[1]) == (1000, 1000)
 
@@ -236,15 +243,15 @@ async def _paged(database: Path) -> tuple[int, int]:
         await store.close()
 
 
-async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: FileLedger) -> None:
+async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path) -> None:
     """One that read on after the backup says so, by a number that is then another reply's."""
     clock, copy = ManualClock(), tmp_path / "copy"
     async with life(tmp_path, clock) as before:
         await before.post(asked(clock))
         reader = await before.push().open(None)
-        backup(InFiles(upkeep.files, tmp_path / "clarify.db"), copy, now=NOW, release="1")
+        backup(InSqlite(tmp_path / "clarify.db"), copy, now=NOW, release="1")
         last, _ = await _read(before, reader, TOKEN)
-    restore(copy, InFiles(upkeep.files, tmp_path / "clarify.db"), now=NOW, replace=True)
+    restore(copy, InSqlite(tmp_path / "clarify.db"), None, now=NOW, replace=True)
     async with life(tmp_path, clock, seed=8) as after:
         await after.post(asked(clock, "rpl_asked_after_that", 2))
         reader = await after.push().open(last)
@@ -264,15 +271,12 @@ async def _read(life: Life, reader: Reader, token: str) -> tuple[str, dict[str, 
 
 
 def _cut(copy: Path) -> None:
-    (copy / "ledgers/issue-7.json").write_bytes(b"{}")
+    whole = (copy / "clarify.db").read_bytes()
+    (copy / "clarify.db").write_bytes(whole[:-1])
 
 
 def _gone(copy: Path) -> None:
     (copy / "clarify.db").unlink()
-
-
-def _outside(copy: Path) -> None:
-    _edit(copy, "files", [{"path": "ledgers/../../x", "size": 0, "sha256": ""}])
 
 
 def _newer(copy: Path) -> None:
@@ -292,58 +296,59 @@ def _edit(copy: Path, field: str, value: Any) -> None:
     (copy / "manifest.json").write_text(json.dumps(manifest | {field: value}))
 
 
-@pytest.mark.parametrize("damage", [_cut, _gone, _outside, _newer, _newer_format, _none])
+@pytest.mark.parametrize("damage", [_cut, _gone, _newer, _newer_format, _none])
 async def test_restore_of_a_damaged_backup_changes_nothing(
-    tmp_path: Path, upkeep: FileLedger, damage: Any
+    tmp_path: Path, files: LedgerFiles, damage: Any
 ) -> None:
     database = await a_storage(tmp_path / "clarify.db")
-    a_ledger(upkeep)
-    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
+    before = database.read_bytes()
     damage(tmp_path / "copy")
     with pytest.raises(BackupError):
-        restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
-    assert sorted(upkeep.files.by_issue()) == [7]
-    assert not list(upkeep.files.directory.glob("before-restore-*"))
+        restore(tmp_path / "copy", InSqlite(database), files, now=NOW, replace=True)
+    assert names(files.directory) == FILES
+    assert database.read_bytes() == before
 
 
-async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path, upkeep: FileLedger) -> None:
+async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path) -> None:
     database = await a_storage(tmp_path / "clarify.db")
-    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
     with FileLock(f"{database}.lock"), pytest.raises(StorageInUseError):
-        restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
+        restore(tmp_path / "copy", InSqlite(database), None, now=NOW, replace=True)
 
 
-async def test_backup_that_fails_leaves_nothing(
-    tmp_path: Path, upkeep: FileLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a_ledger(upkeep)
+class Full(InSqlite):
+    """Its copies find no room."""
 
-    def full(*_: object) -> None:
+    def copy(self, to: Path) -> int:
+        super().copy(to)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfile", full)
+
+async def test_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    database = await a_storage(tmp_path / "clarify.db")
+    before = set(tmp_path.iterdir())  # noqa: ASYNC240 - nobody waits
     with pytest.raises(BackupError, match="No space left"):
-        backup(InFiles(upkeep.files, tmp_path / "none.db"), tmp_path / "copy", now=NOW, release="1")
-    assert not [path for path in tmp_path.glob("*") if path != upkeep.files.directory]  # noqa: ASYNC240 - nobody waits
+        backup(Full(database), tmp_path / "copy", now=NOW, release="1")
+    assert set(tmp_path.iterdir()) == before  # noqa: ASYNC240
 
 
-@pytest.mark.parametrize("more", [(), ("--copy",)])
-async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
-    stage: World, more: tuple[str, ...]
-) -> None:
+async def test_backup_without_a_database_makes_none(stage: World) -> None:
+    done = await beside(stage, "backup", str(stage.folder / "copy"))
+    assert (done.code, "no bot has used it yet" in done.err) == (1, True), done
+    assert not list(stage.folder.glob("copy*")) + list(stage.folder.glob("clarify.db*"))
+
+
+async def test_restored_bot_keeps_its_buttons(stage: World) -> None:
     copy = stage.folder / "copy"
     async with stage.bot() as bot:
         before = bot.base.store.installation
         card = await stage.ask()
         assert (await beside(stage, "backup", str(copy))).code == 0
     lost(stage)
-    done = await beside(stage, "restore", str(copy), *more)
+    done = await beside(stage, "restore", str(copy))
     assert done.code == 0, done.err
     async with stage.bot() as bot:
-        assert (bot.base.store.installation == before) is (not more)
+        assert bot.base.store.installation == before
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        if more:
-            await stage.whisper(FOLAKE, "nother installation of clarify-bot")
-            assert stage.record()["status"] == "pending"
-        else:
-            assert (await stage.reply())["response"] is True
+        assert (await stage.reply())["response"] is True

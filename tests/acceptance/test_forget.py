@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot.retention.files import InFiles
 
 from bot.app import Bot
 from bot.retention import forget as forgetting
-from bot.storage.sqlite import changed_signal
+from bot.retention.sqlite import InSqlite
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
-from core.ledger import FileLedger
 from tests.acceptance.upkeep import erasing, kept, leaks, shown
+from tests.integrations.ledgerfiles.test_bridge import accused
 from tests.kit.builders import foreign
+from tests.kit.databases import ledger_row
+from tests.kit.ledgers import kept_ledger, write_records
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
+from tests.scenario.other_parties import held
 
 SECRET = "tell-nobody-7f3a"
 OTHER = "something-else-9b1c"
@@ -175,26 +177,92 @@ async def test_message_on_its_way_to_slack_is_waited_for(stage: World) -> None:
     assert refused.code == 2
     assert "on its way" in refused.err
     assert stage.changed("update sessions set agent_name = '' where agent_name = 'Planner'") == 1
-    assert (SECRET in json.dumps(stage.record())) is (stage.rows is not None), "all or nothing"
+    assert SECRET in json.dumps(stage.record()), "all or nothing"
 
 
-def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
-    records = [_record(1, "planner"), _record(2, "reviewer")]
-    (tmp_path / "issue-7.json").write_text(json.dumps({"issueNumber": 7, "clarifications": records}))
-    upkeep, database = FileLedger(tmp_path), tmp_path / "none.db"
-    try:
+async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
+    async with kept_ledger(tmp_path):
+        write_records(tmp_path, 7, _record(1, "planner"), _record(2, "reviewer"))
+        kept = InSqlite(tmp_path / "clarify.db")
         with pytest.raises(BadInput, match="planner, reviewer"):
-            forgetting.find(InFiles(upkeep.files, database), "s1")
+            forgetting.find(kept, "s1")
         with pytest.raises(NotFound):
-            forgetting.find(InFiles(upkeep.files, database), "s1", "nobody")
-        found = forgetting.find(InFiles(upkeep.files, database), "s1", "reviewer")
+            forgetting.find(kept, "s1", "nobody")
+        found = forgetting.find(kept, "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(InFiles(upkeep.files, database), found) == forgetting.Traces()
-        kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
-        assert [SECRET in json.dumps(item) for item in kept] == [True, False]
-        assert not changed_signal(database).exists()
-    finally:
-        upkeep.close()
+        assert forgetting.forget(kept, found) == forgetting.Traces()
+        items = json.loads(ledger_row(kept.database, 7) or "")["clarifications"]
+        assert [SECRET in json.dumps(item) for item in items] == [True, False]
+        assert forgetting.forgotten_in(kept, found) == {7: {"CLR-7-002"}}
+
+
+def put_away(stage: World, issue: int = 100001) -> None:
+    """A ledger file is in the archive, too, beside a later one of the issue, and was set aside once."""
+    words = stage.ledger_file(issue).read_text()
+    assert SECRET in words
+    folder = stage.ledger_file(issue).parent
+    (folder / "archive").mkdir(exist_ok=True)
+    (folder / f"archive/issue-{issue}.2.json").write_text(words)
+    (folder / f"issue-{issue}.json.unreadable-20261128T100000000000").write_text(words[:-5])
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_files_are_blanked_wherever_they_are(stage: World, is_running: bool) -> None:
+    async with stage.bot() as bot, erasing(bot):
+        await stage.ask(question=f"{SECRET}?")
+        await stage.in_step()
+        put_away(stage)
+        if is_running:
+            done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+            assert not list(kept(stage, SECRET))
+            await stage.in_step()
+    if not is_running:
+        done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+        assert not list(kept(stage, SECRET))
+        async with stage.bot():
+            await stage.in_step()
+    assert done.code == 0, done.err
+    assert "Deleted 1 ledger file that had been set aside as unreadable." in done.err
+    assert "May still contain" not in done.err
+    assert accused(stage) == []
+
+
+async def test_file_that_somebody_holds_is_waited_for(stage: World) -> None:
+    async with stage.bot() as bot, erasing(bot):
+        await stage.ask(question=f"{SECRET}?")
+        await stage.in_step()
+        with held(stage, 100001):
+            command = asyncio.create_task(beside(stage, "forget", "sess_one", "--yes", "--abandon"))
+            await until(lambda: SECRET not in json.dumps(stage.record()))
+            await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
+            assert SECRET in stage.ledger_file().read_text()
+            assert not command.done()
+        done = await command
+        assert (done.code, "May still contain" in done.err) == (0, False), done
+        assert not list(kept(stage, SECRET))
+
+
+async def test_file_that_stays_held_is_named(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask(question=f"{SECRET}?")
+        await stage.in_step()
+    with held(stage, 100001):
+        done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+        assert done.code == 0, done
+        assert "May still contain some of it: issue-100001.json." in done.err
+    done = await beside(stage, "forget", "sess_one", "--yes")
+    assert (done.code, "May still contain" in done.err) == (0, False), done
+    assert not list(kept(stage, SECRET))
+
+
+async def test_folder_that_is_away_is_named(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask(question=f"{SECRET}?")
+        await stage.in_step()
+    (stage.folder / "ledgers").rename(stage.folder / "elsewhere")
+    done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+    assert f"May still contain some of it: {stage.folder / 'ledgers'}." in done.err, done
+    assert not (stage.folder / "ledgers").exists()
 
 
 def _record(seq: int, producer: str) -> dict[str, Any]:

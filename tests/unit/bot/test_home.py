@@ -67,6 +67,9 @@ class Drifting(ManualClock):
 class NoLedger(DatabaseLedger):
     """The topics stand in for the questions."""
 
+    def __init__(self) -> None:
+        """It has no store."""
+
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         raise NotFound(clarification_id)
 

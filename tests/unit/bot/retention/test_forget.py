@@ -17,7 +17,7 @@ import pytest
 from bot.errors import StorageUnavailable
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
-from bot.retention.rows import InStorage
+from bot.retention.sqlite import InSqlite
 from bot.storage import beside
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
@@ -207,8 +207,8 @@ async def test_log_that_still_holds_it_is_told_of(
 ) -> None:
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
     monkeypatch.setattr(beside, "_BUSY_SECONDS", 0.1)
-    kept, found = InStorage(tmp_path / "clarify.db"), Found(GONE, frozenset())
-    with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as reader:
+    kept, found = InSqlite(tmp_path / "clarify.db"), Found(GONE, frozenset())
+    with closing(sqlite3.connect(kept.database, isolation_level=None)) as reader:
         reader.execute("begin")
         reader.execute("select 1 from sessions").fetchall()
         with pytest.raises(StorageUnavailable, match="same command again"):

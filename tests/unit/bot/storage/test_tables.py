@@ -29,8 +29,8 @@ CHOSEN = {
     ("slack_events", "state"): "done",
     ("swap_requests", "state"): "lapsed",
 }
-# All that PostgreSQL has besides; `retention.database` and `tables.new_tables` know of each of them.
-ITS_OWN = {"alive", "ledgers", "keys", "lease", "news", "replicas", "schema_version"}
+# All that PostgreSQL has besides; `tables.new_tables` knows of each of them.
+ITS_OWN = {"alive", "lease", "news", "replicas", "schema_version"}
 
 
 @pytest.fixture
