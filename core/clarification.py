@@ -234,7 +234,8 @@ class Aaep(Record):
     `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
     `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
-    it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not. See `core.approvals`. `receipt`: of the round, once it has ended; see `core.receipts`.
+    it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not. See `core.approvals`.
+    `receipt`: of the round, once it has ended; see `core.receipts`.
     """
 
     producer: str | None = None

@@ -61,7 +61,9 @@ class Tampered(ClarifyError):
     code = "TAMPERED"
 
     def __init__(self, clarification_id: str) -> None:
-        super().__init__(f"{clarification_id} can't be returned: it was changed after it was decided.")
+        super().__init__(
+            f"{clarification_id} was changed after it was decided, so its answer is not handed out."
+        )
 
 
 class BadInput(ClarifyError):
