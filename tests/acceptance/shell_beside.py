@@ -35,7 +35,7 @@ def read(body: str, record: Clarification) -> Answer:
 
 async def main(file: str, issue: str, count: str) -> None:
     store = await Store.open(Path(file), beside=True)
-    router = Router(await DatabaseLedger.open(store), SystemClock(), SLA, lambda _: None, PATIENCE)
+    router = Router(DatabaseLedger(store), SystemClock(), SLA, lambda _: None, PATIENCE)
     did, slowest = dict[str, str](), 0.0
     by = Decider("agent:architect", "shell")
     for number in range(int(count)):

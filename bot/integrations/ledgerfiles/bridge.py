@@ -356,9 +356,9 @@ class Bridge:
             case Moves(clarification, status):
                 await self._move(clarification, status)
             case Rewrites(clarification):
-                await self._tell(partial(self.notices.records_tampered, issue, [clarification], []))
+                await self._tell(partial(self.notices.file_undone, clarification, issue, removed=False))
             case Removes(clarification):
-                await self._tell(partial(self.notices.records_tampered, issue, [], [clarification]))
+                await self._tell(partial(self.notices.file_undone, clarification, issue, removed=True))
 
     async def _open(self, item: Raw, *, is_ours: bool) -> None:
         record = opening(item)
@@ -392,9 +392,8 @@ class Bridge:
             elif kind == "escalation":
                 await self.router.escalate(clarification, "by hand", body or None, by)
             else:
-                await self._tell(
-                    partial(self.notices.records_tampered, record.issue_number, [clarification], [])
-                )
+                undone = partial(self.notices.file_undone, clarification, record.issue_number, removed=False)
+                await self._tell(undone)
 
     async def _move(self, clarification: str, status: str) -> None:
         record = await self._find(clarification)

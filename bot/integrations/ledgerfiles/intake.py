@@ -45,16 +45,14 @@ from core.clarification import UNDELIVERED, AnsweredBy, Clarification, Entry, St
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
-from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles
-from core.matching import NO_CONSENT, UNANSWERED, author_of, reopened
-from core.records import Book, Raw, Seals, as_of, decode, identity, is_forgotten, parse
+from core.matching import UNANSWERED, author_of, reopened
+from core.records import Book, Raw, as_of, decode, identity, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
 _NUMBER = re.compile(r"CLR-[0-9]+-([0-9]{3,9})")
-_UNSEALED: dict[str, Any] = {"seal": None, "question_seal": None}  # the lost database had their key
 # What people did to an open question: no receipt proves it yet.
 _UNPROVEN: dict[str, Any] = dict.fromkeys(
     ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
@@ -64,7 +62,6 @@ _UNPROVEN: dict[str, Any] = dict.fromkeys(
 async def take_in(
     *,
     files: LedgerFiles,
-    ledger: Ledger,
     store: Store,
     keys: PublicKeys | None,
     delivery: Delivery,
@@ -80,7 +77,7 @@ async def take_in(
     """
     if await store.read_one(NOT_EMPTY) is not None:
         return False
-    taking = _Taking(files, ledger.seals, keys or PublicKeys(), settings.monitor.sla, clock.now())
+    taking = _Taking(files, keys or PublicKeys(), settings.monitor.sla, clock.now())
     try:
         former = await asyncio.to_thread(taking.read)
     except (LedgersAway, OSError) as error:
@@ -158,7 +155,6 @@ class _Taking:
     """Reads the files, live and archived, and says of each record what counts. Blocking."""
 
     files: LedgerFiles
-    seals: Seals
     keys: PublicKeys
     sla: timedelta
     now: datetime
@@ -184,7 +180,7 @@ class _Taking:
 
     def _take(self, issue: int, paths: Sequence[Path]) -> None:
         state, names = self.files.state(issue), set[str]()
-        book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0, self.seals)
+        book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0)
         usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
         base: dict[str, Seen] = {}
         for path in sorted(paths, key=lambda each: each != usual):
@@ -235,10 +231,9 @@ class _Taking:
             )
             return record.model_copy(update={"from_": asker, "thread": thread})
         if is_forgotten(record):
-            return _with(record, _UNSEALED)
+            return record
         record, proven = self._rounds_checked(record)
         is_proven = not record.is_open and self.keys.proves(record)
-        record = _with(record, _UNSEALED)
         if is_proven:
             proven.add(record.round)
         thread = tuple(
@@ -256,11 +251,9 @@ class _Taking:
             then = as_of(record, place)
             if self.keys.proves(then):
                 proven.add(then.round)
-                checked = past | {"seal": self.seals.sealed(_with(then, _UNSEALED)).asked.seal}
-            else:
-                checked = _past(past)
+                continue
             earlier = record.asked.earlier
-            record = _with(record, {"earlier": (*earlier[:place], checked, *earlier[place + 1 :])})
+            record = _with(record, {"earlier": (*earlier[:place], _past(past), *earlier[place + 1 :])})
         return record, proven
 
     def _unproven(self, record: Clarification) -> Clarification:
@@ -274,7 +267,7 @@ class _Taking:
         _log.warning("an approval has no valid receipt", id=record.id, asked_again=waits)
         bare = {**UNANSWERED, **_UNPROVEN, "receipt": None}
         if waits:
-            return reopened(_with(record, bare | {"from_file": True}), self.now, self.sla, NO_CONSENT)
+            return reopened(_with(record, bare | {"from_file": True}), self.now, self.sla)
         return _with(record, bare | {"closed": "resolved elsewhere"})
 
 
@@ -301,7 +294,7 @@ def _is_undecided(record: Clarification) -> bool:
 
 def _past(past: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of an earlier round that has no valid receipt."""
-    kept = {name: each for name, each in past.items() if name not in {"seal", "questionSeal", "receipt"}}
+    kept = {name: each for name, each in past.items() if name != "receipt"}
     if kept.get("response") is None:
         return kept
     if "confirmation" in (kept.get("kinds") or ()):
