@@ -144,6 +144,7 @@ class Bridge:
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
     _is_told: bool = field(default=False, init=False)
+    _takes_over: bool = field(default=False, init=False)
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -152,6 +153,15 @@ class Bridge:
         """Has the record's file follow."""
         last = self._wrote.get(record.issue_number, 0.0)
         self._look_at(record.issue_number, max(self._now() + _SOON, last + _APART))
+
+    async def take_over(self) -> None:
+        """Makes the folder ours, whoever's it was: at once, or else when its next file is written."""
+        self._takes_over = True
+        try:
+            if await asyncio.to_thread(self.files.is_there):
+                await asyncio.to_thread(self._is_ours)
+        except OSError as error:
+            _log.warning("cannot store the installation's id beside the ledgers yet", reason=reason(error))
 
     def overdue(self) -> str | None:
         """Returns why a file has not followed its record for 15 seconds, or None."""
@@ -308,11 +318,14 @@ class Bridge:
             return _Found([], before, state, left, odd, is_new)
 
     def _is_ours(self) -> bool:
-        """Whether the folder is ours; if it is nobody's, it is from now on."""
+        """Whether the folder is ours; if it is nobody's, or is taken over, it is from now on."""
         owner = owner_of(self.files)
-        if not owner:
-            own(self.files, self.store.installation)
-        return not owner or owner == self.store.installation
+        if owner == self.store.installation:
+            return True
+        if owner and not self._takes_over:
+            return False
+        own(self.files, self.store.installation)
+        return True
 
     def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> None:
         """Forgets in archived files what was forgotten."""
