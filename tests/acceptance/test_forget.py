@@ -215,7 +215,8 @@ async def test_files_are_blanked_wherever_they_are(stage: World, is_running: boo
         if is_running:
             done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
             assert not list(kept(stage, SECRET))
-            await stage.in_step()
+            (row,) = await bot.base.store.read("select base from bridge")
+            assert [len(states) for states in json.loads(row["base"]).values()] == [1], "digests of words"
     if not is_running:
         done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
         assert not list(kept(stage, SECRET))

@@ -228,7 +228,7 @@ class Bridge:
     ) -> _Found:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require(issue)
-        self._blank(issue, kept.record)
+        gone = self._blank(issue, kept.record)
         is_old = is_over(kept.record["clarifications"], now, self.archive_after)
         with self.files.hold(issue, _LOCK) as check:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
@@ -242,7 +242,8 @@ class Bridge:
                     self.files.numbers.give_out(issue)
                 after = base_of(wanted["clarifications"])
                 with self.files.replacing(issue, live, encode(wanted), durable=False) as draft:
-                    remember([before, after], state := state_of(draft))
+                    was = {name: seen for name, seen in before.items() if name not in gone}
+                    remember([was, after], state := state_of(draft))
                     check()
                 self.files.archive.drop(issue, wanted)
                 before = after
@@ -254,11 +255,12 @@ class Bridge:
                 self.files.archive.put(issue, live, wanted)
             return _Found([], before, state, odd)
 
-    def _blank(self, issue: int, record: Raw) -> None:
-        """Forgets in archived files what was forgotten."""
+    def _blank(self, issue: int, record: Raw) -> set[str]:
+        """Forgets in archived files what was forgotten. Returns the names of those records."""
         names = {identity(item) for item in record["clarifications"] if is_forgotten_item(item)}
         if names and any(number == issue for number, _ in self.files.archive.files()):
             blank(self.files, issue, names, _LOCK)
+        return names
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(
