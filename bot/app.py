@@ -41,6 +41,7 @@ from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
 from bot.integrations.ledgerfiles.bridge import Bridge
+from bot.integrations.ledgerfiles.intake import take_in
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
@@ -366,7 +367,7 @@ class Bot:
         self.bridge = None
         if settings.ledger_folder is not None:
             self.bridge = Bridge(
-                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode),
+                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
                 ledger=ledger,
                 store=store,
                 router=base.router,
@@ -406,10 +407,10 @@ class Bot:
             ConfigurationError: the HTTP server cannot listen at its address.
         """
         self._http = await self._listen()
-        found = await scan(self.ledger, await self.told.inbox.last_issue())
-        for record in found.records:
-            self.shown.delivery.know(record)
         if leads := await self.store.lead(wait=False):
+            await self._take_in_files()
+        found = await self._read_ledgers()
+        if leads:
             await self._restore(found)
         else:
             await self._follow()
@@ -422,6 +423,25 @@ class Bot:
         else:
             self._begin("lease", self._take_lead(found))
             _log.info("following", open=len(found.records))
+
+    async def _read_ledgers(self) -> Scan:
+        found = await scan(self.ledger, await self.told.inbox.last_issue())
+        for record in found.records:
+            self.shown.delivery.know(record)
+        return found
+
+    async def _take_in_files(self) -> bool:
+        """Takes in the ledger files if the database is new and empty. Returns whether it did."""
+        return self.bridge is not None and await take_in(
+            files=self.bridge.files,
+            ledger=self.ledger,
+            store=self.store,
+            keys=self.signing,
+            delivery=self.shown.delivery,
+            renderer=self.base.renderer,
+            settings=self.base.settings,
+            clock=self.base.clock,
+        )
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` in the background. When it ends, the bot ends."""
@@ -469,6 +489,8 @@ class Bot:
         self.shown.lanes.active = True
         found.records = list(self.base.index)
         try:
+            if await self._take_in_files():
+                found = await self._read_ledgers()
             await self._restore(found)
             await self._lead(found)
         except _AWAY as error:
@@ -629,7 +651,8 @@ class Bot:
         waiting = {
             s.producer for s in self.base.index if s.producer and (s.is_open or s.asked.reply == "sending")
         }
-        if not (self.store.leads and await self.ledger.are_there()) or await self._is_one_of_several():
+        is_there = await self.store.trouble() is None
+        if not (self.store.leads and is_there) or await self._is_one_of_several():
             # We cannot know what is open, or another bot continues the subscriptions.
             waiting |= {each.name for each in self.base.settings.producers}
         await self.told.producers.stop(waiting)
@@ -768,13 +791,9 @@ class Bot:
             webhooks=self.webhooks,
             callbacks=self.callbacks,
             bridge=self.bridge,
-            storage_trouble=self._storage_trouble,
+            storage_trouble=self.store.trouble,
             limits=limits,
         )
-
-    async def _storage_trouble(self) -> str | None:
-        """Returns what is wrong with the storage or the ledgers, or None."""
-        return await self.store.trouble() or await self.told.ledger_outage.trouble()
 
     async def _is_well(self) -> bool:
         return not self.slack_outage.is_raised and await self.store.trouble() is None

@@ -16,6 +16,7 @@ from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.github import check_repository
 from bot.integrations.ledgerfiles.check import check_folder
+from bot.integrations.ledgerfiles.owner import check_owner
 from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
 from bot.people.check import check_slack, slack_client
@@ -63,6 +64,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield from check_folder(settings, folder)
     if has_socket:
         yield from check_connections(connections)
+    yield from check_owner(settings)
     yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)

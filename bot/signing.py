@@ -194,6 +194,13 @@ class PublicKeys:
         except Exception:  # noqa: BLE001 - a receipt, or a record, that we did not make
             return False
 
+    def proves(self, record: Clarification) -> bool:
+        """Whether the round ended as the record says: its receipt says the same, signed with a key that we know."""
+        try:
+            return self.check(record).problem is None
+        except Exception:  # noqa: BLE001 - a receipt, or a record, that we did not make
+            return False
+
     def check(self, record: Clarification) -> Checked:
         """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
         receipt = record.asked.receipt

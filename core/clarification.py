@@ -229,7 +229,8 @@ class Aaep(Record):
     producer's. `handed_to`: who was offered it and has not taken it yet. `earlier`: the same fields of earlier rounds.
 
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
-    workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
+    workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead. `from_file`:
+    the question was read from a ledger file, by a bot whose database did not know it.
 
     `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal` of
     the answer and `question_seal`: see `core.records`.
@@ -288,6 +289,7 @@ class Aaep(Record):
     via: str | None = None
     sla_minutes: float | None = None
     held_back: str | None = None
+    from_file: bool | None = None
     rtl: bool | None = None
     seal: str | None = None
     question_seal: str | None = None
@@ -573,6 +575,7 @@ class Ask:
     sla: timedelta | None = None
     max_rounds: int | None = None
     held_back: str | None = None
+    from_file: bool | None = None
     rtl: bool | None = None
     confirmation: Confirmation | None = None
     direct: Direct | None = None

@@ -51,11 +51,19 @@ class LedgerFiles:
         self._locks = Locks(directory, mode)
         self.private = self._locks.private
         if not expected:
-            make_folder(directory, folder_mode(mode))
-            make_folder(self.private)
+            self.make()
         self.numbers = Numbers(self.private)
         self.listing = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers, folder_mode(mode))
+
+    def make(self) -> None:
+        """Create the folder, and our private one in it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        make_folder(self.directory, folder_mode(self._mode))
+        make_folder(self.private)
 
     def path(self, issue: int) -> Path:
         return self.directory / f"issue-{issue}.json"

@@ -50,7 +50,7 @@ from core.escalation import escalation_words
 MISFIT = "The answer does not fit the question, which is open again."
 NO_CONSENT = "Only people in Slack can approve this. It is open again."
 _NAME = 256  # characters of `decided_by`
-_UNANSWERED: dict[str, Any] = dict.fromkeys(
+UNANSWERED: dict[str, Any] = dict.fromkeys(
     (
         "response",
         "label",
@@ -185,7 +185,7 @@ def foreign_answer(record: Clarification, *, verified: bool) -> ForeignAnswer | 
         counts = asked.reply in UNDELIVERED or (asked.direct is not None and asked.is_consent)
         if verified or not counts or record.status not in {"answered", "resolved"}:
             return None
-        record = record.model_copy(update={"aaep": asked.model_copy(update=_UNANSWERED)})
+        record = record.model_copy(update={"aaep": asked.model_copy(update=UNANSWERED)})
     elif not record.is_adoptable:
         return None
     entry = record.answering_entry
@@ -232,7 +232,7 @@ def renamed(record: Clarification) -> Clarification:
 def tampered(record: Clarification, now: datetime) -> Clarification:
     """Closes a question that another program changed: it takes no answer, and no reply is sent."""
     entry = new_entry(record.round, US, "resolution", f"Abandoned: {CHANGED}.", now)
-    asked = record.asked.model_copy(update={**_UNANSWERED, "closed": CHANGED})
+    asked = record.asked.model_copy(update={**UNANSWERED, "closed": CHANGED})
     return renewed(record, status="abandoned", resolved_at=now, thread=(*record.thread, entry), aaep=asked)
 
 

@@ -253,11 +253,6 @@ class Book:
         self._read: dict[int, tuple[object, Clarification | None]] = {}
         self._verified: dict[int, tuple[Clarification, bool | None]] = {}
 
-    def trust(self, record: Clarification) -> None:
-        """Seals the question of a record as ours, since earlier releases did not seal questions."""
-        raw = _as_written(record)
-        self._store(self.seals.question_sealed(record, raw), raw)
-
     @property
     def records(self) -> list[Clarification]:
         """All valid records, in the order of the file."""

@@ -509,15 +509,6 @@ class Router:
 
         await self._decide(clarification_id, decide)
 
-    async def trust(self, clarification_id: str) -> None:
-        """Seals the answer of a record that has no seal, since earlier releases did not seal answers."""
-
-        def decide(book: Book, record: Clarification) -> None:
-            if record.asked.response is not None and record.asked.seal is None:
-                book.put(book.seals.sealed(record))
-
-        await self._decide(clarification_id, decide)
-
     async def receipt(self, clarification_id: str) -> Clarification:
         """Returns a record, with the receipt that its round is owed: it ended in another process, or while the key could
         not be read.
@@ -527,19 +518,6 @@ class Router:
             return book.put(record, owed=True) if book.owes_receipt(record) else record
 
         return await self._decide(clarification_id, decide)
-
-    async def trust_questions(self, issue: int) -> None:
-        """Seals the unsealed questions of an issue, since earlier releases did not seal them. Does not call `changed`,
-        because people see no change.
-        """
-
-        def decide(book: Book) -> None:
-            for record in book.records:
-                is_unsealed = record.asked.reply_token is not None and record.asked.question_seal is None
-                if is_unsealed and (record.status not in DONE or is_unsettled(record)):
-                    book.trust(record)
-
-        await self._ledger.transact(issue, decide, self._patience)
 
     async def session_went_on(self, issue: int, news: SessionNews) -> None:
         """Applies a session's event to its clarifications (see `after_event`)."""

@@ -79,10 +79,10 @@ async def play(
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
             say(
-                "Stopped. The ledgers and the log are deleted; `clarify demo --keep-folder FOLDER` keeps them."
+                "Stopped. The database and the log are deleted; `clarify demo --keep-folder FOLDER` keeps them."
             )
         else:
-            say(f"Stopped. The ledgers and the log are in {place}.")
+            say(f"Stopped. The database and the log are in {place}.")
         raise
 
 
@@ -244,7 +244,7 @@ def _greet(say: Say, page: str, bot_url: str, place: Path, *, is_kept: bool) -> 
         say(
             f"                   Port {USUAL_PORT} is in use, so the bot is elsewhere: export CLARIFY_URL={bot_url}"
         )
-    say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
+    say(f"  Files:           {place} (clarify.toml, clarify.db, bot.log)")
     say(
         "  Stop:            Ctrl-C"
         + ("" if is_kept else ", which deletes these files (--keep-folder keeps them)")

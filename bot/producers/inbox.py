@@ -138,13 +138,6 @@ class Inbox:
         last = await counter(self.store, "issue") or 0
         return last if last <= HIGHEST else 0
 
-    async def marks(self, what: Literal["answers", "questions"]) -> bool:
-        """Whether a release that seals answers, or questions, used this storage before."""
-        return await counter(self.store, f"marks {what}") is not None
-
-    async def note_marks(self, what: Literal["answers", "questions"]) -> None:
-        await set_counter(self.store, f"marks {what}", 1)
-
     async def cursor(self, producer: str) -> str | None:
         """Returns a producer's last stored SSE id, to resume after."""
         row = await self.store.read_one(

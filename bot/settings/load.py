@@ -124,7 +124,7 @@ def prepare_folders(settings: Settings) -> None:
         "ledger.workflows": (settings.ledger.workflows, shared),
         "storage.path": (settings.storage.path.parent, 0o700),
     }
-    if settings.ledger_folder is not None:
+    if settings.ledger_folder is not None and not settings.storage.path.exists():
         wanted = {"ledger.directory": (settings.ledger_folder, shared)} | wanted
     problems = []
     for key, (folder, mode) in wanted.items():

@@ -402,28 +402,28 @@ class HttpSettings(SettingsTable):
 
 
 class LedgerSettings(SettingsTable):
-    """The ledger files that other programs read and write: what was asked and decided is kept in the storage."""
+    """Ledger files, which the bot shares with other programs; see docs/agents/agent-to-agent.md."""
 
     directory: FolderOrFalse = Path(".agentx/state/clarifications")
-    """The folder whose files follow the storage, one `issue-N.json` each; what other programs add there is taken in. false:
-    no files; with PostgreSQL, none unless a folder is set.
+    """The folder with the ledger files, one `issue-N.json` each. They follow the database, and what other programs add is
+    taken in. false: no files. With PostgreSQL: none, unless a folder is set.
     """
     workflows: ConfigPath = Path(".agentx/workflows")
     """The folder with the workflow files, which say which agent may ask which."""
     archive_after: Duration = timedelta(days=30)
-    """Ledgers whose clarifications were all closed for this long move to `archive/`."""
+    """Issues whose clarifications were all closed for this long are archived: their ledger files move to `archive/`."""
     mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
-    """Mode of new ledger files; "0660" where agents of the same group write them. Existing files keep theirs.
+    """Mode of new ledger files; "0660" where programs of the same group write them. Existing files keep theirs.
     """
 
 
 class StorageSettings(SettingsTable):
-    """Where the bot keeps what came in and what stands in Slack: a SQLite file, or PostgreSQL."""
+    """The database, which has all that was asked and decided: a SQLite file, or PostgreSQL."""
 
     path: ConfigPath = Path("clarify.db")
     """The SQLite file."""
     url_env: EnvironmentName | None = None
-    """The variable with PostgreSQL's address, which then replaces `path` and the ledgers' folder."""
+    """The variable with PostgreSQL's address, which then replaces `path`."""
     listen_url_env: EnvironmentName | None = None
     """The variable with PostgreSQL's direct address, where a pooling proxy stands in between."""
     keep: Duration | None = None

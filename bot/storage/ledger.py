@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -268,18 +268,6 @@ class DatabaseLedger(Ledger):
 
         return await self._locking(issue, work, timeout)
 
-    async def are_there(self) -> bool:
-        return await self.store.trouble() is None
-
-    async def trouble(self, *, thorough: bool = False) -> str | None:
-        if not thorough:
-            return await self.store.trouble()
-        try:
-            await self.store.write(lambda _: None)
-        except StorageUnavailable as error:
-            return str(error)
-        return None
-
     async def _row(self, issue: int) -> Row | None:
         try:
             return await self.store.read_one(
@@ -329,6 +317,23 @@ def leave_out_numbers(tx: Tx, count: int) -> None:
 def note_written(tx: Tx) -> None:
     """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
     tx.run(f"update ledgers set written = {tx.stamp}")  # noqa: S608 - a constant
+
+
+def fill(tx: Tx, books: Iterable[Book], archived: Collection[int]) -> None:
+    """Writes the ledgers of issues that have none yet. `archived`: the issues whose ledgers are archived."""
+    tx.many(
+        "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
+        f" values (:issue, :body, :highest, 1, {tx.stamp}, :archived)",
+        [
+            {
+                "issue": book.issue,
+                "body": encode(book.raw).decode(),
+                "highest": book.numbered,
+                "archived": int(book.issue in archived),
+            }
+            for book in books
+        ],
+    )
 
 
 class _LockedError(Exception):

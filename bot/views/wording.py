@@ -498,11 +498,18 @@ def has_one_side(shown: Round) -> bool:
     return shown.asked.escalated_for in _SHOWN_BY_CARD and not answered
 
 
+FROM_A_FILE = "From a ledger file: the bot's database is newer, so it cannot confirm what the agent asked."
+
+
 def instead_words(shown: Round, limit: int) -> list[str]:
-    """Returns why people see a question to an agent, and who else is asked: none, one or two sentences."""
-    if shown.stage != "open" or not shown.target:
+    """Returns that a question comes from a ledger file, why people see a question to an agent, and who else is asked: up to
+    three sentences.
+    """
+    if shown.stage != "open":
         return []
-    said = []
+    said = [FROM_A_FILE] if shown.asked.from_file else []
+    if not shown.target:
+        return said
     if why := inert.line(shown.asked.held_back or ""):
         said.append(f"Shown to people because: {inert.clip(why, limit)}")
     if shown.asks_an_agent:

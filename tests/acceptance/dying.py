@@ -1,8 +1,8 @@
 """`clarify run` in a process that kills itself at its n-th step.
 
-A step is a moment before or after something that others can see later: a file synced, replaced, linked or removed, a
-transaction committed, a call to Slack or to a producer, an acknowledgement. Its name says which: "after replace ledger",
-"before Slack chat.update", "after commit +inbox sessions" (a row was inserted into one table, the other one was changed).
+A step is a moment before or after something that others can see later: a transaction committed, a call to Slack or to a
+producer, an acknowledgement, a file synced, replaced, linked or removed. Its name says which: "after commit +inbox sessions"
+(a row was inserted into one table, the other one was changed), "before Slack chat.update", "after replace ledger".
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import aiohttp
 from yarl import URL
 
 from bot.storage import sqlite
+from core.archive import ARCHIVE
 from tests.bench.counting import CHANGES
 from tests.kit.lives import Life, Place
 
@@ -172,8 +173,12 @@ def install(plan: Plan) -> None:
 
 
 def _file_step(name: str, args: tuple[Any, ...]) -> str:
-    path = str(args[-1])
-    return f"{name} ledger" if "/issue-" in path and path.endswith(".json") else name
+    """What is done, and to which of the files that other implementations look at, if any."""
+    path = Path(args[-1] if isinstance(args[-1], str | Path) else "")
+    if not path.name.startswith("issue-") or path.suffix not in {".json", ".lock"}:
+        return name
+    archived = path.parent.name == ARCHIVE
+    return f"{name} {'marker' if path.suffix == '.lock' else 'archived ledger' if archived else 'ledger'}"
 
 
 def _tables(statement: str) -> list[str]:

@@ -18,6 +18,7 @@ from tests.acceptance.world import LONG, MinimalAgent, World, has_controls, ques
 from tests.kit.world import said
 
 PEOPLE = (FOLAKE, ADE, ONCALL)
+ACCUSING = ("nother program", "does not count")  # what is said of those who changed a ledger file
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,14 @@ class Exchange:
         await self._tell(went_on(self.session), self._is_confirmed)
         await self.world.until(self._is_confirmed)
 
+    async def end(self) -> None:
+        """It is confirmed, and other implementations find in their file what became of it."""
+        await self.confirm()
+        await self.world.until(self._is_filed)
+
+    def _is_filed(self) -> bool:
+        return self.world.record(self.token) in self.world.in_files()
+
     async def _tell(self, event: dict[str, object], heard: Callable[[], bool]) -> None:
         """Where nothing is replayed, an agent that met a dying subscriber says it again."""
         agent = self.world.agent
@@ -96,8 +105,9 @@ class Exchange:
         card = self.card()
         return card is not None and "the agent has resumed" in said(card)
 
-    def look_at_receipt(self) -> None:
-        """Whenever the process dies: an answer on disk is signed, by the write that put it there."""
+    def look_at_disk(self) -> None:
+        """Whenever the process dies: an answer is signed, by the write that put it there, and files are whole."""
+        assert all(each["thread"] for each in self.world.in_files())
         record = self.world.record(self.token)
         asked = record["aaep"] if record is not None else {}
         assert ("receipt" in asked) == ("response" in asked), f"{self.token} is answered, and not signed"
@@ -105,7 +115,7 @@ class Exchange:
 
     def check_receipt(self) -> None:
         """It has one receipt, which is valid, is the only one there ever was, and the one that every door gave."""
-        self.look_at_receipt()
+        self.look_at_disk()
         record = self.world.record(self.token)
         assert record is not None
         keys = {"keys": [json.loads(row[0]) for row in self.world.rows("select jwk from signing_keys")]}
@@ -237,6 +247,19 @@ class McpExchange(DirectExchange):
 
 
 @dataclass
+class FiledExchange(Exchange):
+    """A question that is answered once its file is there, which goes to the archive at the end."""
+
+    async def answer(self, rng: random.Random) -> None:
+        await self.world.until(self._is_filed, LONG)
+        await super().answer(rng)
+
+    async def end(self) -> None:
+        await super().end()
+        await self.world.until(lambda: not any(self.world.folder.glob("ledgers/issue-*.json")))
+
+
+@dataclass
 class PagedExchange(Exchange):
     """A question that somebody escalates, and that is answered on its card or on its page.
 
@@ -306,7 +329,10 @@ def check_all(world: World, exchanges: list[Exchange]) -> None:
     records = world.records()
     asked = [(each["id"], each["aaep"]["replyToken"], each["status"]) for each in records]
     assert len(records) == len(exchanges), f"{len(exchanges)} questions, recorded: {asked}"
+    assert world.in_files() == records
     assert len(world.cards()) == len(exchanges)
+    accused = [m.text for m in world.bot_messages() if any(words in said(m) for words in ACCUSING)]
+    assert not accused, accused
     paged = {m.ts for exchange in exchanges if isinstance(exchange, PagedExchange) for m in exchange.pages()}
     unasked = [m.text for m in world.workspace.direct(ONCALL) if m.ts not in paged]
     assert not unasked, unasked

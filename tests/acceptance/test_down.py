@@ -60,6 +60,6 @@ async def test_answer_given_while_the_agent_is_down_arrives_after_a_restart(worl
         await world.until(lambda: "Sending" in said(card))
         await world.agent.up()  # type: ignore[union-attr]
         await world.until(lambda: world.agent.honoured("rpl-1"))
-        await exchange.confirm()
+        await exchange.end()
         exchange.tries.append(Try(FOLAKE, True, ok=True))
         check_all(world, [exchange])

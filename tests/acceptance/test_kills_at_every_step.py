@@ -12,7 +12,14 @@ import pytest
 
 from bot.workspace import Options
 from tests.acceptance.dying import NEVER, Doomed
-from tests.acceptance.exchanges import DirectExchange, Exchange, McpExchange, PagedExchange, check_all
+from tests.acceptance.exchanges import (
+    DirectExchange,
+    Exchange,
+    FiledExchange,
+    McpExchange,
+    PagedExchange,
+    check_all,
+)
 from tests.acceptance.world import World, a_world
 
 IMPATIENT = Options(ack_timeout=1.5)
@@ -21,7 +28,7 @@ SIDE_BY_SIDE = 4
 
 async def whole(exchange: Exchange, seed: int | str) -> None:
     await exchange.play(random.Random(seed))  # noqa: S311
-    await exchange.confirm()
+    await exchange.end()
 
 
 async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[Exchange]) -> int:
@@ -41,7 +48,7 @@ async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[E
             life.arm()
             work = asyncio.create_task(whole(exchange, f"{world.folder.name} {step}"))
             if await life.died_before(work):
-                exchange.look_at_receipt()
+                exchange.look_at_disk()
                 continue
             if await life.survived():
                 check_all(world, exchanges)
@@ -49,21 +56,27 @@ async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[E
     raise AssertionError
 
 
-STEPS = {"fsync", "replace", "link", "unlink", "commit", "acknowledgement"}
-STEPS |= {"Slack chat.postMessage", "Slack chat.update"}
+STEPS = {"commit", "acknowledgement", "Slack chat.postMessage", "Slack chat.update"}
+STEPS |= {"link marker", "replace ledger", "unlink marker"}
 REPLY = {"standard": "producer POST /aaep/v1/replies", "minimal": "producer POST /messages"}
 # A tenth fewer than there are today: each commit, write and call of the way is a step.
 FEWEST = {"standard": 70, "minimal": 66, "direct": 56, "mcp": 56, "paged": 140}
 # How an agent asks, or what becomes of its question, where that is another exchange.
-KINDS: dict[str, type[Exchange]] = {"direct": DirectExchange, "mcp": McpExchange, "paged": PagedExchange}
+KINDS: dict[str, type[Exchange]] = {
+    "direct": DirectExchange,
+    "mcp": McpExchange,
+    "paged": PagedExchange,
+    "filed": FiledExchange,
+}
 
 # What must not be lost or done twice: the step that it is, and what it follows.
+WRITTEN = r"commit .*\+ledgers.*"
 ASKED = {
-    "record written": ("replace ledger", "taken in"),
+    "record written": (WRITTEN, "taken in"),
     "intent written": (r"commit .*\+messages.*", "record written"),
     "posted": ("Slack chat.postMessage", "intent written"),
     "landed": (r"commit .*\bmessages.*", "posted"),
-    "click taken": ("replace ledger", "posted"),  # which may land later
+    "click taken": (WRITTEN, "posted"),  # which may land later
     "acknowledged": ("acknowledgement", "click taken"),
     "shown": ("Slack chat.update", "reply taken"),
     "shown, stored": (r"commit .*\bmessages.*", "shown"),
@@ -73,12 +86,12 @@ EDGES = {
         "taken in": (r"commit .*\+inbox.*", None),
         **ASKED,
         "reply sent": (REPLY["standard"], "click taken"),
-        "reply taken": ("replace ledger", "reply sent"),
+        "reply taken": (WRITTEN, "reply sent"),
     },
     "direct": {
         "taken in": (r"commit .*\+questions.*", None),
         **ASKED,
-        "reply taken": ("replace ledger", "click taken"),
+        "reply taken": (WRITTEN, "click taken"),
     },
     "paged": {
         "taken in": (r"commit .*\+inbox.*", None),
@@ -87,7 +100,19 @@ EDGES = {
         "page posted": ("Slack chat.postMessage", "page written"),
         "page landed": (r"commit .*\bpage_sendings.*", "page posted"),
     },
+    "filed": {
+        "taken in": (r"commit .*\+inbox.*", None),
+        "record written": (WRITTEN, "taken in"),
+        "marker taken": ("link marker", "record written"),
+        "its contents stored": (r"commit .*\+bridge.*", "marker taken"),
+        "file replaced": ("replace ledger", "its contents stored"),
+        "marker left": ("unlink marker", "file replaced"),
+        "archived": ("link archived ledger", "marker left"),
+        "live file gone": ("unlink ledger", "archived"),
+    },
 }
+# A finished file goes to the archive at once.
+MORE = {"filed": ("[ledger]\n", '[ledger]\narchive_after = "0s"\n')}
 
 
 def path(edges: Mapping[str, tuple[str, str | None]], when: str, edge: str) -> list[str]:
@@ -108,6 +133,7 @@ async def test_kill_before_and_after_each_edge(tmp_path: Path, way: str) -> None
         folder = tmp_path / str(number)
         await asyncio.to_thread(folder.mkdir)
         async with a_world(folder, "standard", IMPATIENT) as world:
+            world.file.write_text(world.file.read_text().replace(*MORE.get(way, ("", ""))))
             kills = await sweep(world, [*(moments[each] for each in mine), NEVER], KINDS.get(way, Exchange))
             return mine[kills:]
 

@@ -138,7 +138,7 @@ async def finish(life: Life, talk: list[asyncio.Task[None]], exchanges: list[Exc
         await life.ready()
         await asyncio.gather(*talk)
         for exchange in exchanges:
-            await exchange.confirm()
+            await exchange.end()
 
 
 @pytest.mark.timeout(1200)

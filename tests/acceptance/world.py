@@ -197,9 +197,17 @@ class World:
         return [line["url"] for line in self.logged() if line.get("event") == "listening"]
 
     def records(self) -> list[dict[str, Any]]:
-        """Every clarification in every ledger."""
-        files = sorted((self.folder / "ledgers").glob("issue-*.json"))
-        return [record for file in files for record in json.loads(file.read_text())["clarifications"]]
+        """Every clarification, as it is kept."""
+        ledgers = self.rows("select body from ledgers order by issue")
+        return [record for (body,) in ledgers for record in json.loads(body)["clarifications"]]
+
+    def in_files(self) -> list[dict[str, Any]]:
+        """Every clarification as other implementations find it, archived or not."""
+        found: list[dict[str, Any]] = []
+        for path in self.folder.glob("ledgers/**/issue-*.json"):
+            with suppress(FileNotFoundError):  # it was moved just now
+                found += json.loads(path.read_text())["clarifications"]
+        return sorted(found, key=lambda record: (record["issueNumber"], record["id"]))
 
     def record(self, token: str) -> dict[str, Any] | None:
         """What was asked with this reply token, or, asked directly, with this key, or in words that end with it."""

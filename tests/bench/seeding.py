@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bot.producers.inbox import Inbox
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace import Workspace
@@ -61,11 +60,8 @@ async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
 
 
 async def _begun(storage: Path) -> Seals:
-    """Returns what seals its records. It is a storage that knows of no earlier release: what such a one left is taken over once, ledger by ledger."""
+    """Returns what seals its records."""
     store = await Store.open(storage)
-    inbox = Inbox(store)
-    await inbox.note_marks("questions")
-    await inbox.note_marks("answers")
     seals = (await DatabaseLedger.open(store)).seals
     await store.close()
     return seals

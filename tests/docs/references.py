@@ -373,9 +373,9 @@ def http_errors() -> str:
 
 _ABOUT: dict[type[errors.ClarifyError], str] = {
     errors.NotFound: "You have no question of this id.",
-    errors.LockTimeout: "The ledger is busy: try again.",
-    errors.LedgerUnreadable: "The ledger was not JSON and was renamed; someone was paged.",
-    errors.LedgerUnwritable: "The ledger cannot be written. Nothing was changed: try again.",
+    errors.LockTimeout: "Others are changing the same issue: try again.",
+    errors.LedgerUnreadable: "The issue cannot be read from the database; someone was paged.",
+    errors.LedgerUnwritable: "The database cannot be written: try again.",
 }
 
 

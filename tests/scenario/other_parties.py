@@ -80,9 +80,7 @@ async def record_held(stage: World, issue: int) -> AsyncIterator[None]:
     """Another process is about to change an issue's records, and does not finish; in SQLite that holds all of them. What is
     on its way to Slack has landed by then.
     """
-    store = stage.bots[0].base.store
-    while await store.read("select 1 from messages where ts is null and failed is null limit 1"):  # noqa: ASYNC110 - the storage tells nobody
-        await asyncio.sleep(0.01)
+    await stage.bots[0].board.messages.in_flight.settled()
     held = database_locked(stage) if stage.database is None else row_held(stage.database, issue)
     with impatient(*stage.routers), held:
         yield

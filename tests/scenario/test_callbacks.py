@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -592,7 +593,7 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
         await until_numbered(bot)
         await stage.in_step()
         ledger = stage.ledger(100001)
-        forged = {**ledger["clarifications"][0], "id": "CLR-100001-002"}
+        forged = deepcopy(ledger["clarifications"][0]) | {"id": "CLR-100001-002"}
         answers("Forged")(forged)
         ledger["clarifications"].append(forged)
         stage.write_ledger(100001, ledger)

@@ -211,8 +211,8 @@ async def test_resolved_by_another_implementation_says_who(stage: World) -> None
 
         await another_writes(stage, resolve, 42)
         shown = await stage.now_says(card, "No database.")
-        assert "By lead" in said(shown)
-        assert not controls(shown)
+        assert "by agent:lead" in said(shown)
+        assert controls(shown) == ["View full", "Verify"]
 
 
 def written(stage: World, **more: Any) -> None:

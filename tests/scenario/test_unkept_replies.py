@@ -16,9 +16,7 @@ from tests.kit.world import World, scene
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_http_mode import SOON, in_use
 
-pytestmark = pytest.mark.files(
-    "a program that writes into SQLite's file locks out the bot, and not its ledgers"
-)
+pytestmark = pytest.mark.files("a program that writes into SQLite's file locks out the bot")
 
 MODES = ["socket", "http"]
 
@@ -67,23 +65,6 @@ async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_bac
             assert stage.record()["status"] == "pending"
         assert (await stage.reply())["response"] is False
     assert len(stage.workspace.ephemerals(ADE)) == 1
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: World, mode: str) -> None:
-    async with running(stage, mode) as bot:
-        stage.slack_waits(0.5)
-        first = await stage.ask("rpl_1")
-        await bot.board.messages.in_flight.settled()
-        with storage_busy(stage):
-            await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
-            await refused_for_good(stage)
-            stage.slack_waits(
-                SOON.ack_timeout
-            )  # a click waits for the look at what was missed, if one has begun
-            assert (await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")).ok
-        assert (await stage.reply("rpl_1"))["response"] is True
-        await stage.whisper(ADE, "written in time")
 
 
 async def test_rejection_that_mentions_someone_is_kept_like_any_other_reply(stage: World) -> None:

@@ -334,7 +334,7 @@ ROWS = {
         "handoff handoff:planner:EVT",
     },
     "select distinct state from inbox": {"done"},
-    "select name from counters": {"issue", "marks answers", "marks questions"},
+    "select name from counters": {"issue"},
     "select via, target, state from page_sendings": {
         "apprise PAGER_URL sent", "slack C0AGENTS sent", "slack U0ONCALL sent",
     },

@@ -47,8 +47,8 @@ class Seen:
         return cls(value[0], value[1], tuple(value[2]))
 
 
-Base = Mapping[str, Sequence[Seen]]
-"""By record: the states in which the bridge may have left it in the file, the last one last."""
+Base = Mapping[str, Sequence[Seen | None]]
+"""By record: the states in which the bridge may have left it in the file, the last one last; None: not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,23 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
         if not _is_record(item) or (name := identity(item)) in there:
             continue
         there.add(name)
-        was = base.get(name, ())
+        left = base.get(name, (None,))
+        was = [each for each in left if each is not None]
         if name not in ours:
             # One that has no question yet is nothing: another implementation may write that next.
             if item.get("status") is not None and _asks(item) and not any(each.entries for each in was):
                 yield Opens(item)
         elif is_forgotten_item(ours[name]):
             continue
-        elif not was and not _same_question(item, ours[name]):
+        elif None in left and not _same_question(item, ours[name]):
             yield Opens(item, is_ours=True)
         else:
             yield from _done_to(name, item, was, Seen.of(ours[name]))
-    yield from (Removes(name) for name in base if name in ours and name not in there)
+    yield from (
+        Removes(name)
+        for name, left in base.items()
+        if name in ours and name not in there and None not in left
+    )
 
 
 def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[Act]:

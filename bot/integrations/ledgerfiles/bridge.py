@@ -6,14 +6,15 @@ is replaced under the marker, and never synced, since it can be made again. What
 (`acts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
 what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
 
-A file decides nothing about an action: it neither accepts nor rejects. What it may not do is undone, and told.
+A file decides nothing about an action: it neither accepts nor rejects. What it may not do is undone, and told. Records of
+another installation are left alone (`owner`); what is older than the database is taken in before (`intake`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -45,6 +46,7 @@ from bot.integrations.ledgerfiles.acts import (
     unreadable,
 )
 from bot.integrations.ledgerfiles.erasing import blank
+from bot.integrations.ledgerfiles.owner import of_others, own, owner_of, without
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
 from core.aaep import whole_characters
@@ -76,7 +78,25 @@ _TOLD_AFTER = 15.0  # seconds
 _AT_ONCE = 4  # files exchanged at once
 _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
+_FOLDER = 0  # in place of an issue
 _AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
+
+
+REMEMBER = (
+    "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
+    " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version"
+)
+
+
+def remembered(
+    issue: int, version: int, states: Iterable[Mapping[str, Seen]], state: State | None
+) -> dict[str, object]:
+    """Returns the row of a file that may be in one of these states; `state`: the file's, `version`: of the records in it."""
+    each_of = list(states)
+    names = dict.fromkeys(name for each in each_of for name in each)
+    base = {name: dict.fromkeys(each.get(name) for each in each_of) for name in names}
+    text = json.dumps({name: [each and each.as_json() for each in left] for name, left in base.items()})
+    return {"issue": issue, "base": text, "state": _text(state), "version": version}
 
 
 class _Kept(NamedTuple):
@@ -96,11 +116,14 @@ class _Kept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What others did to a file, with what it holds by now; or what was written. `odd`: records that cannot be read."""
+    """What others did to a file, with what it holds by now; or what was written. `left`: the ids of another installation's
+    records in it; `odd`: records that cannot be read.
+    """
 
     acts: Sequence[Act]
     file: dict[str, Seen]
     state: State | None
+    left: set[str]
     odd: Sequence[InvalidRecord]
 
 
@@ -120,6 +143,7 @@ class Bridge:
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
     _is_told: bool = field(default=False, init=False)
+    _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -130,14 +154,20 @@ class Bridge:
 
     def overdue(self) -> str | None:
         """Returns why a file has not followed its record for 15 seconds, or None."""
-        late = [each for each in self._failing.values() if self._now() - each[0] >= _TOLD_AFTER]
+        late = {issue: why for issue, (since, _, why) in self._failing.items() if self._is_late(since)}
         if not late:
             return None
-        count = "1 ledger file is" if len(late) == 1 else f"{len(late)} ledger files are"
-        return f"{count} behind: {late[0][2]}"
+        count, why = len(late.keys() - {_FOLDER}), next(iter(late.values()))
+        what = {0: "no ledger file is read", 1: "1 ledger file is behind"}
+        return f"{what.get(count, f'{count} ledger files are behind')}: {why}"
+
+    def _is_late(self, since: float) -> bool:
+        return self._now() - since >= _TOLD_AFTER
 
     async def run(self) -> None:
         """Exchanges files and records, until cancelled."""
+        if await asyncio.to_thread(self.files.identity) is None:
+            await self._missing()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name="ledger files")
             group.create_task(self._follow_others(), name="changed ledgers")
@@ -170,21 +200,29 @@ class Bridge:
                 _log.exception("cannot follow a ledger file", issue=issue)
                 await self._later(issue, f"issue-{issue}.json: {type(error).__name__}, see the log")
             else:
-                self._failing.pop(issue, None)
-                self._is_told &= bool(self._failing)
+                self._works(issue)
             finally:
                 self._busy.discard(issue)
                 self._wake.set()
 
     async def _later(self, issue: int, why: str) -> None:
+        _log.warning("ledger file delayed", issue=issue, reason=why)
+        tries = await self._fails(issue, why)
+        self._look_at(issue, self._now() + min(_RETRY * 2 ** min(tries, 5), _LONGEST_RETRY))
+
+    def _works(self, issue: int) -> None:
+        self._failing.pop(issue, None)
+        self._is_told &= bool(self._failing)
+
+    async def _fails(self, issue: int, why: str) -> int:
+        """Tells people, once, if this goes on for 15 seconds. Returns how often it failed before. `issue`: or `_FOLDER`."""
         since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
         self._failing[issue] = since, tries + 1, why
-        _log.warning("ledger file delayed", issue=issue, reason=why)
-        self._look_at(issue, self._now() + min(_RETRY * 2 ** min(tries, 5), _LONGEST_RETRY))
-        if self._now() - since >= _TOLD_AFTER and not self._is_told:
+        if self._is_late(since) and not self._is_told:
             self._is_told = True
             tell = partial(self.notices.files_behind, str(self.files.directory), why, at=self.clock.now())
             await self._tell(tell)
+        return tries
 
     async def _follow(self, issue: int) -> None:
         """Takes in what others did to a file, or else writes it."""
@@ -204,6 +242,11 @@ class Bridge:
             await self._tell(partial(self.notices.ledger_unreadable, error))
             self._look_at(issue, self._now())
             return
+        if found.left and issue not in self._foreign:
+            self._foreign.add(issue)
+            _log.warning(
+                "another installation's records are left alone", issue=issue, records=len(found.left)
+            )
         if found.state is not None:
             self._own[issue] = found.state
             self._wrote[issue] = self._now()
@@ -228,21 +271,27 @@ class Bridge:
     ) -> _Found:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require(issue)
-        gone = self._blank(issue, kept.record)
-        is_old = is_over(kept.record["clarifications"], now, self.archive_after)
+        is_ours = self._is_ours()
+        gone = self._blank(issue, kept, is_ours=is_ours)
         with self.files.hold(issue, _LOCK) as check:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
-            found = list(acts(kept.base, file["clarifications"], kept.record["clarifications"]))
-            before, wanted = base_of(file["clarifications"]), rendered(file, kept.record)
+            items = file["clarifications"]
+            left = set() if is_ours else {identity(each) for each in items if of_others(each, kept.base)}
+            mine, record = without(file, left)["clarifications"], without(kept.record, left)
+            is_old = not left and is_over(record["clarifications"], now, self.archive_after)
+            found = list(acts(kept.base, mine, record["clarifications"]))
             odd = unreadable(issue, file["clarifications"])
+            before, wanted = base_of(mine), rendered(file, record)
             if found or not wanted["clarifications"]:
-                return _Found(found, before, state, odd)
+                return _Found(found, before, state, left, odd)
             if wanted != _plain(file) or (state is None and not is_old):
                 if issue >= FIRST_RESERVED:
                     self.files.numbers.give_out(issue)
-                after = base_of(wanted["clarifications"])
+                after = base_of(without(wanted, left)["clarifications"])
                 with self.files.replacing(issue, live, encode(wanted), durable=False) as draft:
-                    was = {name: seen for name, seen in before.items() if name not in gone}
+                    was = before | {
+                        name: after[name] for name in gone & after.keys()
+                    }  # no digests of its words
                     remember([was, after], state := state_of(draft))
                     check()
                 self.files.archive.drop(issue, wanted)
@@ -253,11 +302,20 @@ class Bridge:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Found([], before, state, odd)
+            return _Found([], before, state, left, odd)
 
-    def _blank(self, issue: int, record: Raw) -> set[str]:
+    def _is_ours(self) -> bool:
+        """Whether the folder is ours; if it is nobody's, it is from now on."""
+        owner = owner_of(self.files)
+        if not owner:
+            own(self.files, self.store.installation)
+        return not owner or owner == self.store.installation
+
+    def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> set[str]:
         """Forgets in archived files what was forgotten. Returns the names of those records."""
-        names = {identity(item) for item in record["clarifications"] if is_forgotten_item(item)}
+        items = kept.record["clarifications"]
+        names = {identity(item) for item in items if is_forgotten_item(item)}
+        names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
             blank(self.files, issue, names, _LOCK)
         return names
@@ -274,7 +332,7 @@ class Bridge:
         return _Kept(
             decode(row["body"].encode(), issue) if row["body"] is not None else record,
             row["version"] or 0,
-            {name: [Seen.from_json(each) for each in states] for name, states in base.items()},
+            {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             row["state"],
             row["written"] or 0,
         )
@@ -282,19 +340,7 @@ class Bridge:
     async def _remember(
         self, issue: int, version: int, states: Sequence[dict[str, Seen]], state: State | None
     ) -> None:
-        base: dict[str, list[Seen]] = {}
-        for each in states:
-            for name, seen in each.items():
-                if seen not in base.setdefault(name, []):
-                    base[name].append(seen)
-        await self.store.run(
-            "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
-            " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version",
-            issue=issue,
-            base=json.dumps({name: [each.as_json() for each in seen] for name, seen in base.items()}),
-            state=_text(state),
-            version=version,
-        )
+        await self.store.run(REMEMBER, **remembered(issue, version, states, state))
 
     # What others did
 
@@ -395,8 +441,10 @@ class Bridge:
         while True:
             identity = await asyncio.to_thread(self.files.identity)
             if identity is None:
+                await self._missing()
                 await asyncio.sleep(_RETRY)
                 continue
+            self._works(_FOLDER)
             watcher = awatch(
                 self.files.directory,
                 watch_filter=None,
@@ -421,6 +469,17 @@ class Bridge:
                 change.cancel()
                 await asyncio.wait([change])
                 await watcher.aclose()
+
+    async def _missing(self) -> None:
+        """Makes the folder, unless there were files in it before: then its disk is not mounted."""
+        try:
+            if await self.store.read_one("select 1 from bridge limit 1") is None:
+                await asyncio.to_thread(self.files.make)
+                return
+            why = str(LedgersAway(self.files.directory))
+        except _AWAY as error:
+            why = reason(error) if isinstance(error, OSError) else str(error)
+        await self._fails(_FOLDER, why)
 
     async def _written(self, name: str) -> None:
         issue = self.files.listing.issue_of(name)

@@ -20,7 +20,8 @@ _LONGEST_LOCK = 3.0  # seconds
 
 def check_folder(settings: Settings, folder: Path) -> Iterator[CheckResult]:
     """Yields what is right and wrong with the folder, which is there."""
-    with closing(LedgerFiles(folder, mode=settings.ledger.mode)) as files:
+    is_first = settings.database_url is None and not settings.storage.path.exists()
+    with closing(LedgerFiles(folder, mode=settings.ledger.mode, expected=not is_first)) as files:
         trouble = files.trouble(thorough=True)
     if trouble is not None:
         fix = "mount its disk, or make it writable for this user; until then the files stay as they are"

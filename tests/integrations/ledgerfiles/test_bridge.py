@@ -24,7 +24,7 @@ from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
 
 Json = dict[str, Any]
-BRIDGE = 'directory = "ledgers"\nbridge = true'
+BRIDGE = 'directory = "ledgers"'
 
 
 @pytest.fixture

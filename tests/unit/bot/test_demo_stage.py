@@ -74,7 +74,7 @@ async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
     assert str(tmp_path / "new" / "folder") in words
     assert "Ctrl-C" in words
     assert (tmp_path / "new" / "folder" / "stopped").read_text() == str(int(signal.SIGTERM))
-    assert said.lines[-1] == f"Stopped. The ledgers and the log are in {tmp_path / 'new' / 'folder'}."
+    assert said.lines[-1] == f"Stopped. The database and the log are in {tmp_path / 'new' / 'folder'}."
 
 
 async def test_demo_says_where_the_bot_is_if_its_usual_port_is_in_use(

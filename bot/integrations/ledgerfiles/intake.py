@@ -1,0 +1,333 @@
+"""Takes in the ledger files that are older than a new, empty database, once, before producers connect.
+
+An operator who lost a database begins with a new one beside the old files. Without their records, a producer that repeats
+its events would have its questions shown and answered twice. So records keep their ids and tokens, and their numbers stay
+used. But whoever can write the folder may have written them:
+
+- A round that ended counts as a person's decision only with a valid receipt. Otherwise its answer counts as that of
+  `ledger:` and the name. Without a receipt an approval is asked again if the agent still waits for it, and else is closed,
+  so that no agent gets it.
+- An open question says on its card that it comes from a ledger file. Who claimed it, accepted it first or changed its
+  arguments has no receipt yet, and is asked again.
+
+Only the lost database knew where messages are and which replies may have arrived. So each card counts as a post of unknown
+outcome, which is looked up before it is posted again, and each unfinished reply as one that may have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from bot.delivery.delivery import Delivery, InDoubt
+from bot.delivery.memory import mark
+from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
+from bot.intake.notices import content
+from bot.integrations.ledgerfiles.acts import Seen
+from bot.integrations.ledgerfiles.bridge import REMEMBER, remembered
+from bot.integrations.ledgerfiles.owner import NOT_EMPTY, own, owner_of
+from bot.producers.inbox import Session, know_sessions
+from bot.settings.model import Settings
+from bot.signing import PublicKeys
+from bot.storage.ledger import fill
+from bot.storage.store import Store
+from bot.storage.tx import Tx
+from bot.views.notices import storage_began
+from bot.views.render import Renderer
+from core.clarification import UNDELIVERED, AnsweredBy, Clarification, Entry, Status
+from core.clock import Clock
+from core.errors import ClarifyError, LedgersAway
+from core.files import read_regular, reason
+from core.ledger import Ledger
+from core.ledgerfiles import LedgerFiles
+from core.matching import NO_CONSENT, UNANSWERED, author_of, reopened
+from core.records import Book, Raw, Seals, as_of, decode, identity, is_forgotten, parse
+
+_log = structlog.get_logger("clarify.ledger")
+_KEY = "notice:storage-began"
+_LOCK = 2.0  # seconds
+_NUMBER = re.compile(r"CLR-[0-9]+-([0-9]{3,9})")
+_UNSEALED: dict[str, Any] = {"seal": None, "question_seal": None}  # the lost database had their key
+# What people did to an open question: no receipt proves it yet.
+_UNPROVEN: dict[str, Any] = dict.fromkeys(
+    ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
+)
+
+
+async def take_in(
+    *,
+    files: LedgerFiles,
+    ledger: Ledger,
+    store: Store,
+    keys: PublicKeys | None,
+    delivery: Delivery,
+    renderer: Renderer,
+    settings: Settings,
+    clock: Clock,
+) -> bool:
+    """Fills a new, empty database from the ledger files, in one transaction; returns whether it did. Call it before the
+    ledger is scanned. `keys`: those that receipts are checked with.
+
+    Raises:
+        StorageUnavailable: nothing was stored.
+    """
+    if await store.read_one(NOT_EMPTY) is not None:
+        return False
+    taking = _Taking(files, ledger.seals, keys or PublicKeys(), settings.monitor.sla, clock.now())
+    try:
+        former = await asyncio.to_thread(taking.read)
+    except (LedgersAway, OSError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        _log.warning("no earlier ledgers are taken in", reason=why)
+        return False
+    records = taking.records
+    needed = [record for record in records if record.needs_something]
+    cards = delivery.in_doubt(record for record in needed if record.aaep is not None)
+    notices = []
+    if records:
+        count = sum(record.is_open for record in needed)
+        _log.warning(
+            "new storage beside existing ledgers; taking them in",
+            storage=str(settings.storage.path),
+            records=len(records),
+            open=count,
+            installation=former,
+        )
+        body = content(renderer, storage_began(str(settings.storage.path), count), needed=True)
+        target = settings.slack.fallback_channel or settings.route_for("").channel
+        notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
+
+    def work(tx: Tx) -> None:
+        fill(tx, taking.books, taking.archived)
+        tx.many(REMEMBER, taking.bases)
+        know_sessions(tx, _sessions(records))
+        _put(tx, cards, former)
+        put(tx, notices)
+
+    await store.write(work)
+    # After a kill before this, the bridge finds the records in its base, and the folder another's.
+    await asyncio.to_thread(_take_over, files, store.installation)
+    return bool(records)
+
+
+def _take_over(files: LedgerFiles, installation: str) -> None:
+    try:
+        if files.is_there():
+            own(files, installation)
+    except OSError as error:
+        _log.warning("cannot store the installation's id beside the ledgers", reason=reason(error))
+
+
+def _put(tx: Tx, cards: Sequence[InDoubt], former: str) -> None:
+    """Stores cards that may be in Slack. In each channel, thread replies are read again from its oldest question on.
+    `former`: the installation that posted them, empty if unknown.
+    """
+    marks: dict[str, float] = {}
+    put(tx, [each.card for each in cards])
+    for each in cards:
+        doubt(tx, each.card.key, each.card.target, each.asked_at, f"{TAKEN_UP}{former}")
+        marks[each.card.target] = min(each.asked_at, marks.get(each.card.target, each.asked_at))
+    for channel, at in marks.items():
+        mark(tx, channel, f"{at:.6f}")
+
+
+def _sessions(records: Sequence[Clarification]) -> list[Session]:
+    """Returns every session that asked something. The highest issue counts: one of the reserved range is found only by its
+    session.
+    """
+    found = dict[tuple[str, str], Session]()
+    for record in sorted(records, key=lambda each: each.issue_number):
+        asked = record.asked
+        if asked.producer is not None and asked.session_id is not None:
+            agent = asked.agent_id or record.from_
+            found[asked.producer, asked.session_id] = Session(
+                asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number
+            )
+    return list(found.values())
+
+
+@dataclass(eq=False, repr=False)  # holds what was asked
+class _Taking:
+    """Reads the files, live and archived, and says of each record what counts. Blocking."""
+
+    files: LedgerFiles
+    seals: Seals
+    keys: PublicKeys
+    sla: timedelta
+    now: datetime
+    books: list[Book] = field(default_factory=list)
+    archived: set[int] = field(default_factory=set)
+    bases: list[Mapping[str, object]] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[Clarification]:
+        return [record for book in self.books for record in book.changed]
+
+    def read(self) -> str:
+        """Reads all of it. Returns the installation that wrote them, empty if unknown.
+
+        Raises:
+            LedgersAway, OSError: the folder cannot be read.
+        """
+        if not self.files.is_there():
+            return ""
+        for issue, paths in self.files.by_issue().items():
+            self._take(issue, paths)
+        return owner_of(self.files)
+
+    def _take(self, issue: int, paths: Sequence[Path]) -> None:
+        state, names = self.files.state(issue), set[str]()
+        book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0, self.seals)
+        usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
+        base: dict[str, Seen] = {}
+        for path in sorted(paths, key=lambda each: each != usual):
+            for item in self._items(issue, path):
+                names.add(identity(item))
+                found = parse(item)
+                if found is None or found.id in book.written:
+                    continue
+                record = book.put(self._taken(found))
+                if path == usual:
+                    base[record.id] = _as_read(item, record)
+        if not book.changed:
+            return
+        numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
+        book.numbered = max([self.files.numbers.highest(issue), *numbers])
+        is_archived = state is None and not any(record.needs_something for record in book.changed)
+        if is_archived:
+            self.archived.add(issue)
+        self.books.append(book)
+        # A live file is behind: it is written once more, with what became of its records.
+        self.bases.append(remembered(issue, int(is_archived), [base], state))
+
+    def _items(self, issue: int, path: Path) -> list[Any]:
+        """Returns what a file holds; nothing if it cannot be read: the bridge tells of it when it comes to it."""
+        try:
+            items: list[Any] = self._decoded(issue, path)["clarifications"]
+        except (ClarifyError, OSError, ValueError) as error:
+            _log.warning("ledger skipped", file=path.name, reason=str(error))
+            return []
+        return items
+
+    def _decoded(self, issue: int, path: Path) -> Raw:
+        try:
+            return decode(read_regular(path), issue)
+        except ValueError:
+            if path != self.files.path(issue):
+                raise
+            with self.files.hold(issue, _LOCK) as check:  # another program may be half way through writing it
+                return self.files.open(issue, check)
+
+    def _taken(self, record: Clarification) -> Clarification:
+        """Returns a record as it counts."""
+        if record.aaep is None:
+            asker = author_of(record.from_).removeprefix("agent:")
+            thread = tuple(
+                _entry(each, asker if each.type == "question" else _writer(each.from_))
+                for each in record.thread
+            )
+            return record.model_copy(update={"from_": asker, "thread": thread})
+        if is_forgotten(record):
+            return _with(record, _UNSEALED)
+        record, proven = self._rounds_checked(record)
+        is_proven = not record.is_open and self.keys.proves(record)
+        record = _with(record, _UNSEALED)
+        if is_proven:
+            proven.add(record.round)
+        thread = tuple(
+            each if each.round in proven else _entry(each, _writer(each.from_)) for each in record.thread
+        )
+        record = record.model_copy(update={"thread": thread})
+        if is_proven:
+            return record
+        return _begun(record) if record.is_open or _is_undecided(record) else self._unproven(record)
+
+    def _rounds_checked(self, record: Clarification) -> tuple[Clarification, set[int]]:
+        """Returns a record with its earlier rounds as they count, and the numbers of those that have a valid receipt."""
+        proven = set[int]()
+        for place, past in enumerate(record.asked.earlier):
+            then = as_of(record, place)
+            if self.keys.proves(then):
+                proven.add(then.round)
+                checked = past | {"seal": self.seals.sealed(_with(then, _UNSEALED)).asked.seal}
+            else:
+                checked = _past(past)
+            earlier = record.asked.earlier
+            record = _with(record, {"earlier": (*earlier[:place], checked, *earlier[place + 1 :])})
+        return record, proven
+
+    def _unproven(self, record: Clarification) -> Clarification:
+        """Returns a record whose round ended without a valid receipt."""
+        asked = record.asked
+        if asked.response is None or not asked.is_confirmation:
+            by = None if asked.response is None else author_of(asked.decided_by or "")
+            surface = None if by is None else AnsweredBy(surface="ledger")
+            return _with(record, {"receipt": None, "decided_by": by, "answered_by": surface})
+        waits = asked.reply in UNDELIVERED
+        _log.warning("an approval has no valid receipt", id=record.id, asked_again=waits)
+        bare = {**UNANSWERED, **_UNPROVEN, "receipt": None}
+        if waits:
+            return reopened(_with(record, bare | {"from_file": True}), self.now, self.sla, NO_CONSENT)
+        return _with(record, bare | {"closed": "resolved elsewhere"})
+
+
+def _begun(record: Clarification) -> Clarification:
+    """Returns an open question. An answer that stands after it in the file alone is left to the bridge: it competes like any
+    other.
+    """
+    status: Status = record.status
+    thread = record.thread
+    if not record.is_open:
+        status = "pending"
+        last = max(at for at, each in enumerate(thread) if each.type == "question")
+        thread = thread[: last + 1]
+    update = {"status": status, "resolved_at": None, "thread": thread}
+    return _with(record.model_copy(update=update), _UNPROVEN | {"receipt": None, "from_file": True})
+
+
+def _is_undecided(record: Clarification) -> bool:
+    """Whether another program ended a question of ours, which our own fields do not know of."""
+    asked = record.asked
+    has_question = any(each.type == "question" for each in record.thread)
+    return asked.response is None and asked.closed is None and has_question
+
+
+def _past(past: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of an earlier round that has no valid receipt."""
+    kept = {name: each for name, each in past.items() if name not in {"seal", "questionSeal", "receipt"}}
+    if kept.get("response") is None:
+        return kept
+    if "confirmation" in (kept.get("kinds") or ()):
+        return {name: each for name, each in kept.items() if name not in {"response", "label"}}
+    return kept | {
+        "decidedBy": author_of(str(kept.get("decidedBy"))),
+        "answeredBy": {"surface": "ledger"},
+    }
+
+
+def _as_read(item: Raw, record: Clarification) -> Seen:
+    """Returns what the bridge knows of a record's place in the file: what of it was taken."""
+    if len(record.thread) < len(item["thread"]):
+        item = {**item, "status": record.status, "thread": item["thread"][: len(record.thread)]}
+    return Seen.of(item)
+
+
+def _writer(name: str) -> str:
+    """Returns the author of an entry: `ledger:` and the name if it is not an agent's."""
+    by = author_of(name)
+    return by if by.startswith("ledger:") else name
+
+
+def _entry(entry: Entry, by: str) -> Entry:
+    return entry if entry.from_ == by else entry.model_copy(update={"from_": by})
+
+
+def _with(record: Clarification, fields: Mapping[str, Any]) -> Clarification:
+    return record.model_copy(update={"aaep": record.asked.model_copy(update=dict(fields))})

@@ -1,0 +1,89 @@
+"""Whose ledger folder it is: the installation whose records its files hold, as `.clarify/installation` there says.
+
+A folder without that file becomes ours. In the folder of another installation, a record is left alone if it has a part of
+ours (`aaep`) and the bridge never wrote it, nor read it as one of ours: only that installation can have written it. Such a
+record is not changed, opened, or reported as tampering, and it keeps its id in the file, even if a record of ours has the
+same one, which then is in the database alone. All else in such a folder is treated as in our own. A new, empty database
+takes over the folder that it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+from bot.checks import CheckResult, right, wrong
+from bot.errors import StorageUnavailable
+from bot.settings.model import Settings
+from bot.storage.outside import reading
+from core.files import replacing
+from core.ledgerfiles import LedgerFiles
+from core.records import Raw, identity
+
+NOT_EMPTY = (
+    "select 1 from inbox union all select 1 from messages union all select 1 from sessions"
+    " union all select 1 from ledgers limit 1"
+)
+_ID = "installation"
+
+
+def owner_of(files: LedgerFiles) -> str:
+    """Returns the id of the installation whose folder it is; empty: nobody's yet. Blocking.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return (files.private / _ID).read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def own(files: LedgerFiles, installation: str) -> None:
+    """Makes it the folder of this installation, whose cards are then found if the database is lost. Blocking.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    with replacing(files.private / _ID, installation.encode(), files.private):
+        pass
+
+
+def disown(files: LedgerFiles) -> None:
+    """Makes it nobody's folder: the next bot takes it. Blocking."""
+    (files.private / _ID).unlink(missing_ok=True)
+
+
+def of_others(item: object, base: Mapping[str, object]) -> bool:
+    """Whether a record in the folder of another installation is that one's. `base`: what the bridge knows of, by id."""
+    return isinstance(item, dict) and isinstance(item.get("aaep"), dict) and identity(item) not in base
+
+
+def check_owner(settings: Settings) -> Iterator[CheckResult]:
+    """Reports whose folder it is, if it is not ours. Blocking."""
+    if (folder := settings.ledger_folder) is None:
+        return
+    subject = "ledger.directory"
+    try:
+        with (
+            closing(LedgerFiles(folder, mode=settings.ledger.mode, expected=True)) as files,
+            reading(settings.storage.path, settings.database_url) as tx,
+        ):
+            owner = owner_of(files)
+            ours = tx.one("select id from installation") if tx is not None else None
+            is_new = tx is None or tx.one(NOT_EMPTY) is None
+    except (OSError, StorageUnavailable):
+        return  # the lines about the folder and the storage say so
+    if not owner or (ours is not None and owner == ours["id"]):
+        return
+    text = f"{folder} belongs to another installation of clarify-bot ({owner})"
+    if is_new:
+        yield right(subject, f"{text}; the first start on this new database takes its ledgers in")
+    else:
+        fix = "give each installation a folder of its own: change [ledger] directory"
+        yield wrong(subject, f"{text}; its records are left alone", fix)
+
+
+def without(raw: Raw, names: set[str]) -> Raw:
+    """Returns a ledger without the records that have these ids."""
+    return {**raw, "clarifications": [each for each in raw["clarifications"] if identity(each) not in names]}

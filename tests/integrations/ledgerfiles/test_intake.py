@@ -1,0 +1,229 @@
+"""A new, empty database beside ledger files: what of them counts (promises P2, P4, P5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL
+from bot.workspace.state import Message
+from tests.integrations.ledgerfiles.test_bridge import (
+    ROLES,
+    accused,
+    file_of,
+    in_step,
+    in_store,
+    put,
+    rewrite,
+    text,
+    theirs,
+)
+from tests.kit.until import until
+from tests.kit.world import World, controls, said, scene, url_of
+from tests.scenario.other_parties import answers, in_a_persons_name
+from tests.scenario.test_confirmations import confirm
+from tests.scenario.typist import of_issue
+
+Json = dict[str, Any]
+FROM_A_FILE = "From a ledger file"
+PAYMENT: Json = {"action": "Send the payment", "arguments": {"amount": 100}, "key": "payment-1"}
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
+    async with scene(tmp_path) as made:
+        made.configure(text(made))
+        yield made
+
+
+def lose(stage: World) -> None:
+    for path in stage.folder.glob("clarify.db*"):
+        path.unlink()
+
+
+@asynccontextmanager
+async def caller(stage: World) -> AsyncIterator[httpx.AsyncClient]:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        yield http
+
+
+async def left_open(stage: World, change: Callable[[list[Json]], None]) -> Message:
+    """An open question, whose file another program changes after its database was lost."""
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+    lose(stage)
+    rewrite(stage, change)
+    return card
+
+
+async def test_open_question_says_on_its_card_that_it_comes_from_a_file(stage: World) -> None:
+    card = await left_open(stage, lambda _: None)
+    assert FROM_A_FILE not in said(card)
+    async with stage.bot():
+        await stage.now_says(card, FROM_A_FILE)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+        assert FROM_A_FILE not in said(await stage.now_says(card, f"<@{FOLAKE}>"))
+        await in_step(stage)
+    assert [each.ts for each in stage.cards()] == [card.ts]
+    assert accused(stage) == []
+
+
+async def test_p5_answer_without_a_receipt_is_nobodys_but_the_files(stage: World) -> None:
+    """Whoever can write the folder could write all that the bot writes."""
+    forged = in_a_persons_name("yes", FOLAKE, response=True)
+    await left_open(stage, lambda records: forged(records[0]))
+    async with stage.bot():
+        assert (await stage.reply())["decided_by"] == f"ledger:user:slack/T0LOCAL/{FOLAKE}"
+        (record,) = await in_step(stage)
+        assert record["thread"][1]["from"] == f"ledger:user:slack/T0LOCAL/{FOLAKE}"
+        assert record["aaep"]["answeredBy"]["user"] is None
+        assert "receipt" not in record["aaep"]
+    assert len(stage.producer.replies) == 1
+
+
+async def test_p4_answer_with_its_receipt_is_the_persons(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.producer.refuse_next(503, headers={"Retry-After": "3600"})
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await until(lambda: in_store(stage)[0]["status"] == "answered")
+        (before,) = await in_step(stage)
+    lose(stage)
+    async with stage.bot():
+        reply = await stage.reply()
+        assert reply["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}" == before["aaep"]["decidedBy"]
+        assert in_store(stage)[0]["aaep"]["receipt"] == before["aaep"]["receipt"]
+        assert FROM_A_FILE not in said(card)
+
+
+@pytest.mark.parametrize("decision", ["accept", "reject"])
+async def test_p5_approval_without_a_receipt_is_asked_again(stage: World, decision: str) -> None:
+    async with stage.bot():
+        await confirm(stage)
+        await in_step(stage)
+    lose(stage)
+    rewrite(stage, lambda records: in_a_persons_name(decision, FOLAKE)(records[0]))
+    async with stage.bot():
+        await until(lambda: any(FROM_A_FILE in said(card) for card in stage.cards()))
+        card = next(card for card in stage.cards() if FROM_A_FILE in said(card))
+        assert in_store(stage)[0]["status"] == "pending"
+        assert stage.producer.replies == []
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Reject")
+        assert (await stage.reply())["decision"] == "reject"
+        await in_step(stage)
+    assert accused(stage) == []
+
+
+def consented(records: list[Json]) -> None:
+    """As if a person had approved it long ago, and the agent had it."""
+    in_a_persons_name("accept", FOLAKE, reply="confirmed")(records[0])
+    records[0]["status"] = "resolved"
+
+
+async def test_p5_old_approval_without_a_receipt_is_handed_out_to_nobody(stage: World) -> None:
+    async with caller(stage) as http:
+        assert (await http.post("/questions", json=PAYMENT)).status_code == 201
+        await stage.card("Send the payment")
+        await in_step(stage)
+    lose(stage)
+    rewrite(stage, consented)
+    async with caller(stage) as http:
+        answer = (await http.get("/questions/CLR-100001-001")).json()
+        assert (answer["status"], answer["answer"], answer["receipt"]) == ("closed", None, None)
+        assert not {"response", "label", "decidedBy"} & in_store(stage)[0]["aaep"].keys()
+        await in_step(stage)
+    assert accused(stage) == []
+
+
+async def test_p5_who_claimed_or_accepted_it_first_has_to_do_so_again(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Take")
+        await stage.now_says(card, "Claimed by")
+        await in_step(stage)
+    lose(stage)
+    accept = {
+        "user": ADE,
+        "team": "T0LOCAL",
+        "decidedBy": "user:x",
+        "at": "2026-11-21T10:00:00Z",
+        "digest": "0",
+    }
+    rewrite(stage, lambda records: records[0]["aaep"].update(approvals=[accept]))
+    async with stage.bot():
+        await stage.now_says(card, FROM_A_FILE)
+        assert not {"takenBy", "approvals"} & in_store(stage)[0]["aaep"].keys()
+        assert "Take" in controls(card)
+
+
+async def test_answer_that_no_bot_had_read_competes_like_any_other(stage: World) -> None:
+    await left_open(stage, lambda records: answers("no")(records[0]))
+    async with stage.bot():
+        reply = await stage.reply()
+        assert (reply["response"], reply["decided_by"]) == (False, "agent:architect")
+        await in_step(stage)
+    assert accused(stage) == []
+
+
+async def test_p2_archived_number_stays_used(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask(**of_issue(7))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: in_store(stage, 7)[0]["status"] == "resolved")
+        await in_step(stage, 7)
+    lose(stage)
+    archive = file_of(stage).parent / "archive"
+    archive.mkdir(exist_ok=True)
+    file_of(stage, 7).rename(archive / "issue-7.json")
+    (file_of(stage).parent / ".clarify" / "issue-8.seq").write_text("000000000004")
+    put_in(stage, 8, [theirs() | {"id": "CLR-8-002", "issueNumber": 8, "status": "abandoned"}])
+    async with stage.bot():
+        await stage.emit(**of_issue(7))  # again: the same question
+        await stage.ask("rpl_2", question="Another?", **of_issue(7))
+        await stage.ask("rpl_3", question="In eight?", session="sess_two", **of_issue(8))
+        assert [each["id"] for each in await in_step(stage, 7)] == ["CLR-7-001", "CLR-7-002"]
+        assert [each["id"] for each in await in_step(stage, 8)] == ["CLR-8-002", "CLR-8-005"]
+    assert accused(stage) == []
+
+
+def put_in(stage: World, issue: int, records: list[Json]) -> None:
+    file_of(stage, issue).write_text(json.dumps({"issueNumber": issue, "clarifications": records}))
+
+
+async def test_p12_what_other_implementations_settled_is_no_news(stage: World) -> None:
+    """A new bot beside a folder that others have used for long."""
+    person = f"user:slack/T0LOCAL/{FOLAKE}"
+    settled = [theirs(n, f"Settled {n}?", status="resolved") for n in range(1, 5)]
+    for each in settled:
+        each["thread"].append(each["thread"][0] | {"type": "answer", "from": person, "body": "yes"})
+    put(stage, *settled, theirs(5, "Which database?"))
+    async with stage.bot(text(stage, more=ROLES)):
+        await stage.card("Which database?")
+        assert [each["status"] for each in in_store(stage, 7)] == ["resolved"] * 4 + ["pending"]
+        assert in_store(stage, 7)[0]["thread"][1]["from"] == f"ledger:{person}"
+    assert len(stage.cards()) == 1
+    assert accused(stage) == []
+    assert not stage.workspace.direct(ONCALL)
+
+
+async def test_file_that_does_not_parse_keeps_no_other_from_being_taken_in(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.ask("rpl_2", session="sess_two", question="And now?")
+        await in_step(stage)
+        await in_step(stage, 100002)
+    lose(stage)
+    file_of(stage, 100002).write_text("{")
+    async with stage.bot():
+        await stage.now_says(card, FROM_A_FILE)
+        await until(lambda: list(file_of(stage).parent.glob("issue-100002.json.unreadable-*")))
+        await stage.message("Started with a new storage", FALLBACK)
