@@ -287,7 +287,7 @@ class Bridge:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require(issue)
         is_ours = self._is_ours()
-        self._blank(issue, kept, is_ours=is_ours)
+        gone = self._blank(issue, kept, is_ours=is_ours)
         with self.files.hold(issue, _LOCK) as check:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
             items = file["clarifications"]
@@ -305,7 +305,10 @@ class Bridge:
                     self.files.numbers.give_out(issue)
                 after = base_of(without(wanted, left)["clarifications"])
                 with self.files.replacing(issue, live, encode(wanted), durable=False) as draft:
-                    remember([before, after], state := state_of(draft))
+                    was = before | {
+                        name: after[name] for name in gone & after.keys()
+                    }  # no digests of its words
+                    remember([was, after], state := state_of(draft))
                     check()
                 self.files.archive.drop(issue, wanted)
                 before, is_new = after, True
@@ -318,22 +321,27 @@ class Bridge:
             return _Found([], before, state, left, odd, is_new)
 
     def _is_ours(self) -> bool:
-        """Whether the folder is ours; if it is nobody's, or is taken over, it is from now on."""
-        owner = owner_of(self.files)
-        if owner == self.store.installation:
-            return True
-        if owner and not self._takes_over:
-            return False
-        own(self.files, self.store.installation)
-        return True
+        """Whether the folder is ours; if it is taken over, it is from now on.
 
-    def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> None:
-        """Forgets in archived files what was forgotten."""
+        Raises:
+            LedgersAway: it is nobody's yet.
+        """
+        owner = owner_of(self.files)
+        if owner != self.store.installation and self._takes_over:
+            own(self.files, self.store.installation)
+            return True
+        if not owner:
+            raise LedgersAway(self.files.directory)
+        return owner == self.store.installation
+
+    def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> set[str]:
+        """Forgets in archived files what was forgotten. Returns the names of those records."""
         items = kept.record["clarifications"]
         names = {identity(item) for item in items if is_forgotten_item(item)}
         names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
             blank(self.files, issue, names, _LOCK)
+        return names
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(
@@ -520,9 +528,16 @@ class Bridge:
                     self._look_at(row["issue"], self._now() + _SOON)
 
     async def _look_at_all(self) -> None:
-        """Looks at each file that is not as the bridge left it."""
+        """Looks at each file that is not as the bridge left it. In a folder that is nobody's, as a new one is, nobody removed
+        anything: all files are written.
+        """
         while True:
             try:
+                if not await asyncio.to_thread(owner_of, self.files):
+                    await self.store.run("delete from bridge")
+                    await asyncio.to_thread(own, self.files, self.store.installation)
+                    for row in await self.store.read("select issue from ledgers"):
+                        self._look_at(row["issue"], self._now())
                 rows = await self.store.read("select issue, state from bridge")
                 there = await asyncio.to_thread(self._states)
             except _AWAY as error:
