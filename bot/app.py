@@ -644,7 +644,8 @@ class Bot:
         waiting = {
             s.producer for s in self.base.index if s.producer and (s.is_open or s.asked.reply == "sending")
         }
-        if not (self.store.leads and await self.ledger.are_there()) or await self._is_one_of_several():
+        is_there = await self.store.trouble() is None
+        if not (self.store.leads and is_there) or await self._is_one_of_several():
             # We cannot know what is open, or another bot continues the subscriptions.
             waiting |= {each.name for each in self.base.settings.producers}
         await self.told.producers.stop(waiting)
@@ -783,13 +784,9 @@ class Bot:
             webhooks=self.webhooks,
             callbacks=self.callbacks,
             bridge=self.bridge,
-            storage_trouble=self._storage_trouble,
+            storage_trouble=self.store.trouble,
             limits=limits,
         )
-
-    async def _storage_trouble(self) -> str | None:
-        """Returns what is wrong with the storage or the ledgers, or None."""
-        return await self.store.trouble() or await self.told.ledger_outage.trouble()
 
     async def _is_well(self) -> bool:
         return not self.slack_outage.is_raised and await self.store.trouble() is None

@@ -177,12 +177,6 @@ class Ledger(Protocol):
             return False
         return await asyncio.to_thread(lambda: any(map(signer.owes, rounds)))
 
-    async def are_there(self) -> bool:
-        """Whether the ledgers can be reached."""
-
-    async def trouble(self, *, thorough: bool = False) -> str | None:
-        """Why no ledger can be written now; None if no reason is known. `thorough` tries to write."""
-
 
 def ended(issue: int, change: asyncio.Future[Any]) -> None:
     """Log that a change failed whose caller is gone; without the error's message, which may quote answers."""

@@ -56,7 +56,6 @@ def build(
     )
     outage = LedgerOutage(
         settings=settings,
-        ledger=ledger,
         store=store,
         delivery=shown.delivery,
         messages=board.messages,

@@ -55,7 +55,6 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
-from core.ledger import Ledger
 from core.records import InvalidRecord
 
 _log = structlog.get_logger("clarify.ledger")
@@ -336,15 +335,14 @@ class _HeldEvent:
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class LedgerOutage:
-    """Tells people, while ledgers cannot be written, what agents ask and why no one can answer it yet.
+    """Tells people, while questions cannot be recorded, what agents ask and why no one can answer it yet.
 
-    After 15 seconds of an outage, it posts one message in the fallback channel, with the questions in its thread, and
+    After 15 seconds, it posts one message in the fallback channel, with the questions in its thread, and
     pages the people on call for the agents. When everything is recorded, it posts another message and closes the pages.
     The intake calls `waits` and `recorded` as events wait and are recorded; `run` does the rest.
     """
 
     settings: Settings
-    ledger: Ledger
     store: Store
     delivery: Delivery
     messages: Messages
@@ -352,8 +350,6 @@ class LedgerOutage:
     renderer: Renderer
     clock: Clock
     _waiting: dict[int, _HeldEvent] = field(default_factory=dict, init=False)
-    _folder: str | None = field(default=None, init=False)  # why no ledger can be written; None: they can
-    _folder_seconds: float = field(default=0.0, init=False)
     _paged: set[str] = field(default_factory=set, init=False)
     _outage: int | None = field(
         default=None, init=False
@@ -369,10 +365,6 @@ class LedgerOutage:
         for item in items:
             self._waiting.pop(item.id, None)
 
-    async def trouble(self) -> str | None:
-        """Returns why no ledger can be written now; None if they can be."""
-        return await self.ledger.trouble(thorough=True)
-
     def overdue(self) -> str | None:
         """Returns why events have waited too long to be recorded; None if none has."""
         late = self._late()
@@ -382,7 +374,7 @@ class LedgerOutage:
         return f"{count} to be recorded: {late[0].reason}"
 
     async def run(self, drained: Callable[[], Awaitable[None]]) -> None:
-        """Every second, checks the folder, counts how long events wait and notifies people, until cancelled.
+        """Every second, counts how long events wait and notifies people, until cancelled.
 
         `drained` returns when the events that an earlier process left in the inbox are processed. Its outage is not over
         before.
@@ -396,7 +388,6 @@ class LedgerOutage:
         backlog = asyncio.ensure_future(drained())
         try:
             while True:
-                await self._check_folder()
                 try:
                     await self._notify(is_drained=backlog.done())
                 except StorageUnavailable as error:
@@ -405,27 +396,17 @@ class LedgerOutage:
                 await self.clock.sleep(_CHECK_EVERY)
                 for each in counted:
                     each.seconds += _CHECK_EVERY
-                self._folder_seconds += _CHECK_EVERY
         finally:
             backlog.cancel()
 
     def _late(self) -> list[_HeldEvent]:
         return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
 
-    async def _check_folder(self) -> None:
-        before, self._folder = self._folder, await self.ledger.trouble()
-        if before is None:
-            self._folder_seconds = 0.0
-        if self._folder not in {None, before}:
-            _log.error("cannot write ledgers", reason=self._folder)
-        if before is not None and self._folder is None:
-            _log.info("ledgers are writable again")
-
     async def _notify(self, *, is_drained: bool) -> None:
         late = [each for each in self._late() if each.item.event.critical]
-        if late or (self._folder is not None and self._folder_seconds >= _NOTIFY_AFTER):
-            await self._begin(self._folder or late[0].reason, late)
-        elif self._outage is not None and is_drained and not self._waiting and self._folder is None:
+        if late:
+            await self._begin(late[0].reason, late)
+        elif self._outage is not None and is_drained and not self._waiting:
             await self._end(self._outage)
 
     async def _begin(self, reason: str, late: Sequence[_HeldEvent]) -> None:
@@ -438,8 +419,6 @@ class LedgerOutage:
         await self._post(outage, "began", ledgers_refuse(reason))
         for each in late:
             await self._page(outage, each.item.event, each.reason)
-        if not any(each.item.event.critical for each in self._waiting.values()):  # else their pages say more
-            await self._page(outage, None, reason)
         head = await self.messages.get(_notice_key(outage, "began"))
         if head is None or (head.ts is None and head.failed is None):
             return  # not posted yet, so there is no thread to post to
@@ -450,18 +429,15 @@ class LedgerOutage:
                 )
                 each.is_shown = True
 
-    async def _page(self, outage: int, event: Event | None, reason: str) -> None:
-        """Pages the people on call for the agent: once for each on-call policy, and once if no agent asked anything yet."""
-        agent = event.agent_id if event is not None else ""
-        policy = self.settings.route_for(agent).on_call or ""
-        key = f"{_pages_of(outage)}{policy if event is not None else '-'}"
+    async def _page(self, outage: int, event: Event, reason: str) -> None:
+        """Pages the people on call for the agent: once for each on-call policy."""
+        policy = self.settings.route_for(event.agent_id).on_call or ""
+        key = f"{_pages_of(outage)}{policy}"
         if key in self._paged:
             return
-        title, words = "Questions cannot be recorded", ""
-        if event is not None:
-            title = f"{agent_of(event)} sent an event that cannot be recorded"
-            words = event.question.text if event.question is not None else event.summary() or event.type
-        await self.incidents.raise_(NewIncident(key, reason, title, words, agent or None))
+        title = f"{agent_of(event)} sent an event that cannot be recorded"
+        words = event.question.text if event.question is not None else event.summary() or event.type
+        await self.incidents.raise_(NewIncident(key, reason, title, words, event.agent_id))
         self._paged.add(key)
 
     async def _end(self, outage: int) -> None:

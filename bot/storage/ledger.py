@@ -248,18 +248,6 @@ class DatabaseLedger(Ledger):
 
         return await self._locking(issue, work, timeout)
 
-    async def are_there(self) -> bool:
-        return await self.store.trouble() is None
-
-    async def trouble(self, *, thorough: bool = False) -> str | None:
-        if not thorough:
-            return await self.store.trouble()
-        try:
-            await self.store.write(lambda _: None)
-        except StorageUnavailable as error:
-            return str(error)
-        return None
-
     async def _row(self, issue: int) -> Row | None:
         try:
             return await self.store.read_one(

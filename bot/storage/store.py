@@ -48,6 +48,7 @@ class Store:
         self._task = asyncio.create_task(self._commit_batches(), name="storage")
         self._unread: list[tuple[Query, asyncio.Future[list[Row]]]] = []
         self._reading: asyncio.Task[None] | None = None
+        self._refuses = False  # the last commit failed
 
     @classmethod
     async def open(cls, place: Path | str, listen_url: str | None = None, *, beside: bool = False) -> Store:
@@ -113,10 +114,12 @@ class Store:
         return next(iter(await self.find(sql, **values)), None)
 
     async def trouble(self) -> str | None:
-        """Returns why the storage cannot be read, or None."""
+        """Returns why the storage cannot be read or written, or None. Tries to write only if the last commit failed."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.read("select id from installation")
+                if self._refuses:
+                    await self.run("update installation set id = id")
         except TimeoutError:
             return f"it does not answer within {_PATIENCE:g} s"
         except StorageUnavailable as error:
@@ -270,7 +273,9 @@ class Store:
         results: list[Outcome]
         try:
             results = await self._database.commit([work for work, _ in batch])
+            self._refuses = False
         except StorageUnavailable as error:
+            self._refuses = True
             results = [(None, error)] * len(batch)
             if isinstance(error, StorageSilent):
                 self._refuse()

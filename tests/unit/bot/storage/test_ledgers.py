@@ -236,11 +236,6 @@ async def test_every_issue_is_read_once_whether_it_is_archived_or_not(ledger: Le
     assert await ids(issue=10) == []
 
 
-async def test_nothing_is_the_matter(ledger: Ledger) -> None:
-    assert await ledger.are_there()
-    assert [await ledger.trouble(), await ledger.trouble(thorough=True)] == [None, None]
-
-
 async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> None:
     url = postgres_server.new()
     async with AsyncExitStack() as stack:
@@ -253,7 +248,6 @@ async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> N
             await ledger.transact(8, add)
             assert LOCK_TIMEOUT == 2.0, "then a person is told that it is busy: Slack allows three"
             waiting = asyncio.create_task(ledger.transact(7, add, 60))
-            assert not await ledger.trouble()
         assert (await waiting).id == "CLR-7-002", "who gave up wrote nothing later"
 
 
@@ -273,8 +267,7 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
         for call in (ledger.read(7), ledger.live(), ledger.news(7)):
             with pytest.raises(LedgersAway, match="is unavailable"):
                 await call
-        assert not await ledger.are_there()
-        assert await ledger.trouble(thorough=True)
+        assert await ledger.store.trouble()
         assert [type(each) for each in (await scan(ledger)).troubles] == [LedgersAway]
         other = await on_rows(url, stack)
         await other.transact(7, add)
