@@ -183,7 +183,7 @@ class _Taking:
         if not book.changed:
             return
         numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
-        book.numbered = max([self.files.numbers.highest(issue), *numbers])
+        book.numbered = max(numbers, default=0)
         is_archived = state is None and not any(record.needs_something for record in book.changed)
         if is_archived:
             self.archived.add(issue)
