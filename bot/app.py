@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
@@ -37,7 +37,6 @@ from bot.delivery.build import resume_when_back
 from bot.delivery.messages import put
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.github import GithubSync
-from bot.history import StoredHistory
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
 from bot.integrations.ledgerfiles.bridge import Bridge
@@ -63,9 +62,9 @@ from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
-from core.clock import Clock, SystemClock, within
+from core.clock import Clock, within
 from core.dispatch import Dispatcher
-from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Scan, scan
 from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
@@ -151,13 +150,12 @@ class Bot:
             ConfigurationError: the signing key is not Ed25519.
         """
         store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
-        ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
         except ClarifyBotError:
             await store.close()
             raise
-        return cls(settings, store, ledger, clock or store.clock, rng, signing=signing)
+        return cls(settings, store, DatabaseLedger(store), clock or store.clock, rng, signing=signing)
 
     def __init__(
         self,
@@ -172,9 +170,8 @@ class Bot:
         """`signing` makes receipts; None: decisions get none."""
         self.store = store
         self.ledger = ledger
-        self.signing = ledger.receipts = ledger.seals.receipts = signing
-        if signing is not None:
-            ledger.history = StoredHistory(store.read, signing.known, signing.load)
+        self.signing = ledger.receipts = ledger.signer = signing
+        ledger.found_tampered = self._tell_of_tampered
         self.base = base = build_base(
             settings,
             store,
@@ -246,10 +243,9 @@ class Bot:
             ledger=ledger,
             index=base.index,
             changed=partial(self.record_changed, ours=False),
-            adoption=told.adoption,
-            shown=board.messages.asked_of,
-            direct=told.questions.asked_directly,
-            clock=SystemClock(),  # files change in real time
+            owing=told.owing,
+            notices=told.notices,
+            clock=clock,
         )
         self.replicas = Replicas(
             store=store,
@@ -418,7 +414,6 @@ class Bot:
             self._begin(name, work)
         if leads:
             await self._lead(found)
-            self.slack.app.later.run(self.watch.look_for_deleted(found.names), "look for deleted records")
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
@@ -433,14 +428,11 @@ class Bot:
     async def _take_in_files(self) -> bool:
         """Takes in the ledger files if the database is new and empty. Returns whether it did."""
         return self.bridge is not None and await take_in(
-            files=self.bridge.files,
-            ledger=self.ledger,
-            store=self.store,
+            bridge=self.bridge,
             keys=self.signing,
             delivery=self.shown.delivery,
             renderer=self.base.renderer,
             settings=self.base.settings,
-            clock=self.base.clock,
         )
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -527,7 +519,6 @@ class Bot:
         self._leads, self._meanwhile = True, None
         for record, ours in meanwhile:
             self.record_changed(record, ours=ours)
-        await self.told.adoption.close_rolled_back(found.records)
 
     async def _lead(self, found: Scan) -> None:
         """Starts the work that only the leader does."""
@@ -543,28 +534,17 @@ class Bot:
             if isinstance(trouble, LedgerUnreadable):
                 await self.told.notices.ledger_unreadable(trouble)
         for record in found.records:
-            if record.is_adoptable:
-                await self.told.adoption.adopt(record.id)
-            else:
-                await self.told.adoption.receipt(record)
+            await self.told.owing.sign(record)
             if record.round > 1:
-                await self._earlier_receipts(record)
-        self.slack.app.later.run(self.watch.look_at_settled(), "comparing receipts")
+                await self.told.owing.sign_earlier(record)
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
 
-    async def _earlier_receipts(self, record: Clarification) -> None:
-        """Makes the receipt of an earlier round that ended in another process or without a key."""
-        try:
-            await self.told.adoption.receipt(await self.ledger.find(record.id, record.issue_number))
-        except ClarifyError as error:
-            _log.warning("receipt delayed", id=record.id, reason=str(error))
-
     async def _receipts_owed(self, signing: Signing) -> None:
         """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
         if (trouble := signing.trouble) is not None:
-            await self.told.adoption.notify(partial(self.told.notices.key_unreadable, trouble))
+            await self._notify(partial(self.told.notices.key_unreadable, trouble))
         while not await asyncio.to_thread(signing.load):
             await self.base.clock.sleep(_KEY_RETRY)
         note = partial(signing.note, self.store, self.base.clock.now())
@@ -575,7 +555,7 @@ class Bot:
                 async for contents in every:
                     for item in (item for _, items in contents.parts for item in items):
                         if (record := parse(item)) is not None:
-                            await self.told.adoption.receipt(record)
+                            await self.told.owing.sign(record)
         except LedgersAway as error:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
@@ -588,7 +568,18 @@ class Bot:
         look = partial(is_vouched_for, self.store, signing)
         if not await until_stored(look, self.base.clock, _log, "reading the log later"):
             _log.warning("another key signs now, which the one before did not announce", kid=signing.kid)
-            await self.told.adoption.notify(partial(self.told.notices.another_key, signing.kid))
+            await self._notify(partial(self.told.notices.another_key, signing.kid))
+
+    def _tell_of_tampered(self, records: Sequence[Clarification]) -> None:
+        """Tells the fallback channel of records that do not agree with their receipts."""
+        for issue in {each.issue_number for each in records}:
+            ids = sorted(each.id for each in records if each.issue_number == issue)
+            notice = partial(self.told.notices.records_tampered, issue, ids)
+            self.slack.app.later.run(self._notify(notice), "tell of changed records")
+
+    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
+        """Stores a notice; retries while the storage is unavailable."""
+        await until_stored(notice, self.base.clock, _log, "notice delayed")
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of the leader."""
@@ -849,7 +840,7 @@ class Bot:
             for event in lifecycle(before, record, self.base.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
         if ours and record.is_open and record.asked.earlier and not record.asked.earlier[-1].get("receipt"):
-            self.slack.app.later.run(self._earlier_receipts(record), "receipt of an earlier round")
+            self.slack.app.later.run(self.told.owing.sign_earlier(record), "receipt of an earlier round")
         for part in self._followers:
             part.record_changed(record)
         self.told.replies.record_changed(record, ours=ours)

@@ -7,7 +7,7 @@ the router decides again under the ledger's lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,13 +16,13 @@ from math import inf
 
 import structlog
 
-from bot.intake.adoption import Adoption
+from bot.intake.notices import Notices
+from bot.signing import Owing
 from bot.storage.store import until_stored
 from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
-    LedgersAway,
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
@@ -32,7 +32,7 @@ from core.escalation import escalation_words
 from core.index import Index
 from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, parse, why_invalid
+from core.records import Raw, digest_of, parse, why_invalid
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -204,10 +204,6 @@ def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
     return repetitions(_parsed(items))
 
 
-def _names(book: Book) -> set[str]:
-    return {identity(item) for item in book.raw["clarifications"]}
-
-
 def _still_waits(record: Clarification) -> bool:
     """Whether it still waits for an answer: only then can it be stuck."""
     return record.status in {"pending", "stale"}
@@ -215,68 +211,28 @@ def _still_waits(record: Clarification) -> bool:
 
 @dataclass(kw_only=True, eq=False)
 class LedgerWatch:
-    """Finds changes that other processes made to ledgers, by content: they need not increase revisions.
+    """Finds what other processes (the shell, another replica) wrote to ledgers.
 
-    `changed` is called with every record that another process changed; a change to a settled one is reported instead.
-    `shown` returns the clarifications of an issue (None: of all) that people were shown: none of them may be missing. `direct`
-    returns which of some were asked directly, whatever their ledgers say now.
+    `changed` is called with every record that another process changed, unless it does not agree with its receipts. `owing`
+    signs the receipts that are owed.
     """
 
     ledger: Ledger
     index: Index
     changed: Callable[[Clarification], None]
-    adoption: Adoption
-    shown: Callable[[int | None], Awaitable[set[str]]]
-    direct: Callable[[Collection[str]], Awaitable[set[str]]]
+    owing: Owing
+    notices: Notices
     clock: Clock
 
     async def run(self) -> None:
         """Compare what other processes write, until cancelled."""
         async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
             busy: dict[int, asyncio.Task[None]] = {}
-            async for written in changes:
-                for error in written.set_aside:
-                    await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
-                for issue in written.issues:
+            async for issues in changes:
+                for issue in issues:
                     # Retry a locked ledger in a task of its own, so that it does not delay the others.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
                         busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
-
-    async def look_for_deleted(self, names: Collection[str]) -> None:
-        """On start, compare the ledgers that lack clarifications which people were shown. `names`: the records found."""
-        shown = await until_stored(
-            partial(self.shown, None), self.clock, _log, "looking for deleted records later"
-        )
-        suspects = {parse_id(each)[0] for each in shown.difference(names)}
-        try:
-            live = set(await self.ledger.live())
-        except LedgersAway as error:
-            _log.warning("cannot look for deleted records", reason=str(error))
-            return
-        for issue in sorted(suspects & live):
-            self.ledger.forget(issue)
-            if not await self.look(issue):
-                await self._until_looked(issue)
-
-    async def look_at_settled(self) -> None:
-        """After a start, compare all settled records with their receipts, which would take the start too long."""
-        try:
-            for issue in await self.ledger.live():
-                items = await self.ledger.read(issue)
-                records = await asyncio.to_thread(_parsed, items)
-                if changed := await self._changed_among(records):
-                    notice = partial(self.adoption.notices.records_tampered, issue, sorted(changed), [])
-                    await self.adoption.notify(notice)
-        except ClarifyError as error:  # the watch reports what it finds
-            _log.warning("settled records were not all compared", reason=str(error))
-
-    async def _changed_among(self, records: Sequence[Clarification]) -> frozenset[str]:
-        return await until_stored(
-            partial(self.ledger.tampered_among, records),
-            self.clock,
-            _log,
-            "a look for changed records has to wait",
-        )
 
     async def _until_looked(self, issue: int) -> None:
         await self.clock.sleep(_RETRY)
@@ -293,85 +249,41 @@ class LedgerWatch:
             return False
         except LedgerUnreadable as error:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
-            await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
+            await self._notify(partial(self.notices.ledger_unreadable, error))
             return True
-        return await self._compare(issue, items, known) if items is not None else True
+        done = items is None or await self._compare(issue, items, known)
+        if not done:
+            self.ledger.forget(issue)
+        return done
 
     async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> bool:
         """`known`: the digests before `items` were read, so that they do not undo what we wrote since."""
-        tampered = list[str]()
-        deleted: list[str] | None = []
         records = await asyncio.to_thread(lambda: [parse(item) for item in items])
-        found = [each for each in records if each is not None]
-        changed = await self._changed_among(found) | await self._stripped(found)
-        closed, done = await self.adoption.close_rolled_back(found)
+        tampered = await self.ledger.tampered_among([each for each in records if each is not None])
+        done = True
         for position, record in enumerate(records, 1):
             if record is None:
                 if (odd := why_invalid(issue, position, items[position - 1])) is not None:
-                    await self.adoption.notify(partial(self.adoption.notices.record_unreadable, odd))
-                continue
-            if record.id in changed:
-                tampered.append(record.id)
-                continue
-            if record.id not in closed:
+                    await self._notify(partial(self.notices.record_unreadable, odd))
+            elif record.id not in tampered:
                 done &= await self._look_at(record, known.get(record.id))
-        if self.adoption.leads():
-            deleted = await self._deleted(issue, items)
-            done &= deleted is not None
-        if tampered or deleted:
-            await self.adoption.notify(
-                partial(self.adoption.notices.records_tampered, issue, tampered, deleted or [])
-            )
-        if not done:
-            self.ledger.forget(issue)
         return done
 
     async def _look_at(self, record: Clarification, before: str | None) -> bool:
         """Take in a record that another process may have written; False: look again later. `before`: its known digest when it
         was read.
         """
-        if is_unsettled(record) and not await self.ledger.verify_question(record):
-            return not self.adoption.leads() or await self.adoption.adopt(record.id)
-        forged = before is not None and not await self.ledger.verify_answer(record)
         known = self.index.get(record.id)
         now = digest_of(known) if known is not None else None
         if now != before:  # we changed it since it was read
             return now == digest_of(record)
         if now != digest_of(record) and (now is not None or record.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
-            # Never show an answer in the name of a person who did not give it, nor one without its receipt.
-            if not forged and not (self.adoption.leads() and await self.adoption.receipt(record)):
+            if not (self.owing.leads() and await self.owing.sign(record)):
                 self.changed(record)
-        if (record.is_adoptable or forged) and self.adoption.leads():
-            return await self.adoption.adopt(record.id)
         return True
 
-    async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
-        """The settled records that were asked directly, but from which another program removed everything that shows it,
-        including the seals.
-        """
-        bare = [each.id for each in records if not (each.is_open or is_direct(each))]
-        if not bare:
-            return set()
-        return await until_stored(
-            partial(self.direct, bare), self.clock, _log, "a look for changed records has to wait"
-        )
-
-    async def _deleted(self, issue: int, items: list[Raw]) -> list[str] | None:
-        """The known clarifications that were removed from a ledger; None: look again later."""
-        known = {each.id for each in self.index.of_issue(issue)}
-        known |= await until_stored(
-            partial(self.shown, issue), self.clock, _log, "looking for deleted records later"
-        )
-        if known <= {identity(item) for item in items}:
-            return []
-        try:
-            # Read again under the lock: they may have been written since, or another process is rewriting the file.
-            there = await self.ledger.transact(issue, _names)
-        except (LockTimeout, LedgerUnwritable) as error:
-            _log.warning("looking for deleted records later", issue=issue, reason=str(error))
-            return None
-        except LedgerUnreadable as error:
-            _log.error("cannot read a ledger", issue=issue, reason=str(error))
-            return []  # reported at the next look
-        return sorted(known - there)
+    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
+        """Stores a notice if this bot leads; retries while the storage is unavailable."""
+        if self.owing.leads():
+            await until_stored(notice, self.clock, _log, "notice delayed")

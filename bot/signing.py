@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,7 +41,9 @@ from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
 from core.clock import Clock
+from core.errors import ClarifyError
 from core.files import read_regular
+from core.ledger import Ledger
 from core.receipts import (
     TYP,
     Checked,
@@ -52,6 +54,7 @@ from core.receipts import (
     jti_of,
     says_the_same,
 )
+from core.router import Router
 
 _log = structlog.get_logger("clarify.trust")
 KEY_FILE = "clarify-signing.pem"
@@ -383,6 +386,34 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
     """
     with reading(storage, url) as tx:
         return [] if tx is None else [KnownKey.of(row) for row in tx.rows(KNOWN)]
+
+
+@dataclass(kw_only=True, eq=False)
+class Owing:
+    """Signs the receipts that are owed: the round ended in another process, or while the key could not be read. `leads`:
+    whether this bot leads.
+    """
+
+    ledger: Ledger
+    router: Router
+    leads: Callable[[], bool]
+
+    async def sign(self, record: Clarification) -> bool:
+        """Returns whether the record's round has its receipt now, and had none before."""
+        if not await self.ledger.owes_receipt(record):
+            return False
+        try:
+            return (await self.router.receipt(record.id)).asked.receipt is not None
+        except ClarifyError as error:
+            _log.warning("receipt delayed", id=record.id, reason=str(error))
+            return False
+
+    async def sign_earlier(self, record: Clarification) -> None:
+        """Signs the receipts of earlier rounds, too. `record`: as it is kept in memory, without them."""
+        try:
+            await self.sign(await self.ledger.find(record.id, record.issue_number))
+        except ClarifyError as error:
+            _log.warning("receipt delayed", id=record.id, reason=str(error))
 
 
 async def settled(store: Store) -> None:

@@ -231,7 +231,7 @@ class Webhooks:
             sender.outbox.put(clarification)
 
     async def _receipt(self, record: Clarification) -> str | None:
-        """Returns the receipt of a decided record's round, unless another program changed the record."""
+        """Returns the receipt of a decided record's round, if the record agrees with it."""
         if record.aaep is None or not is_decided(record) or await self.ledger.is_tampered(record):
             return None
         return record.asked.receipt

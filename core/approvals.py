@@ -50,7 +50,6 @@ from core.errors import (
     ReasonWanted,
 )
 from core.forms import misfits
-from core.records import with_whole_numbers
 from core.schemas import Problem
 
 Risk = Literal["low", "medium", "high"]
@@ -67,7 +66,7 @@ _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the 
 
 def version_of(asked: Aaep) -> str:
     """Returns the version of an action's arguments, as buttons carry it. Each edit changes it."""
-    content = [len(asked.edits or ()), with_whole_numbers(asked.arguments)]
+    content = [len(asked.edits or ()), asked.arguments]
     return hashlib.blake2b(
         json.dumps(content, sort_keys=True, ensure_ascii=True).encode(), digest_size=_DIGEST
     ).hexdigest()

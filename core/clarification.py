@@ -44,10 +44,8 @@ CloseReason = Literal[
     "session ended",
     "requester moved on",
     "by hand",
-    "changed by another program",
     "withdrawn",
 ]
-CHANGED: CloseReason = "changed by another program"
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "too few people", "by hand"]
 Via = Literal["shell", "http"]
 FourEyes = Literal["pinned", "claimed"]
@@ -126,14 +124,11 @@ class AnsweredBy(Record):
 
 
 class Holder(Record):
-    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team. Without our `seal`, another
-    program wrote it.
-    """
+    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team."""
 
     user: str
     team: str | None = None
     at: Moment
-    seal: str | None = None
 
 
 class Approval(Record):
@@ -232,16 +227,15 @@ class Aaep(Record):
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead. `from_file`:
     the question was read from a ledger file, by a bot whose database did not know it.
 
-    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal` of
-    the answer and `question_seal`: see `core.records`.
+    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so.
 
     `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
     last of them; `lapsed`: those who accepted and could no longer answer when another person did, so that they do not count;
     `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
     `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
-    it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not; not sealed, since they change
-    nothing. See `core.approvals`. `receipt`: of the round, once it has ended; see `core.receipts`.
+    it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not. See `core.approvals`.
+    `receipt`: of the round, once it has ended; see `core.receipts`.
     """
 
     producer: str | None = None
@@ -291,8 +285,6 @@ class Aaep(Record):
     held_back: str | None = None
     from_file: bool | None = None
     rtl: bool | None = None
-    seal: str | None = None
-    question_seal: str | None = None
     receipt: str | None = None
     direct: Direct | None = None
     claimed_risk: str | None = None
@@ -393,7 +385,7 @@ class Clarification(Record):
     aaep: Aaep | None = None
 
     # What this very object is known to be; copies are not: see `core.records`.
-    __slots__ = ("_digest", "_sealed_by")
+    __slots__ = ("_agrees", "_digest")
 
     @property
     def is_open(self) -> bool:
@@ -406,7 +398,7 @@ class Clarification(Record):
         reply = self.asked.reply
         if reply == "unclaimed":
             return self.is_open
-        return self.status not in DONE or self.is_adoptable or reply in _ON_ITS_WAY
+        return self.status not in DONE or reply in _ON_ITS_WAY
 
     @property
     def short_topic(self) -> str:
@@ -533,13 +525,6 @@ class Clarification(Record):
         last = self.thread[-1] if self.thread else None
         resolution = last if last is not None and last.type == "resolution" and last.from_ != US else None
         return self.answer or (resolution if self.status == "resolved" else None)
-
-    @property
-    def is_adoptable(self) -> bool:
-        """Whether another program wrote an answer that the waiting producer has not received."""
-        asked = self.asked
-        waits = asked.reply_token is not None and asked.response is None and asked.reply is None
-        return waits and asked.closed is None and self.answering_entry is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -952,7 +937,7 @@ def check_open(record: Clarification) -> None:
     """
     if not record.is_open:
         has_answer = record.asked.response is not None or record.answer is not None
-        raise AlreadyAnswered(record) if has_answer and record.asked.closed != CHANGED else Closed(record)
+        raise AlreadyAnswered(record) if has_answer else Closed(record)
 
 
 def changed_to(record: Clarification, status: Status, **update: Any) -> Clarification:

@@ -2,7 +2,7 @@
 
     ClarifyError
     ├── NotFound            no such clarification
-    ├── Tampered            another program changed or deleted it after it was decided
+    ├── Tampered            it does not agree with the receipt of its decision
     ├── BadInput            an invalid id, topic or body
     │   └── TooLong             more characters than are allowed
     ├── ScopeViolation      the workflow does not let this agent ask that one
@@ -56,13 +56,14 @@ class NotFound(ClarifyError):
 
 
 class Tampered(ClarifyError):
-    """Another program changed or deleted the decision in the ledger, so it is not returned."""
+    """A decided record does not agree with its receipt, so it is not returned."""
 
     code = "TAMPERED"
 
-    def __init__(self, clarification_id: str, *, deleted: bool = False) -> None:
-        did = "deleted it from its ledger" if deleted else "changed it after it was decided"
-        super().__init__(f"{clarification_id} can't be returned: another program {did}.")
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"{clarification_id} was changed after it was decided, so its answer is not handed out."
+        )
 
 
 class BadInput(ClarifyError):

@@ -157,7 +157,7 @@ class Hub:
         """The current clarification.
 
         Raises:
-            Tampered: another program changed it after it was decided.
+            Tampered: it does not agree with the receipt of its decision.
         """
         record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
         if await self.ledger.is_tampered(record):

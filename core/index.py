@@ -14,7 +14,7 @@ from typing import TypeVar
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
 from core.ledger import Ledger
-from core.records import Outline, Raw, identity, is_unsettled, outline, parse
+from core.records import Outline, Raw, outline, parse
 
 _LONGEST_TEXTS = 4096  # characters of a record that is kept whole
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -150,12 +150,11 @@ def _take_out(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str
 
 @dataclass(slots=True)
 class Scan:
-    """The result of a `scan`: the records that need something, as `kept`; the ids of all records; why ledgers could not
-    be read; the highest issue number, archived or not.
+    """The result of a `scan`: the records that need something, as `kept`; why ledgers could not be read; the highest issue
+    number, archived or not.
     """
 
     records: list[Clarification] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
     troubles: list[ClarifyError] = field(default_factory=list)
     highest_issue: int = 0
 
@@ -166,23 +165,14 @@ async def scan(ledger: Ledger, last_issue: int = 0) -> Scan:
     `last_issue`: the last reserved number that the storage gave out.
     """
     found = Scan()
-    found.highest_issue, found.troubles = await ledger.load(last_issue, partial(_take, ledger, found))
+    found.highest_issue, found.troubles = await ledger.load(last_issue, partial(_take, found))
     return found
 
 
-def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
-    """Adds the records that need something. Returns whether something is wrong with one: the watch then reads the ledger
-    again and reports it. A record that was changed after it was settled needs nothing.
+def _take(found: Scan, items: list[Raw]) -> bool:
+    """Adds the records that need something. Returns whether one is invalid: the watch then reads the ledger again and
+    reports it.
     """
-    found.names.update(map(identity, items))
     records = [record for item in items if (record := parse(item)) is not None]
-    good = [record for record in records if not _is_tampered(ledger, record)]
-    found.records += [kept(record) for record in good if record.needs_something]
-    return len(good) < len(items) or any(
-        is_unsettled(record) and not ledger.seals.verify_question(record) for record in good
-    )
-
-
-def _is_tampered(ledger: Ledger, record: Clarification) -> bool:
-    """Whether another program changed a record after it was settled; by its seals alone if it needs nothing any more."""
-    return ledger.seals.is_tampered(record) if record.needs_something else ledger.seals.breaks_seal(record)
+    found.records += [kept(record) for record in records if record.needs_something]
+    return len(records) < len(items)

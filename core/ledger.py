@@ -12,17 +12,16 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import (
     ClarifyError,
-    LedgerUnreadable,
     NotFound,
 )
 from core.records import (
     Book,
     OwnRecords,
     Raw,
-    Seals,
+    Receipts,
     Signer,
+    agrees,
     identity,
-    speaks_for_a_person,
     unsigned_rounds,
 )
 
@@ -33,13 +32,6 @@ LOCK_TIMEOUT = 2.0  # seconds
 _RETRY = 1.0  # seconds
 _AT_ONCE = 200  # ledgers read in one visit to a thread
 _STILL_THERE = 2000  # milliseconds
-
-
-class Written(NamedTuple):
-    """The issues whose ledgers may have changed, and the ledgers that were quarantined because they did not parse."""
-
-    issues: list[int]
-    set_aside: list[LedgerUnreadable]
 
 
 class Loaded(NamedTuple):
@@ -61,25 +53,16 @@ class IssueContents(NamedTuple):
 Take = Callable[[list[Raw]], bool]
 
 
-class History(Protocol):
-    """What else is known of decisions, besides the ledgers."""
-
-    async def known(self, records: Sequence[Clarification]) -> Callable[[Clarification], bool]:
-        """Returns a test of these records, and of later versions of them: whether one lacks what was decided, or has another
-        receipt. The test is as of now, so an older version may fail it.
-        """
-
-
 class Ledger(Protocol):
     """The records of issues, each changed under its lock. Archived ledgers can be read; they are restored before they are
-    written. `seals` checks records, blocking; `own`: what this process wrote; `receipts` signs receipts (None: there is no
-    key in this process); `history`: what else shows that a record was changed, if anything.
+    written. `own`: what this process wrote; `receipts` checks receipts (None: nothing does), `signer` signs them (None:
+    there is no key in this process). `found_tampered` is called with records that do not agree with their receipts.
     """
 
-    seals: Seals
     own: OwnRecords
-    receipts: Signer | None = None
-    history: History | None = None
+    receipts: Receipts | None = None
+    signer: Signer | None = None
+    found_tampered: Callable[[Sequence[Clarification]], None] | None = None
 
     async def transact(
         self,
@@ -153,8 +136,8 @@ class Ledger(Protocol):
     def forget(self, issue: int) -> None:
         """Have `news` report it again."""
 
-    def changes(self, clock: Clock) -> AsyncGenerator[Written]:
-        """What other processes write while it is iterated, beginning with what they wrote before."""
+    def changes(self, clock: Clock) -> AsyncGenerator[list[int]]:
+        """The issues whose ledgers other processes may have changed, while it is iterated, beginning with those before."""
 
     def woken(self, issue: int) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event that is set whenever any process writes the ledger. Notices can be lost, so look regularly too."""
@@ -168,73 +151,31 @@ class Ledger(Protocol):
             LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it was not archived.
         """
 
-    async def verify_answer(self, record: Clarification) -> bool:
-        """Whether a record's answer comes from the person it names; False: another program put the name there."""
-        return not speaks_for_a_person(record) or await self._checked(self.seals.verify_answer, record)
-
-    async def verify_holder(self, record: Clarification) -> bool:
-        """Whether it has a holder that we wrote; False if it has none, or only another program says so."""
-        return await self._checked(self.seals.verify_holder, record)
-
-    async def verify_question(self, record: Clarification) -> bool | None:
-        """Whether a record's question, the address of its reply and its decision are as we wrote them; None: unknown."""
-        return await self._checked(self.seals.verify_question, record)
-
     async def is_tampered(self, record: Clarification) -> bool:
-        """Whether another program changed a record after it was settled: then no one may get it as an answer."""
+        """Whether a record does not agree with its receipts: then no one may get it as an answer."""
         return record.id in await self.tampered_among([record])
 
     async def tampered_among(self, records: Sequence[Clarification]) -> frozenset[str]:
-        """Returns the ids of records that another program changed after they were settled."""
-        others = [each for each in records if not self.seals.is_verified(each)]
-        if not others:
+        """Returns the ids of the records that do not agree with their receipts."""
+        if (receipts := self.receipts) is None:
             return frozenset()
-        if len(others) == 1:
-            found = {each.id for each in others if await self._checked(self.seals.is_tampered, each)}
-        else:
-            found = await asyncio.to_thread(
-                lambda: {each.id for each in others if self.seals.is_tampered(each)}
-            )
-        if self.history is None:
-            return frozenset(found)
-        settled = [each for each in others if each.id not in found and not each.is_open]
-        if not settled:
-            return frozenset(found)
-        contradicts = await self.history.known(settled)
-        for record in filter(contradicts, settled):
-            try:  # what was read before the last change is only old
-                now = await self.find(record.id, record.issue_number)
-            except ClarifyError:  # it is archived
-                now = record
-            if contradicts(now):
-                found.add(record.id)
-        return frozenset(found)
-
-    async def is_behind(self, record: Clarification) -> bool:
-        """Whether a record lacks what people did, as far as that is known."""
-        return self.history is not None and (await self.history.known([record]))(record)
+        # Quick without a receipt; a signature takes a thread.
+        unclear = [each for each in records if not agrees(each, None)]
+        if not unclear:
+            return frozenset()
+        found = await asyncio.to_thread(lambda: [each for each in unclear if not agrees(each, receipts)])
+        if found and self.found_tampered is not None:
+            self.found_tampered(found)
+        return frozenset(each.id for each in found)
 
     async def owes_receipt(self, record: Clarification) -> bool:
         """Whether a round of a record ended without a receipt, and this process can sign it."""
-        receipts = self.receipts
-        rounds = [then for _, then in unsigned_rounds(record)]
+        signer, rounds = self.signer, [then for _, then in unsigned_rounds(record)]
         if not record.is_open and record.asked.receipt is None:
             rounds.append(record)
-        if (
-            receipts is None
-            or not rounds
-            or not await asyncio.to_thread(lambda: any(map(receipts.owes, rounds)))
-        ):
+        if signer is None or not rounds:
             return False
-        # One that had a receipt, which another program removed, gets no other.
-        return not (await self.is_behind(record) or await self.is_tampered(record))
-
-    async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
-        """Run a check of seals, in a thread if the key must be read first or there is much to check."""
-        is_quick = self.seals.is_ready and not record.asked.arguments and record.asked.receipt is None
-        if self.seals.is_verified(record) or is_quick:
-            return check(record)
-        return await asyncio.to_thread(check, record)
+        return await asyncio.to_thread(lambda: any(map(signer.owes, rounds)))
 
 
 def ended(issue: int, change: asyncio.Future[Any]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.archive import ARCHIVE, Archive, Folder, Numbers
+from core.archive import Archive, Folder, Numbers
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.files import (
     NOT_REGULAR,
@@ -131,24 +131,6 @@ class LedgerFiles:
         except FileNotFoundError:
             return None
 
-    def read(self, issue: int) -> Raw:
-        """A ledger, live or archived, without its lock; empty if there is none.
-
-        Raises:
-            LedgersAway: the folder is missing. LedgerUnreadable: it cannot be read. ValueError: it does not parse.
-        """
-        path = self.path(issue)
-        try:
-            return decode(read_regular(path), issue)
-        except FileNotFoundError:
-            self.require(issue)
-            kept = self._archived(issue)
-            if kept is None and path.exists():
-                return self.read(issue)  # it was restored just now
-            return kept or _empty(issue)
-        except OSError as error:
-            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
-
     def open(self, issue: int, check: Check) -> Raw:
         """The content of a locked ledger. Quarantines what is no regular file, or does not parse.
 
@@ -168,7 +150,6 @@ class LedgerFiles:
             return decode(content, issue)
         except ValueError as error:
             check()  # without the lock, another process may be half way through writing it
-            self.numbers.note_all(issue, content)
             raise LedgerUnreadable(issue, path, str(error), quarantine(path)) from None
 
     def _archived(self, issue: int) -> Raw | None:
@@ -202,16 +183,6 @@ class LedgerFiles:
         for issue, path in [*sorted(self.listing.ledgers()), *sorted(self.archive.files())]:
             found.setdefault(issue, []).append(path)
         return found
-
-    def claim(self, highest: int) -> None:
-        """Record that we gave out the reserved numbers up to `highest`.
-
-        Raises:
-            LedgersAway: the folder is missing. OSError: the disk refused.
-        """
-        self.require()
-        for listing in (self.listing, self.archive.listing):
-            listing.claim(highest)
 
     def rewrite(self, issue: int, change: Callable[[Raw], bool], timeout: float = PATIENCE) -> list[Path]:
         """Let `change` edit the content of each file of an issue, live and archived; it returns whether to write it.
@@ -268,11 +239,6 @@ class LedgerFiles:
     def close(self) -> None:
         """Release the resources; no ledger may be locked any more."""
         self._locks.close()
-
-
-def archived_name(path: Path) -> str:
-    """The name of an archived file as people read it."""
-    return f"{ARCHIVE}/{path.name}"
 
 
 def state_of(path: str | Path) -> State:

@@ -1,9 +1,7 @@
-"""Decides what a question, an event or another writer's entry means for existing clarifications. Pure.
+"""Decides what a question or an event means for existing clarifications. Pure.
 
 * A question is a duplicate, a follow-up (the next round) or new.
 * A session's event confirms that an answer arrived, or closes what is open.
-* A foreign answer, which another program wrote into a ledger, is adopted or rejected. Any program that can write to the
-  folder may have written it, so it never counts as a person's, whatever name it carries, and never accepts an action.
 """
 
 from __future__ import annotations
@@ -14,28 +12,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from core import aaep
-from core.answers import from_text
 from core.clarification import (
-    CHANGED,
     HUMAN,
     NOT_REMINDED,
     UNDELIVERED,
     US,
-    Answer,
-    AnsweredBy,
     Ask,
     Clarification,
     CloseReason,
-    Decider,
-    Entry,
     ReplyState,
     abandoned,
     agent_key,
     changed_to,
     escalated,
     facts_of,
-    first_reply_state,
-    given,
     new_entry,
     one_line,
     renewed,
@@ -44,12 +34,10 @@ from core.clarification import (
     stale_after,
     went_on,
 )
-from core.errors import AnswerRejected
 from core.escalation import escalation_words
 
-MISFIT = "The answer does not fit the question, which is open again."
-NO_CONSENT = "Only people in Slack can approve this. It is open again."
-_NAME = 256  # characters of `decided_by`
+_NO_CONSENT = "Only people in Slack can approve this. It is open again."
+_NAME = 256  # characters of `author_of`
 UNANSWERED: dict[str, Any] = dict.fromkeys(
     (
         "response",
@@ -60,7 +48,6 @@ UNANSWERED: dict[str, Any] = dict.fromkeys(
         "answered_by",
         "reply",
         "reply_note",
-        "seal",
     )
 )
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
@@ -80,10 +67,7 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
         return False
     tokens = [*(past.get("replyToken") for past in asked.earlier), asked.reply_token]
     questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
-    if len(tokens) == len(questions):
-        return (ask.reply_token, ask.question) in zip(tokens, questions, strict=True)
-    # Another program added rounds without a token, so we cannot tell which token belongs to which text.
-    return ask.reply_token in tokens and ask.question in questions
+    return (ask.reply_token, ask.question) in zip(tokens, questions, strict=False)
 
 
 def is_follow_up(record: Clarification, ask: Ask) -> bool:
@@ -154,93 +138,11 @@ def _words(text: str) -> str:
     return one_line(text.casefold())
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignAnswer:
-    """An answer that another program wrote into a ledger. `record`: without that answer in our fields; `entry`: the
-    answer in the thread; `answer`: None if it does not fit the question, or accepts an action; `consents`: it accepts
-    an action; `by`: its author (see `author_of`).
-    """
-
-    record: Clarification
-    entry: Entry | None
-    answer: Answer | None
-    consents: bool
-    by: str
-
-
 def author_of(named: str) -> str:
     """Returns the author that another program named: `agent:` and a role, or `ledger:` and the name as written."""
     role = named.removeprefix("agent:")
     is_role = role.strip() and ":" not in role and "@" not in role and agent_key(role) != HUMAN
     return (f"agent:{role}" if is_role else f"ledger:{named.removeprefix('ledger:')}")[:_NAME]
-
-
-def foreign_answer(record: Clarification, *, verified: bool) -> ForeignAnswer | None:
-    """Returns the answer that another program wrote for a waiting producer, or None. `verified`: what
-    `Seals.verify_answer` returned.
-    """
-    asked = record.asked
-    if asked.response is not None:
-        # An agent that asked directly can fetch its approval again, so that counts even when the reply is delivered.
-        counts = asked.reply in UNDELIVERED or (asked.direct is not None and asked.is_consent)
-        if verified or not counts or record.status not in {"answered", "resolved"}:
-            return None
-        record = record.model_copy(update={"aaep": asked.model_copy(update=UNANSWERED)})
-    elif not record.is_adoptable:
-        return None
-    entry = record.answering_entry
-    by = author_of(entry.from_ if entry else asked.decided_by or "")
-    consents, answer = record.asked.is_confirmation and asked.response == "accept", None
-    if entry is not None:
-        try:
-            answer = from_text(record.asked, entry.body)
-        except AnswerRejected:
-            answer = None
-        if answer is not None and record.asked.is_confirmation and answer.response == "accept":
-            consents, answer = True, None
-    return ForeignAnswer(record, entry, answer, consents, by)
-
-
-def after_foreign_answer(found: ForeignAnswer, now: datetime, sla: timedelta) -> Clarification:
-    """Adopts a foreign answer that fits the question. Opens the question again after one that does not, or that accepts
-    an action. Leaves it closed if the other program resolved it with text that is no answer.
-    """
-    record, entry = found.record, found.entry
-    if found.answer is not None and entry is not None:
-        return adopted(record, found.answer, entry)
-    if found.consents or entry is None or entry.type == "answer":
-        return reopened(record, now, sla, NO_CONSENT if found.consents else MISFIT)
-    return renewed(record, aaep=record.asked.model_copy(update={"closed": "resolved elsewhere"}))
-
-
-def is_misnamed(record: Clarification, *, verified: bool) -> bool:
-    """Whether another program named a person in a settled answer, for which no reply is to be sent."""
-    asked = record.asked
-    is_over = asked.response is not None and asked.reply not in UNDELIVERED and not record.is_open
-    return not verified and is_over and author_of(asked.decided_by or "") != asked.decided_by
-
-
-def renamed(record: Clarification) -> Clarification:
-    """Replaces the name that another program gave by `author_of` it."""
-    asked = record.asked
-    entry = record.answering_entry
-    by = author_of(asked.decided_by or (entry.from_ if entry else ""))
-    fields = {"decided_by": by, "answered_by": AnsweredBy(surface="ledger")}
-    return renewed(record, aaep=asked.model_copy(update=fields))
-
-
-def tampered(record: Clarification, now: datetime) -> Clarification:
-    """Closes a question that another program changed: it takes no answer, and no reply is sent."""
-    entry = new_entry(record.round, US, "resolution", f"Abandoned: {CHANGED}.", now)
-    asked = record.asked.model_copy(update={**UNANSWERED, "closed": CHANGED})
-    return renewed(record, status="abandoned", resolved_at=now, thread=(*record.thread, entry), aaep=asked)
-
-
-def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarification:
-    """Records a foreign answer, ready to be sent to the agent."""
-    author = Decider(author_of(entry.from_), "ledger")
-    fields = given(answer, author, entry.timestamp) | {"reply": first_reply_state(record.asked)}
-    return renewed(record, aaep=record.asked.model_copy(update=fields))
 
 
 def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
@@ -264,16 +166,15 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     return escalated(again, "rounds exhausted", escalation_words(again, "rounds exhausted"), now)
 
 
-def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = MISFIT) -> Clarification:
-    """Opens a question again, as a new round, because a foreign answer cannot be used; `words` give the reason.
-
-    Escalates it if the rounds are used up.
+def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
+    """Opens an approval again, as a new round, because what was answered does not count. Escalates it if the rounds are used
+    up.
     """
     exhausted = record.round >= record.max_rounds
     number = record.round + (0 if exhausted else 1)
     thread = (
         *record.thread,
-        new_entry(record.round, US, "resolution", words, now),
+        new_entry(record.round, US, "resolution", _NO_CONSENT, now),
         new_entry(number, US, "question", record.question, now),
     )
     again = renewed(

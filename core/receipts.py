@@ -23,7 +23,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from core.aaep import Kind
-from core.clarification import CHANGED, US, Aaep, Clarification
+from core.clarification import US, Aaep, Clarification
 from core.clock import iso
 from core.questions import answer_in, asked_in, closing_comment, risk_of, status_of
 
@@ -55,16 +55,9 @@ class Checked:
 
 
 def is_decided(record: Clarification) -> bool:
-    """Whether the round has ended so that it gets a receipt: not if another program changed the question, or if the record
-    was forgotten.
-    """
+    """Whether the round has ended so that it gets a receipt: not if the record was forgotten."""
     asked = record.aaep
-    if (
-        asked is None
-        or record.is_open
-        or asked.closed == CHANGED
-        or (asked.model_extra or {}).get("forgotten")
-    ):
+    if asked is None or record.is_open or (asked.model_extra or {}).get("forgotten"):
         return False
     return asked.response is not None or asked.closed is not None
 

@@ -56,6 +56,7 @@ from core.errors import (
     ConsentRefused,
     LedgerUnwritable,
     LockTimeout,
+    Tampered,
     TooLong,
 )
 from core.escalation import escalation_words
@@ -63,21 +64,16 @@ from core.ledger import LOCK_TIMEOUT, Ledger
 from core.matching import (
     SessionNews,
     after_event,
-    after_foreign_answer,
     followed_up,
-    foreign_answer,
     is_duplicate,
     is_follow_up,
-    is_misnamed,
     is_with_people,
     of_session,
-    renamed,
     rounds_before,
     settled,
-    tampered,
 )
 from core.monitor import DueCall, due_call
-from core.records import Book, is_forgotten, is_unsettled
+from core.records import Book, agrees, is_forgotten
 
 _log = logging.getLogger("clarify.router")
 _T = TypeVar("_T")
@@ -149,7 +145,7 @@ class Router:
                 return Opened(record, "duplicate")
         now = self._clock.now()
         for record in records:
-            if is_follow_up(record, ask) and book.verify_question(record):
+            if is_follow_up(record, ask) and self._agrees(record):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
@@ -191,7 +187,7 @@ class Router:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
             check_follow_up(record, ask)
-            self._check_asked(book, record)
+            self._check_agrees(record)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
         return await self._decide(clarification_id, decide)
@@ -476,46 +472,13 @@ class Router:
 
         await self._decide(clarification_id, decide)
 
-    async def adopt(self, clarification_id: str) -> None:
-        """Adopts or rejects a foreign answer (see `after_foreign_answer`), and removes a person's name from an answer
-        that did not come through the bot. Closes a question that another program changed, unless it was settled before.
-        """
-
-        def decide(book: Book, record: Clarification) -> None:
-            if book.seals.is_tampered(record):
-                return  # people look into it
-            if is_unsettled(record) and not (as_asked := book.verify_question(record)):
-                if as_asked is not None:
-                    book.put(tampered(record, self._clock.now()))
-                return
-            verified = book.seals.verify_answer(record)
-            # A settled question can only be verified with the key that sealed it.
-            is_known = is_unsettled(record) or book.seals.verify_question(record)
-            if is_known and (foreign := foreign_answer(record, verified=verified)) is not None:
-                book.put(after_foreign_answer(foreign, self._clock.now(), self._sla))
-            elif is_misnamed(record, verified=verified):
-                book.put(renamed(record))
-
-        await self._decide(clarification_id, decide)
-
-    async def close_rolled_back(
-        self, clarification_id: str, is_behind: Callable[[Clarification], bool]
-    ) -> None:
-        """Closes a question if its record `is_behind` what people did: its ledger was put back to an earlier state."""
-
-        def decide(book: Book, record: Clarification) -> None:
-            if record.is_open and is_behind(record):
-                book.put(tampered(record, self._clock.now()))
-
-        await self._decide(clarification_id, decide)
-
     async def receipt(self, clarification_id: str) -> Clarification:
         """Returns a record, with the receipt that its round is owed: it ended in another process, or while the key could
         not be read.
         """
 
         def decide(book: Book, record: Clarification) -> Clarification:
-            return book.put(record, owed=True) if book.owes_receipt(record) else record
+            return book.put(record, owed=True) if self._agrees(record) else record
 
         return await self._decide(clarification_id, decide)
 
@@ -572,11 +535,11 @@ class Router:
         """Changes one record under the lock.
 
         Raises:
-            Closed: another program changed the question, or it had expired at `at` (None: now).
+            Tampered: see `_check_agrees`. Closed: it had expired at `at` (None: now).
         """
 
         def decide(book: Book, record: Clarification) -> Clarification | Closed:
-            self._check_asked(book, record)
+            self._check_agrees(record)
             now = self._clock.now()
             if has_expired(record, at or now):
                 # Stays open as long as an answer given in time may come to light.
@@ -595,18 +558,13 @@ class Router:
         issue, _ = parse_id(clarification_id)
         return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
 
-    def _check_asked(self, book: Book, record: Clarification) -> None:
-        """Checks that no other program changed the question or the decision of a record.
+    def _agrees(self, record: Clarification) -> bool:
+        return self._ledger.receipts is None or agrees(record, self._ledger.receipts)
 
-        Raises:
-            Closed: another program changed it. LedgerUnwritable: the key is unavailable, so we cannot tell.
-        """
-        as_asked = book.verify_question(record)
-        if as_asked or not (is_unsettled(record) or book.seals.is_tampered(record)):
-            return
-        if as_asked is None:
-            raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")
-        raise Closed(tampered(record, self._clock.now()))
+    def _check_agrees(self, record: Clarification) -> None:
+        """Raises Tampered if a record does not agree with its receipts."""
+        if not self._agrees(record):
+            raise Tampered(record.id)
 
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
         written: list[Clarification] = []

@@ -29,8 +29,7 @@ from core.clarification import Clarification, Decider
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import scan
-from core.ledger import History, Ledger
-from core.records import Receipts
+from core.ledger import Ledger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
 
@@ -272,7 +271,8 @@ async def _ledgers(
     Raises:
         StorageError: it cannot be opened.
     """
-    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.signing import StoredKeys  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
     from bot.storage.store import Store  # noqa: PLC0415
 
     url, path = database_url(settings), settings.storage.path
@@ -281,20 +281,11 @@ async def _ledgers(
     if is_new:
         note(f"Created an empty database at {path}.")
     try:
-        ledger = await DatabaseLedger.open(store, shell_consents=settings.shell.consent)
-        ledger.seals.receipts, ledger.history = _checks(settings.storage.path, url, store)
+        ledger = DatabaseLedger(store)
+        ledger.receipts = StoredKeys(settings.storage.path, url)
         yield ledger, store
     finally:
         await store.close()
-
-
-def _checks(storage: Path, url: str | None, store: Store) -> tuple[Receipts, History]:
-    """Returns what compares records with their receipts, and with what the storage knows of them."""
-    from bot.history import StoredHistory  # noqa: PLC0415 - as above
-    from bot.signing import StoredKeys  # noqa: PLC0415
-
-    keys = StoredKeys(storage, url)
-    return keys, StoredHistory(store.read, keys.known)
 
 
 def database_url(settings: ShellSettings) -> str | None:

@@ -29,7 +29,7 @@ from core.records import FORGOTTEN, is_forgotten
 Line = dict[str, Any]
 COLUMNS = (
     *("clarification", "issue", "round", "timestamp", "type", "by", "body"),
-    *("from", "to", "topic", "blocking", "status", "tampered", "unverified"),
+    *("from", "to", "topic", "blocking", "status", "tampered"),
     *("surface", "producer", "session", "decidedBy", "team", "user"),
     *("response", "rationale", "reply", "approvedBy", "deciders"),
     *("action", "consequence", "irreversible", "riskClaimed", "riskCounted", "arguments", "extraContext"),
@@ -55,16 +55,14 @@ def trail(
     record: Clarification,
     since: datetime | None = None,
     beside: Beside | None = None,
-    *,
-    is_verified: bool = True,
 ) -> list[Line]:
-    """Returns all that happened to a record since `since`, earliest first. `is_verified`: see `Seals.verify_answer`.
+    """Returns all that happened to a record since `since`, earliest first.
 
     `surface` of a question: "aaep" (a producer's event), "shell", "http", or "ledger" (another implementation);
     of an answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
     """
     beside = beside or Beside()
-    found = [*_entries(record, is_verified=is_verified)]
+    found = [*_entries(record)]
     for number, asked in _numbered(record):
         found += _approvals(record, number, asked)
         found += _refusals(record, number, asked)
@@ -112,7 +110,7 @@ def _line(record: Clarification, number: int, kind: str, by: str, at: datetime) 
     }
 
 
-def _entries(record: Clarification, *, is_verified: bool) -> Iterator[tuple[datetime, Line]]:
+def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
     """Yields the entries of a record's thread."""
     answers, facts = _answers(record), dict(enumerate(rounds_of(record)))
     for place, group in _groups(record).items():
@@ -125,8 +123,6 @@ def _entries(record: Clarification, *, is_verified: bool) -> Iterator[tuple[date
             line |= {"type": "refusal", "surface": "ledger", "team": None, "user": None} | seen
         elif entry.type == "answer" or place in answers:
             line |= _answered(answers.get(place, _UNKNOWN), entry)
-            if not is_verified and answers.get(place) is record.asked:
-                line["unverified"] = True
         yield entry.timestamp, line
 
 

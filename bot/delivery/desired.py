@@ -19,12 +19,12 @@ from bot.routing import Audiences
 from bot.views.lists import rollup
 from bot.views.notices import nudge_over, rollup_nudge_over
 from bot.views.render import Message, Renderer
-from core.clarification import CHANGED, DONE, Clarification
+from core.clarification import DONE, Clarification
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD, Index, whole
 from core.ledger import Ledger
-from core.records import digest_of, sealed_revision
+from core.records import digest_of
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
@@ -38,7 +38,7 @@ class Desired:
     it, so it is posted again if it was deleted. `unwanted`: no longer worth a post, but updated if it is there.
     `about`: of a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`:
     it goes into a thread whose first card is not posted yet, or is not complete. `gone`: it should be deleted; if people replied in its
-    thread, it is updated instead. `revision`: of a card, its record's, as we sealed it.
+    thread, it is updated instead.
     """
 
     message: Message
@@ -55,7 +55,6 @@ class Desired:
     about: str | None = None
     waits: bool = False
     gone: bool = False
-    revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +118,8 @@ class DesiredState:
 
     async def _card(self, row: MessageRow) -> Desired | Skip:
         record = await self._record(row)
-        if record.is_open and not await self.ledger.verify_question(record):
-            return Skip("another program changed its question")
-        # Only a ledger that was put back to an earlier state opens a question again without the index's knowing.
-        if record.is_open and self.index.get(record.id) is None and await self.ledger.is_behind(record):
-            return Skip("another program put its ledger back to an earlier state")
         if await self.ledger.is_tampered(record):
-            return Skip("another program changed what was decided")
+            return Skip("its record was changed after the decision")
         if row.ts is None and record.is_open and not self.rollups.claim_card(record.id):
             return Skip("shown in the roll-up card")
         route = self.audiences.route(record)
@@ -158,20 +152,8 @@ class DesiredState:
             and (route.broadcast == "all" or record.status == "escalated"),
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
-            unwanted=row.ts is None and await self._is_needless(record),
-            revision=sealed_revision(record),
+            unwanted=row.ts is None and _is_needless(record),
         )
-
-    async def _is_needless(self, record: Clarification) -> bool:
-        """Returns whether a finished question that never had a card needs none: its asker withdrew it, or has its
-        answer.
-
-        These do need a card: a question that expired unseen, one from a producer's event (promise P1), and one that
-        is reopened because another program had closed it.
-        """
-        if record.asked.direct is None or record.status not in DONE or record.is_adoptable:
-            return False
-        return record.asked.closed not in {"expired", CHANGED} and await self.ledger.verify_answer(record)
 
     async def _place(self, row: MessageRow, record: Clarification) -> tuple[str, str | None]:
         """Returns where a card is or goes: its session's thread or, once closed without a card of its own, its
@@ -343,6 +325,14 @@ def _own(row: MessageRow, message: Message, shown: str, *, event: str = NOTICE_E
     """A message that is identified by its key."""
     metadata = {"event_type": event, "event_payload": {"key": row.key}}
     return Desired(message, shown, metadata=metadata, matches=metadata, **more)
+
+
+def _is_needless(record: Clarification) -> bool:
+    """Returns whether a finished question that never had a card needs none: its asker withdrew it, or has its answer.
+
+    These do need a card: a question that expired unseen, and one from a producer's event (promise P1).
+    """
+    return record.asked.direct is not None and record.status in DONE and record.asked.closed != "expired"
 
 
 def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word

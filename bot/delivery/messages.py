@@ -268,16 +268,6 @@ class Messages:
         found += (row for row in expected if row.key not in stored)
         return sorted(found, key=lambda card: card.round or 0)
 
-    async def asked_of(self, issue: int | None = None) -> set[str]:
-        """Returns the clarifications of an issue, or of all, that have a card."""
-        rows = await self._store.read(
-            """select distinct clarification from messages
-               where clarification >= :first and clarification < :beyond and kind = 'card'""",
-            first="CLR-" if issue is None else f"CLR-{issue}-",
-            beyond="CLR." if issue is None else f"CLR-{issue}.",
-        )
-        return {row["clarification"] for row in rows}
-
     async def nudges_of(self, clarifications: Iterable[str]) -> list[MessageRow]:
         """Returns the reminders of clarifications that may still change."""
         sql = """select * from messages
@@ -355,18 +345,15 @@ class Messages:
         opens_thread: bool,
         thread_ts: str | None = None,
         rest: Sequence[Fresh] = (),
-        revision: int | None = None,
     ) -> None:
         """Records that the message is in Slack, in the thread `thread_ts`, if it is in one. `opens_thread`: it opened its
-        session's thread, or was found in it. `rest`: its overflow; `revision`: of a card's record.
+        session's thread, or was found in it. `rest`: its overflow.
         """
 
         def work(tx: Tx) -> None:
             tx.run(
                 """update messages set channel = :channel, ts = :ts, thread_ts = :thread_ts,
-                     shown = :shown, final = :final, intent_at = null, revision = case
-                       when revision is null or revision < :revision then :revision else revision end where key = :key""",
-                revision=revision,
+                     shown = :shown, final = :final, intent_at = null where key = :key""",
                 key=row.key,
                 channel=channel,
                 ts=ts,
@@ -405,11 +392,9 @@ class Messages:
         if await self._store.write(work):
             self.in_flight.end(row.key)
 
-    async def now_shows(self, key: str, shown: str, *, final: bool, revision: int | None = None) -> None:
+    async def now_shows(self, key: str, shown: str, *, final: bool) -> None:
         await self._store.run(
-            "update messages set shown = :shown, final = :final, revision = case"
-            " when revision is null or revision < :revision then :revision else revision end where key = :key",
-            revision=revision,
+            "update messages set shown = :shown, final = :final where key = :key",
             key=key,
             shown=shown,
             final=int(final),

@@ -170,9 +170,7 @@ class Messenger:
             case "shown":
                 if row.shown == _ADOPTED:
                     await self._follow_adopted(row, desired)
-                await self.messages.now_shows(
-                    row.key, desired.digest, final=desired.final, revision=desired.revision
-                )
+                await self.messages.now_shows(row.key, desired.digest, final=desired.final)
                 if desired.final:
                     self._troubles.pop(row.key, None)
             case _:
@@ -324,7 +322,6 @@ class Messenger:
             opens_thread=desired.opens_thread or is_astray,
             thread_ts=thread_ts,
             rest=rest,
-            revision=desired.revision,
         )
         _log.info("posted", key=row.key, channel=sent.channel)
         for each in rest:

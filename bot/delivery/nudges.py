@@ -130,7 +130,7 @@ class Nudges:
         them.
         """
         record = await self.index.find(takeover.clarification, self.ledger)
-        if record.is_open and await self.ledger.verify_holder(record):
+        if record.is_open:
             link = await self.permalinks.link(record.id)
             message = self.renderer.message(taken_over(record, takeover.by, link))
             await self._once(
@@ -150,10 +150,8 @@ class Nudges:
             await self.notify(fresh)
 
     async def _owner(self, record: Clarification) -> str:
-        """Returns the only person to remind: the owner, if still active and named by us rather than another program.
-        Else empty.
-        """
-        owner = owner_of(record) if await self.ledger.verify_holder(record) else ""
+        """Returns the only person to remind: the owner, if still active. Else empty."""
+        owner = owner_of(record)
         return owner if owner and await self.active([owner]) else ""
 
     async def _is_held(self, record: Clarification) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -73,8 +73,7 @@ class Replies:
     """Sends the replies of records whose `reply` is "sending". Nothing is stored before the first attempt.
 
     `raise_incident` pages on-call if the agent refused the answer, or if it does not arrive and waiting will not help.
-    `on_foreign(clarification)` is called if another program wrote the answer under a person's name. `acts` limits
-    people's actions, which replies wait for under load.
+    `acts` limits people's actions, which replies wait for under load.
     """
 
     producers: Producers
@@ -85,11 +84,10 @@ class Replies:
     clock: Clock
     rng: random.Random
     raise_incident: Raise
-    on_foreign: Callable[[str], Awaitable[object]]
 
     def __post_init__(self) -> None:
         self._blocked: dict[tuple[str, str], _Blocked] = {}
-        self._fresh: dict[str, tuple[Clarification, bool]] = {}  # True: we wrote the record
+        self._fresh: dict[str, Clarification] = {}
         self._unstored: dict[str, tuple[Clarification, Settlement]] = {}
         self._since = self.clock.now()
         self._tried: set[tuple[str, str | None]] = set()
@@ -105,7 +103,7 @@ class Replies:
             # Another bot may have sent the answers given before our start.
             is_news = ours or (record.asked.answered_at or self._since) > self._since
             if is_news and (record.id, record.asked.reply_token) not in self._tried:
-                self._fresh[record.id] = record, ours
+                self._fresh[record.id] = record
         self.outbox.put(record.id)
 
     async def restore(self, records: Iterable[Clarification]) -> None:
@@ -139,18 +137,13 @@ class Replies:
 
     async def _try(self, clarification: str) -> tuple[Clarification, Settlement] | RetryLater | None:
         """Sends the reply once. Returns its final state, when to try again, or None if there is nothing to send."""
-        fresh, ours = self._fresh.pop(clarification, (None, False))
+        fresh = self._fresh.pop(clarification, None)
         record = fresh or await self.ledger.find(clarification, parse_id(clarification)[0])
         asked, token = record.asked, record.asked.reply_token
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
-        if not ours and not (
-            await self.ledger.verify_question(record)
-            and await self.ledger.verify_answer(record)
-            and not await self.ledger.is_tampered(record)
-        ):
-            _log.warning("another program changed a question or its answer", clarification=clarification)
-            await self.on_foreign(clarification)
+        if await self.ledger.is_tampered(record):
+            _log.warning("reply not sent: its record was changed", clarification=clarification)
             return None
         self._tried.add((clarification, token))
         # The first attempt is not noted: after a crash, a reply without a note counts as sent once.

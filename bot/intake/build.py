@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from bot.base import Base
 from bot.delivery.build import DeliveryParts
 from bot.delivery.replies import Replies
-from bot.intake.adoption import Adoption
 from bot.intake.channels import Channels
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices
@@ -16,6 +15,7 @@ from bot.oncall.build import OnCallBoard
 from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
 from bot.producers.questions import Questions
+from bot.signing import Owing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -26,7 +26,7 @@ class IntakeParts:
     notices: Notices
     ledger_outage: LedgerOutage
     channels: Channels
-    adoption: Adoption
+    owing: Owing
     inbox: Inbox
     producers: Producers
     replies: Replies
@@ -63,7 +63,6 @@ def build(
         renderer=base.renderer,
         clock=clock,
     )
-    adoption = Adoption(ledger=ledger, router=router, notices=notices, clock=clock, leads=lambda: store.leads)
     inbox = Inbox(store, on_put=on_put)
     producers = Producers(
         settings.producers,
@@ -84,7 +83,6 @@ def build(
         clock=clock,
         rng=base.rng,
         raise_incident=board.incidents.raise_,
-        on_foreign=adoption.adopt,
     )
     sessions = Sessions(store, base.index, clock)
 
@@ -122,7 +120,7 @@ def build(
             store=store,
             clock=clock,
         ),
-        adoption=adoption,
+        owing=Owing(ledger=ledger, router=router, leads=lambda: store.leads),
         inbox=inbox,
         producers=producers,
         replies=replies,
@@ -134,7 +132,6 @@ def build(
             index=base.index,
             ledger=ledger,
             router=router,
-            adopt=adoption.adopt,
             trouble_with=board.access.trouble_with,
             bounded=base.audiences.bounded,
             write_down=intake.write_down,

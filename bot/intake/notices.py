@@ -32,7 +32,6 @@ from bot.views.notices import (
     another_key_notice,
     checkpoint_notice,
     consent_notice,
-    deleted_notice,
     entry_notice,
     error_notice,
     files_behind_notice,
@@ -43,10 +42,10 @@ from bot.views.notices import (
     key_notice,
     ledgers_again,
     ledgers_refuse,
-    rolled_back_notice,
     session_notice,
     tampered_notice,
     tools_notice,
+    undone_notice,
     unrecorded_notice,
 )
 from bot.views.render import Renderer
@@ -142,49 +141,25 @@ class Notices:
             await self._page(key, reason, title, agent_id=odd.agent_id)
         self._logged[key] = odd.digest
 
-    async def question_changed(self, record: Clarification) -> None:
-        """Pages on-call, once a round, because another program changed what an agent asked."""
-        file = f"issue-{record.issue_number}.json"
-        _log.error("another program changed a question; closing it", file=file, id=record.id)
-        key = f"ledger:{file}:{record.id}:changed:{record.round}"
-        reason = f"The question in {file} differs from what the agent asked. It was closed, and the agent gets no reply"
-        title = f"{record.id} was changed by another program"
-        await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
-
-    async def records_tampered(self, issue: int, changed: Collection[str], deleted: Collection[str]) -> None:
-        """Posts to the fallback channel, once for each record, that another program changed or deleted a decision. More
-        than five share one message.
+    async def records_tampered(self, issue: int, ids: Sequence[str]) -> None:
+        """Posts to the fallback channel, once for each record, that it does not agree with its receipt. More than five share
+        one message.
         """
-        for ids, kind, notice in (
-            (changed, "tampered", tampered_notice),
-            (deleted, "deleted", deleted_notice),
-        ):
-            news = [each for each in ids if not await self._is_told(each, kind, "rolledback")]
-            if not news:
-                continue
-            _log.error("another program changed a decision", issue=issue, ids=news[:_SEPARATELY], did=kind)
-            parts = [[each] for each in news] if len(news) <= _SEPARATELY else [news]
-            for part in parts:
-                many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
-                name = part[0] if len(part) == 1 else f"{issue}:{many}"
-                await self.delivery.notify(self._for_operators(f"{kind}:{name}", notice(issue, part)))
+        news = [each for each in ids if await self.messages.get(f"notice:tampered:{each}") is None]
+        if not news:
+            return
+        _log.error("records do not agree with their receipts", issue=issue, ids=news[:_SEPARATELY])
+        for part in [[each] for each in news] if len(news) <= _SEPARATELY else [news]:
+            many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
+            name = part[0] if len(part) == 1 else f"{issue}:{many}"
+            await self.delivery.notify(self._for_operators(f"tampered:{name}", tampered_notice(issue, part)))
 
-    async def _is_told(self, clarification: str, *kinds: str) -> bool:
-        told = [await self.messages.get(f"notice:{kind}:{clarification}") for kind in kinds]
-        return any(each is not None for each in told)
-
-    async def rolled_back(self, record: Clarification) -> None:
-        """Posts to the fallback channel, and pages on-call, because a question is open again that people had decided or
-        approved.
-        """
-        _log.error("a ledger went back to an earlier state", issue=record.issue_number, id=record.id)
-        draft = rolled_back_notice(record.issue_number, record.id)
-        await self.delivery.notify(self._for_operators(f"rolledback:{record.id}", draft))
-        file = f"issue-{record.issue_number}.json"
-        reason = f"{file} was put back to a state from before a decision. The question was closed, and the agent gets no reply"
-        title = f"{record.id} was put back to an earlier state"
-        key = f"ledger:{file}:{record.id}:rolledback:{record.round}"
-        await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
+    async def file_undone(self, clarification: str, issue: int, *, removed: bool) -> None:
+        """Posts to the fallback channel, once for each record, that another program rewrote or removed it in a ledger file."""
+        draft = undone_notice(clarification, issue, removed=removed)
+        _log.error("another program changed a ledger file", issue=issue, id=clarification, removed=removed)
+        did = "removed" if removed else "rewritten"
+        await self.delivery.notify(self._for_operators(f"{did}:{clarification}", draft))
 
     async def key_unreadable(self, trouble: str) -> None:
         """Posts to the fallback channel that the signing key cannot be read, so that receipts have to wait."""

@@ -115,14 +115,10 @@ class Escalations:
             await self.incidents.raise_(new, anew=True)
 
     async def _follow_holder(self, record: Clarification, each: OpenIncident) -> None:
-        """Copy the holder from the record, if we wrote it there."""
+        """Copy the holder from the record."""
         held = held_in(record)
-        if held is None or not is_news(held, each.history, self.clock.now()):
-            return
-        if await self.ledger.verify_holder(record):
+        if held is not None and is_news(held, each.history, self.clock.now()):
             await self.incidents.follow([(each.incident.id, held)])
-        else:
-            _log.warning("another program claimed a question for someone; paging continues", id=record.id)
 
 
 def _incident(key: str, record: Clarification) -> NewIncident:

@@ -6,7 +6,9 @@ A question and its key are stored in one transaction, in the inbox. The asker ge
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import hmac
 import json
 import secrets
 from collections import Counter, defaultdict
@@ -37,7 +39,7 @@ from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
-from core.clarification import AlreadyAnswered, Ask, Clarification, parse_id
+from core.clarification import Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
 from core.fairness import FairLimit
@@ -56,7 +58,7 @@ from core.questions import (
     plain,
     state_of,
 )
-from core.records import Raw, Subject, identity, is_direct, is_unsettled, parse
+from core.records import Raw, Subject, identity, is_direct, parse
 from core.router import Router
 from core.workflow import Speaker
 
@@ -292,7 +294,7 @@ class Reading:
 class Questions:
     """Asks, finds, lists and withdraws questions, waits for their answers, and records that these were picked up.
 
-    `adopt` adopts or undoes what another program wrote into a ledger. `trouble_with` returns why a person cannot be asked,
+    `trouble_with` returns why a person cannot be asked,
     if that is known. `bounded` returns a question under the rules of its route. `write_down(producer, token)` writes a
     stored question into its ledger from this bot. `call_back(id)`, on the leader, posts the outcome of a question that has
     ended to its new `callback_url`.
@@ -307,7 +309,6 @@ class Questions:
     index: Index
     ledger: Ledger
     router: Router
-    adopt: Callable[[str], Awaitable[bool]]
     trouble_with: Callable[[str], Awaitable[str | None]]
     bounded: Callable[[Ask], Ask]
     write_down: Callable[[str, str], Awaitable[None]]
@@ -348,7 +349,7 @@ class Questions:
             BadField: that person cannot be asked, no one could approve, the callback is not allowed, or the question cannot
                 be redacted.
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: see there. After the last one, it will still be asked.
-            Forgotten, Tampered: it was asked before; see `find`.
+            NotFound, Forgotten, Tampered: it was asked before; see `find`.
         """
         token = f"q_{secrets.token_hex(12) if call is None else _call_digest(speaker.producer, call)}"
         agent = new.agent or speaker.producer
@@ -361,11 +362,8 @@ class Questions:
         )
         asking.add_done_callback(_ended)
         # If the caller leaves, the question is asked all the same.
-        try:
-            record, is_new = await asyncio.shield(asking)
-        except NotFound as error:  # it was asked with this key before
-            raise Tampered(error.clarification_id, deleted=True) from None
-        if not (is_new and record.is_open):  # as far as it counts: other programs can write answers
+        record, is_new = await asyncio.shield(asking)
+        if not (is_new and record.is_open):
             record = await self.find(record.id, speaker.producer)
         return record, is_new
 
@@ -461,19 +459,16 @@ class Questions:
         """Returns a question of this producer as it is now.
 
         Raises:
-            NotFound: the producer has no question with that id. Forgotten: it was deleted. Tampered: another program changed
-                or deleted it after it was decided.
+            NotFound: the producer has no question with that id. Forgotten: it was deleted. Tampered: it does not agree with
+                its receipt.
         """
         async with self.reading.look(producer):
             record = await self._found(clarification_id, producer)
-            is_foreign = await self._is_foreign_answer(record)
-        if is_foreign:
-            await self.adopt(clarification_id)
-            record = await self._found_own(clarification_id, producer)
         # Its round ended in another process.
         if record.asked.direct is not None and await self.ledger.owes_receipt(record):
             await self.router.receipt(clarification_id)
-            record = await self._found_own(clarification_id, producer)
+            async with self.reading.look(producer):
+                record = await self._found(clarification_id, producer)
         if record.asked.direct is None:
             raise Forgotten(clarification_id)
         return record
@@ -522,50 +517,12 @@ class Questions:
             issue, _ = parse_id(clarification_id)
         except BadInput:
             raise NotFound(clarification_id[:40]) from None
-        try:
-            record = await self.ledger.find(clarification_id, issue)
-        except NotFound:
-            record = None
-        if record is not None and record.asked.producer == producer and is_direct(record):
-            if await self.ledger.is_tampered(record):
-                raise Tampered(clarification_id)
-            return record
-        if await self._was_asked(clarification_id, producer):
-            raise Tampered(clarification_id, deleted=record is None)
-        raise NotFound(clarification_id)
-
-    async def _found_own(self, clarification_id: str, producer: str) -> Clarification:
-        """As `_found`, but raises NotRecordedYet if another program wrote the answer: each read may be of a later write."""
-        async with self.reading.look(producer):
-            record = await self._found(clarification_id, producer)
-            if await self._is_foreign_answer(record):
-                raise NotRecordedYet
-            return record
-
-    async def _was_asked(self, clarification_id: str, producer: str) -> bool:
-        """Returns whether this producer asked it, according to the storage."""
-        found = await self.store.read_one(
-            "select 1 as asked from questions where clarification = :id and producer = :producer",
-            id=clarification_id,
-            producer=producer,
-        )
-        return found is not None
-
-    async def asked_directly(self, clarifications: Collection[str]) -> set[str]:
-        """Returns those of the clarifications that were asked directly, according to the storage."""
-        found = set[str]()
-        for some in batches(clarifications):
-            rows = await self.store.read(
-                "select clarification from questions where clarification in :some", some=some
-            )
-            found |= {row["clarification"] for row in rows}
-        return found
-
-    async def _is_foreign_answer(self, record: Clarification) -> bool:
-        """Returns whether another program wrote the answer, and it was neither adopted nor undone yet."""
-        if record.is_open or not (is_unsettled(record) or record.asked.is_consent):
-            return False
-        return record.is_adoptable or not await self.ledger.verify_answer(record)
+        record = await self.ledger.find(clarification_id, issue)
+        if record.asked.producer != producer or not is_direct(record):
+            raise NotFound(clarification_id)
+        if await self.ledger.is_tampered(record):
+            raise Tampered(clarification_id)
+        return record
 
     async def until_settled(
         self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]
@@ -662,8 +619,8 @@ class Questions:
         return [each for each in found if each is not None]
 
     async def _record(self, row: Row, ledgers: dict[int, list[Raw]]) -> Clarification | None:
-        """Returns the record of a stored question; None if it is missing, forgotten or tampered, or if another program wrote its
-        answer just now. `ledgers`: those that were read already, by issue; gets the one of this row.
+        """Returns the record of a stored question; None if it is missing, forgotten or tampered. `ledgers`: those that
+        were read already, by issue; gets the one of this row.
         """
         if (issue := row["issue"]) not in ledgers:
             ledgers[issue] = await self.ledger.read(issue)
@@ -671,11 +628,9 @@ class Questions:
         record = parse(next((item for item in ledgers[issue] if of(item) == name), None))
         if record is not None and row["clarification"] is None:
             self._note(_place(row), record)
-        if record is None or record.asked.direct is None:
+        if record is None or record.asked.direct is None or await self.ledger.is_tampered(record):
             return None
-        # `find` reports what another program changed.
-        is_changed = await self.ledger.is_tampered(record) or await self._is_foreign_answer(record)
-        return None if is_changed else record
+        return record
 
     async def withdraw(self, clarification_id: str, producer: str, words: str = "") -> Clarification:
         """Withdraws a question and returns its record. A question that was closed before stays as it is.
@@ -686,16 +641,7 @@ class Questions:
         """
         await self.find(clarification_id, producer)
         words = await self._text_redacted("comment", words, producer)
-        try:
-            return await self.router.withdraw(clarification_id, words)
-        except AlreadyAnswered:
-            # Another program may have written the answer since: only now is it known whether it counts.
-            record = await self.find(clarification_id, producer)
-        if record.is_open:
-            raise NotRecordedYet
-        if record.asked.closed is not None:
-            return record
-        raise AlreadyAnswered(record)
+        return await self.router.withdraw(clarification_id, words)
 
     async def pick_up_once(self, record: Clarification) -> None:
         """Records that a caller gets the answer, before it does, so that no other can.
@@ -792,13 +738,12 @@ class Questions:
         digest = await self.reading.run(producer, lambda: given.digest, LARGE if given.arguments else 0)
         if asked == given:
             return digest
-        secret = await self.token("question", producer, digest, makes_key=True)
-        return secret or f"unknown {secrets.token_hex(16)}"  # in doubt, it is another question
+        return self.token("question", producer, digest)
 
-    async def token(self, *words: str, makes_key: bool = False) -> str | None:
-        """See `Seals.token`. Does not block."""
-        token = partial(self.ledger.seals.token, *words, makes_key=makes_key)
-        return token() if self.ledger.seals.is_ready else await asyncio.to_thread(token)
+    def token(self, *words: str) -> str:
+        """Returns what no one can guess who cannot read the database: 22 characters, the same for the same words."""
+        digest = hmac.digest(self.store.secret, json.dumps(words).encode(), "sha256")
+        return base64.urlsafe_b64encode(digest).decode()[:22]
 
     async def _stored(
         self,

@@ -16,6 +16,7 @@ class Database(ABC):
     """An open database. `Store` documents what it passes on. The defaults suit a database that one bot has to itself."""
 
     installation: str
+    secret: bytes
     clock: Clock
     horizon = "(select coalesce(max(written), 0) + 1 from ledgers)"
     """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -23,8 +22,8 @@ from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
-from core.ledger import LOCK_TIMEOUT, History, IssueContents, Ledger, Loaded, Take, Written, ended
-from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, Signer, decode, encode
+from core.ledger import LOCK_TIMEOUT, IssueContents, Ledger, Loaded, Take, ended
+from core.records import Book, OwnRecords, Raw, decode, encode
 
 _T = TypeVar("_T")
 _SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a locked row
@@ -39,29 +38,10 @@ class DatabaseLedger(Ledger):
     """A `core.ledger.Ledger` on a `Store`."""
 
     store: Store
-    seals: Seals
     own: OwnRecords = field(default_factory=OwnRecords)
-    receipts: Signer | None = None
-    history: History | None = None
     _seen: dict[int, int] = field(default_factory=dict)
     _writing: dict[int, set[asyncio.Future[None]]] = field(default_factory=dict)
     _waiting: dict[asyncio.Event, int] = field(default_factory=dict)
-
-    @classmethod
-    async def open(cls, store: Store, *, shell_consents: bool = False) -> Self:
-        """Opens the ledgers. `shell_consents`: whether consent given in the shell counts.
-
-        Raises:
-            StorageUnavailable: the database is not available.
-        """
-        await store.run(
-            "insert into keys (name, value) values ('seal', :value) on conflict (name) do nothing",
-            value=secrets.token_bytes(KEY_LENGTH),
-        )
-        row = await store.read_one("select value from keys where name = 'seal'")
-        if row is None:
-            raise StorageUnavailable("The database lost the key that it was just given.")
-        return cls(store, Seals(bytes(row["value"]), shell=shell_consents))
 
     async def transact(
         self,
@@ -87,7 +67,7 @@ class DatabaseLedger(Ledger):
             row = _locked(tx, issue)
             parsed = partial(self.own.parse, issue)
             highest = row["highest"] if row else 0
-            book = Book(issue, _raw(issue, row), lambda: highest, self.seals, parsed, receipts=self.receipts)
+            book = Book(issue, _raw(issue, row), lambda: highest, parsed, signer=self.signer)
             result = decide(book)
             if not book.changed:
                 return result, None
@@ -214,7 +194,7 @@ class DatabaseLedger(Ledger):
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
 
-    async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - uses the server's time
+    async def changes(self, clock: Clock) -> AsyncGenerator[list[int]]:  # noqa: ARG002 - uses the server's time
         """Each notice names an issue. Without any, some may have been missed."""
         since = 0
         async with aclosing(self.store.notices(CHANNEL)) as told:
@@ -238,10 +218,10 @@ class DatabaseLedger(Ledger):
         changed = (row["issue"] for row in rows if self._seen.get(row["issue"]) != row["version"])
         return rows[0]["until"], [issue for issue in changed if issue is not None]
 
-    def _report(self, issues: list[int]) -> Written:
+    def _report(self, issues: list[int]) -> list[int]:
         for issue in issues:
             self._wake(issue)
-        return Written(sorted(set(issues)), [])
+        return sorted(set(issues))
 
     def _wake(self, issue: int) -> None:
         for event, meant in self._waiting.items():

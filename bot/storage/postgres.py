@@ -88,11 +88,12 @@ class PostgreSQL(Database):
         writer: ConnectionThread,
         reader: ConnectionThread,
         asking: ConnectionThread,
-        installation: str,
+        installation: Row,
         urls: tuple[str, str],
     ) -> None:
-        """`urls`: the database's address, and the one for listening."""
-        self.installation = installation
+        """`installation`: its row; `urls`: the database's address, and the one for listening."""
+        self.installation = str(installation["id"])
+        self.secret = bytes(installation["secret"])
         self.clock = ServerClock(SystemClock())
         self._writer = writer
         self._reader = reader
@@ -378,8 +379,8 @@ def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
     return kind(f"{outcome}: {words(error)}.")
 
 
-def prepared(db: PostgresConnection) -> str:
-    """Migrates the database to this release's version. Returns the installation's id."""
+def prepared(db: PostgresConnection) -> Row:
+    """Migrates the database to this release's version. Returns the row of the installation."""
     files = migrations()
     newest = max(files)
     with db.transaction():
@@ -395,10 +396,10 @@ def prepared(db: PostgresConnection) -> str:
             db.execute(files[number].read_text(encoding="utf-8").encode())
         db.execute("delete from schema_version")
         db.execute("insert into schema_version (version) values (%s)", [newest])
-        found = db.execute("select id from installation").fetchone()
+        found = db.execute("select id, secret from installation").fetchone()
     if found is None:
         raise StorageError("The database has no installation: its table was emptied.")
-    return str(found["id"])
+    return found
 
 
 def migrations() -> dict[int, Traversable]:

@@ -46,6 +46,7 @@ class SQLite(Database):
     lock: FileLock | None
     path: Path
     installation: str
+    secret: bytes
     clock: Clock = field(default_factory=SystemClock)
 
     @classmethod
@@ -68,7 +69,7 @@ class SQLite(Database):
                 await writer.run(partial(require_current if lock is None else migrate, path=path))
                 if lock is not None and beside:
                     lock.release()  # a bot may start on the new file
-                rows = list(await writer.execute_fetchall("select id from installation"))
+                rows = list(await writer.execute_fetchall("select id, secret from installation"))
                 reader = await _connect(path, undo)
                 glances = sqlite3.connect(path, timeout=0, isolation_level=None)
                 glances.row_factory = sqlite3.Row
@@ -79,6 +80,7 @@ class SQLite(Database):
                     lock=None if beside else lock,
                     path=path,
                     installation=str(rows[0]["id"]),
+                    secret=bytes(rows[0]["secret"]),
                 )
             except OSError as error:
                 raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error

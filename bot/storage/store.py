@@ -35,11 +35,13 @@ _SOON = 0.05  # seconds that `write_soon` waits for a transaction to join: longe
 class Store:
     """The open storage. `write` and `read` raise StorageUnavailable if nothing was done.
 
-    `installation`: identifies this bot among others on the same Slack app; created with the storage.
+    `installation`: identifies this bot among others on the same Slack app; `secret` keys what must not be guessed. Both are
+    created with the storage, and are in its backups.
     """
 
     def __init__(self, database: Database) -> None:
         self.installation = database.installation
+        self.secret = database.secret
         self._database = database
         self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
         self._soon: list[tuple[Work[Any], asyncio.Future[Any]]] = []

@@ -35,7 +35,6 @@ _NEVER_EMPTY = frozenset(
         "alive",
         "decisions_compared",
         "installation",
-        "keys",
         "lease",
         "news",
         "receipts",

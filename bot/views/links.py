@@ -25,7 +25,7 @@ from bot.views.blockkit import (
     Section,
     Words,
 )
-from core.clarification import CHANGED, Aaep
+from core.clarification import Aaep
 
 # Ends at blanks, quotation marks, brackets of other scripts, ideographic punctuation, and at isolates, which `inert` adds.
 # Takes in all else: an address is judged whole, so that its harmless beginning is no link.
@@ -79,12 +79,12 @@ LinksOf = Callable[[Aaep], Links]
 
 def links_by_producer(producers: Iterable[ProducerSettings]) -> LinksOf:
     """Returns the rules of the configuration: those of the producer that asked, by the token or the stream that the question
-    came with, whatever it says. Other programs' questions, and those that they changed, have no links.
+    came with, whatever it says. Other programs' questions have no links.
     """
     by_name = {each.name: Links.of(each.links) for each in producers if each.links}
 
     def links_of(asked: Aaep) -> Links:
-        if asked.producer is None or asked.reply_token is None or asked.closed == CHANGED:
+        if asked.producer is None or asked.reply_token is None:
             return NO_LINKS
         return replace(by_name.get(asked.producer, NO_LINKS), exact=asked.confirmation is not None)
 

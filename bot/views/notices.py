@@ -41,7 +41,6 @@ from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.markdown import attributed, barred, blocks, growth
 from bot.views.page import PageItem, called_words, standing_words
-from bot.views.verify import receipt_command
 from bot.views.wording import (
     ACTION,
     CONSEQUENCE,
@@ -269,39 +268,23 @@ def files_behind_notice(folder: str, reason: str) -> Draft:
 
 
 def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
-    """Tells the operator that another program changed a decision."""
+    """Tells the operator that decided records do not agree with their receipts."""
     told = (
-        f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
+        f"After it was decided, somebody changed {'it' if len(ids) == 1 else 'them'} in the database (issue {issue}). The "
         "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
-        f"To see what was signed, click {VERIFY} on the card. To see what the ledger says now, run: clarify show {ids[0]}"
+        f"To see what was signed, click {VERIFY} on the card. To see what the database says now, run: clarify show {ids[0]}"
     )
-    return _notice(f"{_named(ids)} changed by another program", [told])
+    return _notice(f"{_named(ids)} changed after the decision", [told])
 
 
-def rolled_back_notice(issue: int, clarification: str) -> Draft:
-    """Tells the operator that a ledger was put back to a state from before a decision."""
+def undone_notice(clarification: str, issue: int, *, removed: bool) -> Draft:
+    """Tells the operator that another program rewrote or removed a record in a ledger file."""
     told = (
-        f"Another program put the ledger of issue {issue} back to a state from before people decided or approved this. The bot "
-        "closed it: nobody can answer it, and the agent gets no reply. If it was decided, see how: "
-        f"{receipt_command(clarification)}"
+        f"Another program {'removed it from' if removed else 'rewrote it in'} issue-{issue}.json. That changed nothing: the bot "
+        "has put the file right. Find out which program writes to the folder."
     )
-    otherwise = (
-        "If you restored the ledger from a backup: next time, stop the bot and use clarify restore, which restores the storage "
-        "with the ledgers."
-    )
-    return _notice(
-        f"{inert.clip(clarification, ID_LIMIT)} was put back to an earlier state", [told, otherwise]
-    )
-
-
-def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
-    """Tells the operator that another program deleted a record, so that its answer is lost."""
-    told = (
-        f"Another program deleted {'it' if len(ids) == 1 else 'them'} from the ledger of issue {issue}. Agents can no "
-        f"longer get {'its answer' if len(ids) == 1 else 'their answers'}. Restore the ledger from a backup, or have the agent "
-        "ask again."
-    )
-    return _notice(f"{_named(ids)} deleted by another program", [told])
+    did = "deleted" if removed else "changed"
+    return _notice(f"{inert.clip(clarification, ID_LIMIT)} was {did} by another program", [told])
 
 
 def key_notice(trouble: str) -> Draft:

@@ -24,7 +24,7 @@ from bot.views.wording import (
     round_of,
 )
 from core import answers
-from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
+from core.clarification import HUMAN, Aaep, Clarification, agent_key
 
 BUSY = "Busy: someone else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
@@ -119,7 +119,6 @@ def closed(record: Clarification) -> str:
         "session ended": "the agent's session has ended",
         "requester moved on": "the agent has moved on without an answer",
         "by hand": f"it was closed without an answer{_closed_by(shown)}",
-        CHANGED: "another program changed this question",
     }.get(record.asked.closed or "")
     if why:
         return f"{_id(record)} no longer takes answers: {why}."

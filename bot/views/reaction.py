@@ -18,6 +18,7 @@ from core.errors import (
     LockTimeout,
     NotCounted,
     NotFound,
+    Tampered,
 )
 
 View = dict[str, Any]
@@ -98,7 +99,7 @@ def explained(error: Exception, clarification_id: str) -> Told:
             pass
         case NotOpen():
             text = phrases.closed(error.record)
-        case AnswerRejected() | BadInput() | NotCounted():
+        case AnswerRejected() | BadInput() | NotCounted() | Tampered():
             text = inert.escape(str(error))
         case NotFound():
             text = phrases.unknown_clarification(clarification_id)

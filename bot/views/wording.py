@@ -22,7 +22,6 @@ from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
 from core.approvals import RISKS
 from core.clarification import (
-    CHANGED,
     HUMAN,
     US,
     Aaep,
@@ -66,8 +65,6 @@ _CLOSED_WORDS = {
     "requester moved on": "Closed: the agent moved on without an answer",
     "by hand": "Closed without an answer",
     "withdrawn": "Withdrawn: the agent no longer needs an answer",
-    CHANGED: "Closed: another program changed this question, so it can't be answered. "
-    "What you see here may not be what the agent asked",
 }
 _ESCALATED_FOR: dict[Why, str] = {
     "stale": "No answer, even after a reminder.",
@@ -103,8 +100,10 @@ _BY_A_PERSON = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
-# For a record that does not match its seal.
-TAMPERED = "Tampered with: another program changed this after it was decided. The bot no longer hands it out as an answer."
+# For a record that does not agree with its receipt.
+TAMPERED = (
+    "Tampered with: this was changed after it was decided. The bot no longer hands it out as an answer."
+)
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,7 @@ class Round:
 def round_of(record: Clarification, number: int | None = None) -> Round:
     """Returns a round of `record`: the current one, or an earlier one (from 1)."""
     if number is None or not 0 < number < record.round:
-        answered = not (record.is_open or record.asked.closed == CHANGED) and (
+        answered = not record.is_open and (
             record.asked.response is not None or _last(record, "answer", record.round) is not None
         )
         stage: Stage = "open" if record.is_open else "answered" if answered else "closed"

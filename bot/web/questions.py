@@ -106,7 +106,7 @@ class QuestionList(BaseModel):
     )
 
 
-_GONE = "The conversation was deleted (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
+_GONE = "The conversation was deleted (`FORGOTTEN`), or it was changed after it was decided (`TAMPERED`)"
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "The question's state"},
     404: {"model": ErrorBody, "description": "You have no question with this id"},

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hmac
 import importlib
 import json
 import mmap
@@ -35,7 +34,6 @@ EXACT = (
     "validations",
     "serialisations",
     "digests",
-    "seals",
     "HTTP calls to Slack",
     "HTTP calls to producers",
 )
@@ -357,7 +355,6 @@ def _wrap_records(counter: Counter) -> None:
             setattr(model, f"__pydantic_{part}__", _Core(getattr(model, f"__pydantic_{part}__"), counted))
     for module, name, operation in WRITERS:  # before others take them from there
         _replace(importlib.import_module(module), name, _counting(counter, operation, name))
-    _replace(hmac, "new", _counting(counter, "seals"))
 
 
 def _wrap_http(counter: Counter) -> None:

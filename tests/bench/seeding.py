@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
@@ -24,8 +22,9 @@ from core.clarification import (
     reply_settled,
     resolved,
 )
-from core.records import Seals, digest, dump, encode
+from core.records import digest, dump, encode
 from tests.kit.builders import ask
+from tests.kit.databases import make_tables
 
 PRODUCER = "planner"
 FIRST, _FIRST_ARCHIVED = 200_001, 300_001
@@ -45,11 +44,11 @@ class Seed:
 async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
     """One session, ledger and posted card per clarification, as for sessions that name no issue."""
     storage, template = folder / "clarify.db", _closed(past.size)
-    seals = await _begun(storage)
+    make_tables(storage)
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
-            _write(db, seals.question_sealed(record), archived=False)
+            _write(db, record, archived=False)
             _remember(db, record, final=False)
             _show(workspace, record)  # what is archived is not looked for
         for number in range(past.archived):
@@ -57,14 +56,6 @@ async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
             _write(db, record, archived=True)
             _remember(db, record, final=True)
     db.close()
-
-
-async def _begun(storage: Path) -> Seals:
-    """Returns what seals its records."""
-    store = await Store.open(storage)
-    seals = (await DatabaseLedger.open(store)).seals
-    await store.close()
-    return seals
 
 
 def _open(past: Seed) -> Iterator[Clarification]:

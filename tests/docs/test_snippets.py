@@ -367,7 +367,7 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     program = snippet.text.replace("2026-03", answer["timestamp"][:7])
     exec(compile(program, str(snippet), "exec"), {"print": printing(printed)})  # noqa: S102 - our own
     at = answer["timestamp"]
-    assert printed == [f"{answer['clarification']} {at} accept user:slack/T0LOCAL/{FOLAKE} in slack sealed"]
+    assert printed == [f"{answer['clarification']} {at} accept user:slack/T0LOCAL/{FOLAKE} in slack signed"]
 
 
 def test_responder_of_the_pages_answers(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -17,7 +17,7 @@ _FILE = "clarify.db"
 
 
 @asynccontextmanager
-async def kept_ledger(place: Path | str, *, shell_consents: bool = False) -> AsyncIterator[DatabaseLedger]:
+async def kept_ledger(place: Path | str) -> AsyncIterator[DatabaseLedger]:
     """The ledgers of SQLite's file in a folder, or of PostgreSQL at an address; made if missing. May be open several times,
     as in several processes.
     """
@@ -25,7 +25,7 @@ async def kept_ledger(place: Path | str, *, shell_consents: bool = False) -> Asy
         make_tables(place := place / _FILE)
     store = await Store.open(place, beside=True)
     try:
-        yield await DatabaseLedger.open(store, shell_consents=shell_consents)
+        yield DatabaseLedger(store)
     finally:
         await store.close()
 

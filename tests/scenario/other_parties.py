@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from tests.kit.databases import row_held
+from tests.kit.databases import change_ledger_row, row_held
 from tests.kit.until import impatient
 from tests.kit.world import World
 
@@ -44,6 +44,16 @@ async def another_writes(stage: World, change: Callable[[Json], None], issue: in
                 return
         except FileExistsError:  # the bot is writing; the protocol says: try again
             await asyncio.sleep(0.01)
+
+
+def change_row(stage: World, change: Callable[[Json], object], issue: int = 100001) -> None:
+    """Somebody who can write the database changes the first record of an issue there."""
+
+    def changed(ledger: Json) -> Json:
+        change(ledger["clarifications"][0])
+        return ledger
+
+    change_ledger_row(stage.rows, issue, changed)
 
 
 def answers(body: str, *, role: str = "architect") -> Callable[[Json], None]:

@@ -17,12 +17,11 @@ from bot.tasks import IDENTIFIER
 from bot.web import tools
 from bot.web.server import ConnectionLimits
 from bot.workspace.seed import ADE, AGENTS, FALLBACK
-from core.records import Seals
-from tests.kit.databases import change_ledger_row
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, url_of
+from tests.scenario.other_parties import change_row
 
 Json = dict[str, Any]
 VERSION = "2026-07-28"
@@ -245,11 +244,6 @@ async def test_listener_hears_who_claimed_it(stage: World, agent: Agent) -> None
     assert event["params"]["lastUpdatedAt"] > task["lastUpdatedAt"]
 
 
-def with_another_answer(ledger: Json) -> Json:
-    ledger["clarifications"][0]["thread"][1]["body"] = "b"
-    return ledger
-
-
 async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listener_hears_of_others(
     stage: World, agent: Agent
 ) -> None:
@@ -265,7 +259,9 @@ async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listen
         assert (await stage.workspace.click(ADE, AGENTS, cards[1].ts, label="a")).ok
         await until_ended(events, changed)
         name = changed.rpartition(".")[0]
-        change_ledger_row(stage.rows, int(name.split("-")[1]), with_another_answer)
+        change_row(
+            stage, lambda record: record["aaep"].update(response="b", label="b"), int(name.split("-")[1])
+        )
         await stage.message(name, FALLBACK)
         assert (await stage.workspace.click(ADE, AGENTS, cards[2].ts, label="b")).ok
         await until_ended(events, answered)
@@ -275,7 +271,7 @@ async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listen
     task = await agent.task(changed)
     assert (task["status"], task["result"]["isError"]) == ("completed", True)
     assert task["statusMessage"] == task["result"]["content"][0]["text"]
-    assert "another program changed it" in task["statusMessage"]
+    assert "changed after it was decided" in task["statusMessage"]
     assert "structuredContent" not in task["result"]
     assert task["ttlMs"] > 0
     for method in ("tasks/cancel", "tasks/update"):
@@ -432,21 +428,6 @@ async def test_approval_of_a_named_session_is_joined_only_while_it_waits(stage: 
     first, second, third = [each["taskId"] for each in tasks]
     assert first == second != third
     assert (await agent.task(third))["status"] == "working"
-
-
-async def test_task_is_not_unknown_while_the_key_of_ids_is_away(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with stage.bot() as bot, opened("http", url_of(bot)) as door:
-        agent = Agent(door)
-        task = await agent.call("ask_human", question="Which one?")
-        with monkeypatch.context() as away:
-            away.setattr(Seals, "token", lambda *_, **_options: None)
-            for method in ("tasks/get", "tasks/cancel", "tasks/update"):
-                assert (await agent.error(method, taskId=task["taskId"]))["code"] == -32603
-            asked = await agent.call("ask_human", question="Another one?")
-            assert asked["structuredContent"]["status"] == "waiting"
-        assert (await agent.task(task["taskId"]))["status"] == "working"
 
 
 async def test_bot_that_stops_dismisses_its_listeners(stage: World) -> None:

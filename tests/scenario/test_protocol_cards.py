@@ -63,7 +63,7 @@ class Elsewhere:
 async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
     store = await Store.open(stage.rows, beside=True)
     try:
-        yield Elsewhere(await DatabaseLedger.open(store))
+        yield Elsewhere(DatabaseLedger(store))
     finally:
         await store.close()
 

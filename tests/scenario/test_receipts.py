@@ -22,7 +22,7 @@ from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.until import until
 from tests.kit.world import World, config, said, url_of
-from tests.scenario.other_parties import another_writes
+from tests.scenario.other_parties import change_row
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press
 from tests.scenario.test_mcp import over
 from tests.unit.bot.test_webhooks import receiving
@@ -243,7 +243,7 @@ async def test_event_s_receipt_is_found_by_its_reply_token(stage: World) -> None
         )
 
 
-async def test_receipt_that_another_program_put_there_is_handed_out_to_nobody(
+async def test_receipt_that_was_put_in_its_place_is_handed_out_to_nobody(
     stage: World, http: httpx.AsyncClient
 ) -> None:
     asked, card = await ask(stage, http, action="Drop the table", key="k1")
@@ -254,7 +254,7 @@ async def test_receipt_that_another_program_put_there_is_handed_out_to_nobody(
     def change(record: Json) -> None:
         record["aaep"]["receipt"] = other["receipt"]
 
-    await another_writes(stage, change)
+    change_row(stage, change)
     assert state["receipt"] != other["receipt"]
     assert (await http.get(f"/questions/{asked['id']}")).status_code == 410
     assert (await http.get(f"/receipts/{asked['id']}")).json()["error"] == "TAMPERED"

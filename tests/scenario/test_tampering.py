@@ -1,4 +1,4 @@
-"""Decided questions that another program changes or deletes in the ledger: noticed, told once, and handed out to nobody."""
+"""Decided questions that somebody changes in the database: they do not agree with their receipts, and nobody gets them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
-from core.records import Seals, _earlier_seal, _question_seal, parse
+from core.receipts import TYP
 from tests.kit.clocks import LeapClock
-from tests.kit.databases import change_ledger_row
-from tests.kit.lives import beside
 from tests.kit.world import World, config, said, scene, url_of
-from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
+from tests.scenario.other_parties import change_row
 from tests.scenario.prompts import Project
-from tests.scenario.test_confirmations import resolves
-from tests.scenario.test_decision_log import logged
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -35,6 +33,7 @@ PAYMENT: Json = {
     "risk": "high",
 }
 NAME = "CLR-100001-001"
+TOLD = f"{NAME} was changed after the decision"
 
 
 @asynccontextmanager
@@ -57,6 +56,7 @@ async def is_refused(http: httpx.AsyncClient) -> None:
         await http.get(f"/questions/{NAME}", params={"wait": 5}),
         await http.post("/questions", json=PAYMENT),
         await http.delete(f"/questions/{NAME}"),
+        await http.get(f"/receipts/{NAME}"),
     ):
         assert (answer.status_code, answer.json()["error"]) == (410, "TAMPERED"), answer.text
         assert NAME in answer.json()["message"]
@@ -75,14 +75,12 @@ def argument(record: Json) -> None:
     record["aaep"]["direct"]["arguments"]["amount"] = 100_000
 
 
-def reopened(record: Json) -> None:
-    record["status"] = "pending"
-
-
-def without_seals(record: Json) -> None:
-    argument(record)
-    for name in ("seal", "questionSeal"):
-        record["aaep"].pop(name, None)
+def signed_by_another(record: Json) -> None:
+    """With the name of our key."""
+    receipt = record["aaep"]["receipt"]
+    claims = jwt.decode(receipt, options={"verify_signature": False})
+    header = {"typ": TYP, "kid": jwt.get_unverified_header(receipt)["kid"]}
+    record["aaep"]["receipt"] = jwt.encode(claims, Ed25519PrivateKey.generate(), "EdDSA", headers=header)
 
 
 CHANGES: dict[str, Callable[[Json], None]] = {
@@ -96,37 +94,30 @@ CHANGES: dict[str, Callable[[Json], None]] = {
     "an approval": lambda record: record["aaep"].update(
         approvals=[{"user": ADE, "decidedBy": "user:x", "at": "2026-11-21T10:00:00.000Z", "digest": "0"}]
     ),
-    "the words": lambda record: record["thread"][0].update(body="Water the plants"),
-    "a word of the answer": lambda record: record["thread"][1].update(body="Accept: gladly"),
+    "the words": lambda record: record["aaep"].update(action="Water the plants"),
     "who decided": lambda record: record["aaep"].update(decidedBy="agent:architect"),
-    "another answer": answers("accept"),
-    "its end": reopened,
-    "its seals": without_seals,
+    "its end": lambda record: record.update(status="pending"),
+    "its signature": signed_by_another,
 }
 
 
+@pytest.mark.either_database
 @pytest.mark.parametrize("kind", CHANGES)
-async def test_p5_decision_that_another_program_changed_is_handed_out_to_nobody(
-    stage: World, kind: str
-) -> None:
+async def test_p5_decision_that_was_changed_is_handed_out_to_nobody(stage: World, kind: str) -> None:
     async with caller(stage) as http:
         await decide(stage, http, "Reject")
         state = (await http.get(f"/questions/{NAME}")).json()
         assert state["answer"] == {"decision": "reject", "arguments": PAYMENT["arguments"]}
         await stage.until(lambda: stage.record()["status"] == "resolved")
         await stage.now_says(await stage.card("Send the payment"), "the agent has resumed")
-        if kind == "its end":
-            await logged(stage, 1)  # from then on, the bot closes what was reopened
         shown = [said(each) for each in stage.cards()]
-        await another_writes(stage, CHANGES[kind])
-        await stage.message(NAME, FALLBACK)
+        change_row(stage, CHANGES[kind])
+        await stage.message(TOLD, FALLBACK)
         await is_refused(http)
-        if kind == "its end":
-            await stage.until(lambda: stage.record()["status"] == "abandoned")
     kept = stage.record()
     async with caller(stage) as http:
         await is_refused(http)
-        await another_writes(stage, lambda record: record.update(note="looked at"))
+        change_row(stage, lambda record: record.update(note="looked at"))
         await is_refused(http)
     assert {**stage.record(), "note": None} == {**kept, "note": None}
     assert [said(each) for each in stage.cards()] == shown
@@ -139,9 +130,9 @@ async def test_p5_nor_an_accepted_one_before_it_was_fetched(stage: World) -> Non
         card = await stage.card("Send the payment")
         await stage.now_says(card, "Not picked up by the agent yet")
         shown = [said(each) for each in stage.cards()]
-        await another_writes(stage, lambda record: record["aaep"].update(response="reject", label="Reject"))
+        change_row(stage, lambda record: record["aaep"].update(response="reject", label="Reject"))
         await is_refused(http)
-        await stage.message(NAME, FALLBACK)
+        await stage.message(TOLD, FALLBACK)
     assert stage.record()["status"] == "answered"
     async with stage.bot() as bot:
         bot.shown.delivery.refresh(NAME)
@@ -154,85 +145,11 @@ async def test_p5_nor_one_that_was_changed_while_no_bot_ran(stage: World) -> Non
         await decide(stage, http)
         assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
         await stage.until(lambda: stage.record()["status"] == "resolved")
-    await another_writes(stage, argument)
+    change_row(stage, argument)
     for _ in range(2):
         async with caller(stage) as http:
-            await stage.message(NAME, FALLBACK)
             await is_refused(http)
-    assert told(stage) == 1
-
-
-def rewrite(stage: World, change: Callable[[list[Json]], None]) -> None:
-    """Change the records of the ledger as whoever may write there can."""
-
-    def changed(ledger: Json) -> Json:
-        change(ledger["clarifications"])
-        return ledger
-
-    if stage.rows is not None:
-        change_ledger_row(stage.rows, 100001, changed)
-        return
-    path = stage.folder / "ledgers/issue-100001.json"
-    path.write_text(json.dumps(changed(json.loads(path.read_text()))))
-
-
-async def is_gone(http: httpx.AsyncClient) -> None:
-    for answer in (await http.get(f"/questions/{NAME}"), await http.post("/questions", json=PAYMENT)):
-        assert (answer.status_code, answer.json()["error"]) == (410, "TAMPERED"), answer.text
-
-
-async def test_p5_decision_that_another_program_deleted_is_told_and_gone(stage: World) -> None:
-    async with caller(stage) as http:
-        await decide(stage, http)
-        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
-        other = await http.post("/questions", json={"question": "And now?", "issue": 7})
-        assert other.status_code == 201
-        await stage.until(lambda: stage.record()["status"] == "resolved")
-        rewrite(stage, lambda records: records.clear())
-        await stage.message(NAME, FALLBACK)
-        await is_gone(http)
-        assert (await http.get("/questions/CLR-7-001")).status_code == 200
-    async with caller(stage) as http:
-        await is_gone(http)
-    assert told(stage) == 1
-
-
-def without_all_of_ours(record: Json) -> None:
-    del record["aaep"]
-
-
-def without_what_was_asked(record: Json) -> None:
-    for name in ("direct", "seal", "questionSeal"):
-        record["aaep"].pop(name, None)
-
-
-@pytest.mark.parametrize("change", [without_all_of_ours, without_what_was_asked])
-async def test_p5_decision_without_any_seal_left_is_told_and_gone(
-    stage: World, change: Callable[[Json], None]
-) -> None:
-    """It looks as if another program had asked and answered."""
-    async with caller(stage) as http:
-        await decide(stage, http)
-        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
-        await stage.until(lambda: stage.record()["status"] == "resolved")
-        await another_writes(stage, change)
-        await stage.message(NAME, FALLBACK)
-        await is_gone(http)
-    async with caller(stage) as http:
-        await is_gone(http)
-    assert told(stage) == 1
-
-
-async def test_p5_nor_is_it_missed_when_no_bot_ran(stage: World) -> None:
-    async with caller(stage) as http:
-        await decide(stage, http)
-        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
-        await stage.until(lambda: stage.record()["status"] == "resolved")
-    rewrite(stage, lambda records: records.clear())
-    for _ in range(2):
-        async with caller(stage) as http:
-            await stage.message(NAME, FALLBACK)
-            await is_gone(http)
+            await stage.message(TOLD, FALLBACK)
     assert told(stage) == 1
 
 
@@ -243,22 +160,16 @@ async def test_p5_tools_tell_of_a_changed_decision_as_an_error(stage: World, doo
         card = await stage.card("Send the payment")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
         await stage.until(lambda: stage.record()["status"] == "answered")
-        await another_writes(stage, argument)
+        change_row(stage, argument)
         answer = await tools.call("wait_for_answer", id=NAME, is_error=True)
-        assert "another program" in answer["said"]
+        assert "changed after it was decided" in answer["said"]
 
 
-async def test_p5_what_others_may_change_after_a_decision_changes_nothing(stage: World) -> None:
-    """The requester closes it, somebody adds a field, the file is written anew: it is handed out as it was decided."""
-
-    def closed(record: Json) -> None:
-        resolves("done")(record)
-        record["priority"], record["aaep"]["theirs"] = 1, {"seen": True}
-
+async def test_p5_what_a_receipt_does_not_say_may_change(stage: World) -> None:
     async with caller(stage) as http:
         await decide(stage, http)
         await stage.until(lambda: stage.record()["status"] == "answered")
-        await another_writes(stage, closed)
+        change_row(stage, lambda record: record.update(priority=1))
         await stage.until(lambda: stage.record()["priority"] == 1)
         state = (await http.get(f"/questions/{NAME}")).json()
         assert (state["status"], state["answer"]["arguments"]) == ("answered", PAYMENT["arguments"])
@@ -267,36 +178,14 @@ async def test_p5_what_others_may_change_after_a_decision_changes_nothing(stage:
     assert (stage.record()["priority"], told(stage)) == (1, 0)
 
 
-@pytest.mark.files("the key of the seals is beside the ledgers")
-async def test_decision_of_an_earlier_release_is_handed_out_until_somebody_changes_it(stage: World) -> None:
-    async with caller(stage) as http:
-        await decide(stage, http)
-        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
-        await stage.until(lambda: stage.record()["status"] == "resolved")
-    key = Seals(stage.folder / "ledgers/.clarify")._read()
-    record = parse(stage.record())
-    assert record is not None
-    assert key is not None
-
-    def as_before(raw: Json) -> None:
-        raw["aaep"] |= {"seal": _earlier_seal(key, record), "questionSeal": _question_seal(key, record)}
-
-    await another_writes(stage, as_before)
-    async with caller(stage) as http:
-        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
-        await another_writes(stage, argument)
-        await stage.message(NAME, FALLBACK)
-        await is_refused(http)
-
-
 async def test_shell_shows_what_was_changed_and_hands_it_out_to_nobody(stage: World) -> None:
     shell = Project.beside(stage, config(stage.producer.url))
     async with caller(stage) as http:
         await decide(stage, http)
         await stage.until(lambda: stage.record()["status"] == "answered")
         assert "tampered" not in await shell.fine("list", "--all")
-        await another_writes(stage, argument)
-        await stage.message(NAME, FALLBACK)
+        change_row(stage, argument)
+        await stage.message(TOLD, FALLBACK)
         shown = await shell.run("show", NAME)
         assert "tampered" in shown.out.lower()
         assert json.loads((await shell.run("show", NAME, "--json")).out)["tampered"] is True
@@ -305,27 +194,24 @@ async def test_shell_shows_what_was_changed_and_hands_it_out_to_nobody(stage: Wo
         assert exported
         assert all(json.loads(line)["tampered"] is True for line in exported)
         waited = await shell.run("show", NAME, "--wait")
-        assert (waited.code, "another program" in waited.err.lower()) == (5, True), waited
-        if stage.rows is None:
-            found = (await beside(stage, "check")).out
-            assert f"{NAME} was changed by another program" in found
+        assert (waited.code, "changed after it was decided" in waited.err) == (5, True), waited
         assert "tampered" in words(await command(stage, f"show {NAME}")).lower()
 
 
-async def test_p5_reply_that_another_program_changed_on_its_way_is_not_sent(stage: World) -> None:
+async def test_p5_reply_that_was_changed_on_its_way_is_not_sent(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
         await stage.producer.down()
         await stage.workspace.post(FOLAKE, AGENTS, "as planned", thread_ts=card.ts)
         await stage.until(lambda: stage.record()["aaep"].get("response") == "as planned")
-    await another_writes(stage, in_a_persons_name("now", FOLAKE))
+    change_row(stage, lambda record: record["aaep"].update(response="now", label="Now"))
     await stage.producer.up()
     async with stage.bot():
-        await stage.message(NAME, FALLBACK)
+        await stage.message(TOLD, FALLBACK)
     assert stage.producer.replies == []
 
 
-async def test_nobody_outside_hears_of_what_another_program_wrote(tmp_path: Path) -> None:
+async def test_nobody_outside_hears_of_what_was_changed(tmp_path: Path) -> None:
     clock = LeapClock(1)
     async with serving(clock.seconds) as github, receiving() as hook, scene(tmp_path, clock=clock) as stage:
         stage.environ |= {"GITHUB_TOKEN": TOKEN, "HOOK_SECRET": "s3cret-of-the-hook"}
@@ -344,10 +230,11 @@ async def test_nobody_outside_hears_of_what_another_program_wrote(tmp_path: Path
 
             def changed(record: Json) -> None:
                 record["status"] = "resolved"
+                record["aaep"]["decidedBy"] = "agent:gladly"
                 record["thread"][1]["body"] = "Accept: gladly"
 
-            await another_writes(stage, changed, 42)
-            await stage.message("CLR-42-001", FALLBACK)
+            change_row(stage, changed, 42)
+            await stage.message("CLR-42-001 was changed after the decision", FALLBACK)
             assert (await http.post("/questions", json={"question": "And?", "issue": 42})).status_code == 201
             await stage.until(lambda: any("And?" in each for each in github.bodies(42)))
         async with stage.bot(text) as bot:

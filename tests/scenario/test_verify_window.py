@@ -21,7 +21,7 @@ from core.clarification import Clarification
 from core.receipts import claims_of
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
-from tests.scenario.other_parties import another_writes
+from tests.scenario.other_parties import change_row
 from tests.scenario.test_approvals import MAIL, ask, asking, look, press
 from tests.scenario.test_receipts import keys_of, run
 from tests.unit.bot.judges import labels, shown
@@ -153,12 +153,12 @@ TAMPERED: dict[str, tuple[Callable[[Json], None], str, bool]] = {
 
 
 @pytest.mark.parametrize("kind", TAMPERED)
-async def test_window_has_no_tick_for_what_another_program_changed(
+async def test_window_has_no_tick_for_what_was_changed(
     stage: World, http: httpx.AsyncClient, kind: str
 ) -> None:
     _, card = await decided(stage, http, "Reject")
     change, why, says_what_was_signed = TAMPERED[kind]
-    await another_writes(stage, change)
+    change_row(stage, change)
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
     assert said.startswith("*Not verified.*")
@@ -175,7 +175,7 @@ async def test_receipt_of_another_question_is_none_of_this_one(stage: World, htt
     card = await stage.card("Delete the list")
     await press(stage, FOLAKE, card, "Reject")
     rejected = await stage.now_says(card, "Rejected by")
-    await another_writes(stage, lambda record: record["aaep"].update(receipt=state["receipt"]), 100002)
+    change_row(stage, lambda record: record["aaep"].update(receipt=state["receipt"]), 100002)
     assert (await stage.workspace.click_as_seen(ADE, rejected, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
     assert said.startswith("*Not verified.*")
@@ -219,14 +219,13 @@ async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
         claims = claims_of(Clarification.model_validate(record), "urn:clarify:x")
         asked["receipt"] = jwt.encode(claims, key, "EdDSA", headers=header)
 
-    await another_writes(stage, approved)
+    change_row(stage, approved)
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
     assert said.startswith("*Not verified.*\nThe receipt in the record isn't the one in the log")
     assert "Verified" not in said
     assert f"Below is what the log has.\n*Decision*\nRejected by <@{FOLAKE}>" in said
     assert "Entry 1 of 1" in said
-    assert f"What was signed: {COMMAND}" in (await run(stage, "show", NAME)).out
 
 
 async def test_receipt_that_was_removed_from_the_record_is_shown_from_the_log(
@@ -234,7 +233,7 @@ async def test_receipt_that_was_removed_from_the_record_is_shown_from_the_log(
 ) -> None:
     _, card = await decided(stage, http, "Reject")
     await in_the_log(stage, card)
-    await another_writes(stage, lambda record: record["aaep"].pop("receipt"))
+    change_row(stage, lambda record: record["aaep"].pop("receipt"))
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
     assert said.startswith(
@@ -282,7 +281,7 @@ async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -
         assert f"by <@{FOLAKE}>" in said
         await stage.workspace.close_view(ADE)
         assert controls(over) == ["View full"]  # a line, with Verify behind View full
-        await another_writes(stage, lambda record: record["aaep"]["earlier"][0].update(response=False))
+        change_row(stage, lambda record: record["aaep"]["earlier"][0].update(response=False))
         assert (await stage.workspace.click_as_seen(ADE, old, "Verify")).ok
         said = shown((await stage.modal(ADE)).payload["blocks"])
         assert said.startswith("*Not verified.*\nThe signature is good, but")

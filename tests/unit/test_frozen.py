@@ -14,7 +14,7 @@ import sqlite3
 import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,8 @@ from bot.storage.store import Store
 from bot.views.codec import ListPress, PagePress, Press
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, ONCALL
 from bot.workspace.state import Channel, Message
-from core.clarification import Clarification, Direct, answered
-from core.records import Seals, decode, dump, encode, parse
-from tests.kit.builders import ADE as ADA
-from tests.kit.builders import NOW, YES, record
+from core.clarification import Clarification
+from core.records import decode, dump, encode, parse
 from tests.kit.processes import command
 from tests.kit.world import controls, question, said, url_of
 from tests.scenario.pagers import Night, night, pager, step
@@ -38,29 +36,6 @@ from tests.scenario.pagers import Night, night, pager, step
 ROOT = Path(__file__).parents[2]
 FROZEN = Path(__file__).with_name("frozen.tar.xz")  # a backup, and what stood in Slack when it was made
 HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-
-# -- what records are sealed with --------------------------------------------------------------------------------
-
-
-def test_seals_of_records_are_made_as_ever() -> None:
-    """A record of the release before, and what the seals of this one look like, with a key of 32 letters k."""
-    direct = Direct(kind="approval", key="k1", arguments={"to": "ann", "amount": 100, "note": None, "share": 1.0}, editable=True)  # fmt: skip
-    bare = answered(record(direct=direct), YES, ADA, NOW + timedelta(minutes=5))
-    seals = Seals(b"k" * 32)
-    assert seals.sealed(bare).asked.seal == (
-        "2:1:2:a030f69893c8b8eedc3c75ba0b53867b001228ae16aa7f8d55f14e04c074ff65"
-    )
-    before = {
-        "seal": "98788d0b878257b6c627181f484fb10156a3f821ffab9a8e43abc765b90478da",
-        "question_seal": "94e91321e0c6f40d67a0a32521c54eda9464d2561ffb657135cc59bde860051a",
-    }
-    old = bare.model_copy(update={"aaep": bare.asked.model_copy(update=before)})
-    assert (seals.verify_question(old), seals.verify_answer(old), seals.is_tampered(old)) == (
-        True,
-        True,
-        False,
-    )
-
 
 # -- what controls carry ------------------------------------------------------------------------------------------
 
@@ -187,7 +162,7 @@ SAID_SOMEWHERE = [
     "new", "done", "failed", "wanted", "late", "sent", "dropped", "erased", "blanked", "waiting", "begun", "written",
     "confirmed", "began", "taken", "handed", "snoozed", "not mine", "closed", "slack", "apprise",
     # files
-    "manifest.json", "clarify.db", "ledgers", "seal.key", "archive", ".clarify", ".unreadable-", ".lock",
+    "manifest.json", "clarify.db", "ledgers", "archive", ".clarify", ".unreadable-", ".lock",
     # Slack
     "clarify_card", "clarify_page", "clarify_notice", "clarify.use_as_answer", "installation",
     # webhooks

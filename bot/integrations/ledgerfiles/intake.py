@@ -31,30 +31,26 @@ from bot.delivery.memory import mark
 from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
 from bot.intake.notices import content
 from bot.integrations.ledgerfiles.acts import Seen
-from bot.integrations.ledgerfiles.bridge import REMEMBER, remembered
-from bot.integrations.ledgerfiles.owner import NOT_EMPTY, own, owner_of
+from bot.integrations.ledgerfiles.bridge import REMEMBER, Bridge, remembered
+from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
 from bot.producers.inbox import Session, know_sessions
 from bot.settings.model import Settings
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
-from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.clarification import UNDELIVERED, AnsweredBy, Clarification, Entry, Status
-from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
-from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles
-from core.matching import NO_CONSENT, UNANSWERED, author_of, reopened
-from core.records import Book, Raw, Seals, as_of, decode, identity, is_forgotten, parse
+from core.matching import UNANSWERED, author_of, reopened
+from core.records import Book, Raw, as_of, decode, identity, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
 _NUMBER = re.compile(r"CLR-[0-9]+-([0-9]{3,9})")
-_UNSEALED: dict[str, Any] = {"seal": None, "question_seal": None}  # the lost database had their key
 # What people did to an open question: no receipt proves it yet.
 _UNPROVEN: dict[str, Any] = dict.fromkeys(
     ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
@@ -63,14 +59,11 @@ _UNPROVEN: dict[str, Any] = dict.fromkeys(
 
 async def take_in(
     *,
-    files: LedgerFiles,
-    ledger: Ledger,
-    store: Store,
+    bridge: Bridge,
     keys: PublicKeys | None,
     delivery: Delivery,
     renderer: Renderer,
     settings: Settings,
-    clock: Clock,
 ) -> bool:
     """Fills a new, empty database from the ledger files, in one transaction; returns whether it did. Call it before the
     ledger is scanned. `keys`: those that receipts are checked with.
@@ -78,9 +71,10 @@ async def take_in(
     Raises:
         StorageUnavailable: nothing was stored.
     """
+    store = bridge.store
     if await store.read_one(NOT_EMPTY) is not None:
         return False
-    taking = _Taking(files, ledger.seals, keys or PublicKeys(), settings.monitor.sla, clock.now())
+    taking = _Taking(bridge.files, keys or PublicKeys(), settings.monitor.sla, bridge.clock.now())
     try:
         former = await asyncio.to_thread(taking.read)
     except (LedgersAway, OSError) as error:
@@ -112,17 +106,8 @@ async def take_in(
         put(tx, notices)
 
     await store.write(work)
-    # After a kill before this, the bridge finds the records in its base, and the folder another's.
-    await asyncio.to_thread(_take_over, files, store.installation)
+    await bridge.take_over()
     return bool(records)
-
-
-def _take_over(files: LedgerFiles, installation: str) -> None:
-    try:
-        if files.is_there():
-            own(files, installation)
-    except OSError as error:
-        _log.warning("cannot store the installation's id beside the ledgers", reason=reason(error))
 
 
 def _put(tx: Tx, cards: Sequence[InDoubt], former: str) -> None:
@@ -158,7 +143,6 @@ class _Taking:
     """Reads the files, live and archived, and says of each record what counts. Blocking."""
 
     files: LedgerFiles
-    seals: Seals
     keys: PublicKeys
     sla: timedelta
     now: datetime
@@ -184,7 +168,7 @@ class _Taking:
 
     def _take(self, issue: int, paths: Sequence[Path]) -> None:
         state, names = self.files.state(issue), set[str]()
-        book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0, self.seals)
+        book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0)
         usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
         base: dict[str, Seen] = {}
         for path in sorted(paths, key=lambda each: each != usual):
@@ -199,7 +183,7 @@ class _Taking:
         if not book.changed:
             return
         numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
-        book.numbered = max([self.files.numbers.highest(issue), *numbers])
+        book.numbered = max(numbers, default=0)
         is_archived = state is None and not any(record.needs_something for record in book.changed)
         if is_archived:
             self.archived.add(issue)
@@ -235,10 +219,9 @@ class _Taking:
             )
             return record.model_copy(update={"from_": asker, "thread": thread})
         if is_forgotten(record):
-            return _with(record, _UNSEALED)
+            return record
         record, proven = self._rounds_checked(record)
         is_proven = not record.is_open and self.keys.proves(record)
-        record = _with(record, _UNSEALED)
         if is_proven:
             proven.add(record.round)
         thread = tuple(
@@ -256,11 +239,9 @@ class _Taking:
             then = as_of(record, place)
             if self.keys.proves(then):
                 proven.add(then.round)
-                checked = past | {"seal": self.seals.sealed(_with(then, _UNSEALED)).asked.seal}
-            else:
-                checked = _past(past)
+                continue
             earlier = record.asked.earlier
-            record = _with(record, {"earlier": (*earlier[:place], checked, *earlier[place + 1 :])})
+            record = _with(record, {"earlier": (*earlier[:place], _past(past), *earlier[place + 1 :])})
         return record, proven
 
     def _unproven(self, record: Clarification) -> Clarification:
@@ -274,7 +255,7 @@ class _Taking:
         _log.warning("an approval has no valid receipt", id=record.id, asked_again=waits)
         bare = {**UNANSWERED, **_UNPROVEN, "receipt": None}
         if waits:
-            return reopened(_with(record, bare | {"from_file": True}), self.now, self.sla, NO_CONSENT)
+            return reopened(_with(record, bare | {"from_file": True}), self.now, self.sla)
         return _with(record, bare | {"closed": "resolved elsewhere"})
 
 
@@ -301,7 +282,7 @@ def _is_undecided(record: Clarification) -> bool:
 
 def _past(past: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of an earlier round that has no valid receipt."""
-    kept = {name: each for name, each in past.items() if name not in {"seal", "questionSeal", "receipt"}}
+    kept = {name: each for name, each in past.items() if name != "receipt"}
     if kept.get("response") is None:
         return kept
     if "confirmation" in (kept.get("kinds") or ()):

@@ -43,4 +43,4 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def ledger(store: Store) -> DatabaseLedger:
-    return await DatabaseLedger.open(store)
+    return DatabaseLedger(store)

@@ -42,7 +42,7 @@ from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
 from core.lists import Decided, DecidedBy, page_of
-from core.records import Seals, outline
+from core.records import outline
 from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
@@ -68,7 +68,7 @@ class NoLedger(DatabaseLedger):
     """The topics stand in for the questions."""
 
     def __init__(self) -> None:
-        self.seals = Seals(b"k" * 32)
+        """It has no store."""
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         raise NotFound(clarification_id)

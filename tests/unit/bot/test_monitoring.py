@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.intake.adoption import Adoption
 from bot.monitoring import LedgerWatch, Monitoring
+from bot.signing import Owing
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
@@ -37,13 +37,7 @@ class Notices:
     def __init__(self) -> None:
         self.unreadable: list[int | None] = []
         self.odd: list[InvalidRecord] = []
-        self.tampered: list[str] = []
-        self.deleted: list[str] = []
         self.troubles: list[Exception] = []
-
-    async def records_tampered(self, _issue: int, changed: list[str], deleted: list[str]) -> None:
-        self.tampered += changed
-        self.deleted += deleted
 
     async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
         if self.troubles:
@@ -65,7 +59,6 @@ class World:
         self.written: list[Clarification] = []
         self.seen: list[tuple[str, str]] = []
         self.held: dict[str, datetime] = {}
-        self.shown: set[str] = set()  # what people were shown
         self.router = Router(
             self.ledger,
             self.clock,
@@ -85,14 +78,8 @@ class World:
             ledger=self.ledger,
             index=self.index,
             changed=self._seen,
-            adoption=Adoption(
-                ledger=self.ledger,
-                router=self.router,
-                notices=self.notices,  # type: ignore[arg-type]
-                clock=self.clock,
-            ),
-            shown=self._shown,
-            direct=self._direct,
+            owing=Owing(ledger=self.ledger, router=self.router, leads=lambda: True),
+            notices=self.notices,  # type: ignore[arg-type]
             clock=self.clock,
         )
 
@@ -104,12 +91,6 @@ class World:
     def _seen(self, record: Clarification) -> None:
         self.seen.append((record.id, record.status))
         self.index.put(record)
-
-    async def _shown(self, issue: int | None) -> set[str]:
-        return {each for each in self.shown if issue is None or each.startswith(f"CLR-{issue}-")}
-
-    async def _direct(self, some: Collection[str]) -> set[str]:
-        return set()
 
     def _held(self, clarification: str) -> datetime | None:
         until = self.held.get(clarification)
@@ -358,15 +339,6 @@ async def test_watch_does_not_undo_what_we_wrote_while_it_read(
     assert (world.seen, found and found.status) == ([], "escalated")
     assert await world.watch.look(42)
     assert (world.seen, found and found.status) == ([], "escalated")
-
-
-async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching: World) -> None:
-    await watching.open(42)
-    with watching.locked(42):
-        watching.change(answer)
-        await until(lambda: watching.clock.sleeping)  # its lock was not had
-    await watching.clock.advance(2)
-    await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
 
 
 async def test_watch_pages_for_a_ledger_that_cannot_be_read(watching: World) -> None:

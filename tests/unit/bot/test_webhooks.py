@@ -382,7 +382,7 @@ class Signer:
 @pytest.fixture
 def signer(world: World) -> Signer:
     made = Signer()
-    world.ledger.receipts = world.ledger.seals.receipts = made
+    world.ledger.receipts = world.ledger.signer = made
     return made
 
 

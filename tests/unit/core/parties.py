@@ -85,7 +85,7 @@ class Party:
     ) -> Self:
         store = await Store.open(file, beside=True)
         stack.push_async_callback(store.close)
-        return cls(await SeenLedger.open(store), workflows, clock, witness)
+        return cls(SeenLedger(store), workflows, clock, witness)
 
     async def look(self) -> None:
         """Take in what others wrote."""

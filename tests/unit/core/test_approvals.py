@@ -61,7 +61,6 @@ from core.errors import (
     ReasonWanted,
 )
 from core.questions import state_of
-from core.records import Seals
 from core.router import Router
 from tests.kit.builders import MINUTE, NOW, SLA, ask
 from tests.kit.clocks import ManualClock
@@ -315,7 +314,6 @@ class Approval(RuleBasedStateMachine):
         assert record.asked.direct.arguments == ARGUMENTS
         entries = [each.type for each in record.thread if each.type == "answer"]
         assert entries == (["answer"] if status == "answered" else [])
-        assert self.ledger.seals.verify_question(record)
 
 
 TestApproval = Approval.TestCase
@@ -393,20 +391,6 @@ async def test_approval_is_not_resolved_with_words(ledger: DatabaseLedger) -> No
 
 
 @pytest.mark.parametrize(
-    ("needed", "four_eyes", "vouched"), [(1, None, True), (2, None, False), (1, "pinned", False)]
-)
-async def test_consent_that_a_shell_sealed_is_one_persons_at_most(
-    tmp_path: Path, needed: int, four_eyes: FourEyes | None, vouched: bool
-) -> None:
-    seals = Seals(tmp_path)
-    record = opened(42, 1, replace(approval(needed), four_eyes=four_eyes), NOW, SLA)
-    shell = Decider("user:os/ann@host", "shell", consent=True)
-    assert (
-        seals.verify_answer(seals.sealed(answered(record, Answer("accept", "Accept"), shell, NOW))) is vouched
-    )
-
-
-@pytest.mark.parametrize(
     ("first", "second", "is_same"), [(0, 0, True), (1, 2, True), (3, 4, True), (6, 7, True), (0, 1, False)]
 )
 async def test_person_counts_once_under_all_names(
@@ -444,7 +428,6 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: 
     async def accepts(who: int, gone: Container[int] = ()) -> tuple[list[str], list[str | None]]:
         answer = Answer("accept", "Accept")
         after = await router.answer("CLR-42-001", lambda _: answer, decider_of(who, gone), NOW + MINUTE)
-        assert ledger.seals.verify_question(after)
         return state_of(after)["approved_by"], [each.user for each in after.asked.lapsed or ()]
 
     assert await accepts(0) == (["user:one"], [])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.clarification import Answer, Ask, Clarification, answered, new_entry, reply_settled
+from core.clarification import Answer, Ask, Clarification, answered, reply_settled
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.matching import adopted, is_duplicate, is_follow_up
+from core.matching import is_duplicate, is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse
 from tests.kit.builders import ADE, NOW, ask, record
@@ -274,25 +274,6 @@ def test_answer_keeps_its_reason_and_the_thread_says_it() -> None:
     assert (done.asked.response, done.asked.label, done.asked.rationale) == ("reject", "Reject", "Too early.")
     assert done.thread[-1].body == "Reject: Too early."
     assert answers.from_text(done.asked, done.thread[-1].body) == Answer("reject", "Reject", "Too early.")
-
-
-def test_answer_of_another_implementation_is_taken_only_in_its_own_word() -> None:
-    waiting = open_record()
-    told = waiting.model_copy(
-        update={
-            "status": "answered",
-            "thread": (*waiting.thread, new_entry(1, "lead", "answer", "reject: no", NOW)),
-        }
-    )
-    entry = told.answering_entry
-    assert told.is_adoptable
-    assert entry is not None
-    after = adopted(told, answers.from_text(told.asked, entry.body), entry)
-    assert (after.asked.response, after.asked.rationale, after.asked.decided_by) == (
-        "reject",
-        "no",
-        "agent:lead",
-    )
 
 
 @pytest.mark.parametrize("topic", [None, "money"])

@@ -6,17 +6,15 @@ import pytest
 
 from core import aaep
 from core.clarification import (
-    Answer,
     Clarification,
     ReplyState,
-    Status,
     abandoned,
     answered,
     reply_settled,
     resolved,
     went_on,
 )
-from core.matching import SessionNews, adopted, after_event, followed_up, is_duplicate, is_follow_up, reopened
+from core.matching import SessionNews, after_event, author_of, followed_up, is_duplicate, is_follow_up
 from tests.kit.builders import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
 
 DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
@@ -60,39 +58,8 @@ def test_known_question(again: dict[str, str], known: bool) -> None:
     assert not is_duplicate(later_round, ask(question="And now?"))
 
 
-def foreign_answer(
-    first: Clarification, status: Status = "answered", author: str = "architect"
-) -> Clarification:
-    """As another implementation writes an answer: status and thread, nothing else."""
-    entry = first.thread[0].model_copy(
-        update={
-            "type": "answer",
-            "from_": author,
-            "body": "Postgres",
-            "timestamp": LATER,
-            "round": first.round,
-        }
-    )
-    return first.model_copy(update={"status": status, "thread": (*first.thread, entry)})
-
-
 @pytest.mark.parametrize(
-    ("first", "adoptable"),
-    [
-        (foreign_answer(record()), True),
-        (foreign_answer(record(), "resolved"), True),
-        (foreign_answer(record(), "pending"), False),
-        (record().model_copy(update={"status": "answered"}), False),
-        (answered(record(), YES, ADE, NOW), False),
-        (DELIVERED, False),
-    ],
-)
-def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: bool) -> None:
-    assert first.is_adoptable is adoptable
-
-
-@pytest.mark.parametrize(
-    ("author", "decided_by"),
+    ("named", "author"),
     [
         ("architect", "agent:architect"),
         ("agent:architect", "agent:architect"),
@@ -101,35 +68,8 @@ def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: boo
         ("a" * 300, ("agent:" + "a" * 300)[:256]),
     ],
 )
-def test_adopted_answer_is_sent_in_its_authors_name(author: str, decided_by: str) -> None:
-    first = foreign_answer(record(), author=author)
-    entry = first.answer
-    assert entry is not None
-    after = adopted(first, Answer("Postgres", "Postgres"), entry)
-    assert (after.asked.decided_by, after.asked.answered_at, after.asked.reply) == (
-        decided_by,
-        LATER,
-        "sending",
-    )
-    assert after.status == "answered"
-
-
-def test_reopened_waits_for_another_answer() -> None:
-    after = reopened(foreign_answer(record(), "resolved"), LATER, SLA)
-    assert (after.status, after.round, after.resolved_at, after.answer) == ("pending", 2, None, None)
-    assert after.question == "Deploy to production?"
-    assert not after.is_adoptable
-    assert answered(after, YES, ADE, LATER).answer is not None
-
-
-def test_reopened_after_its_last_round_is_passed_on_to_people() -> None:
-    last = foreign_answer(record()).model_copy(update={"round": 5, "max_rounds": 5})
-    after = reopened(last, LATER, SLA)
-    assert (after.status, after.round, after.asked.escalated_for) == ("escalated", 5, "rounds exhausted")
-    assert (after.answer, after.question, after.resolved_at) == (None, "Deploy to production?", None)
-    assert not after.is_adoptable
-    assert after.revision > last.revision
-    assert answered(after, YES, ADE, LATER).status == "resolved"
+def test_author_that_another_implementation_names_is_never_a_person(named: str, author: str) -> None:
+    assert author_of(named) == author
 
 
 def open_one(seq: int = 1, asked_at: datetime = NOW) -> Clarification:

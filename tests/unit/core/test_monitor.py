@@ -26,7 +26,7 @@ from core.clarification import (
     resolved,
     taken,
 )
-from core.matching import followed_up, reopened
+from core.matching import followed_up
 from core.monitor import DueCall, Finding, Monitor, due_call, next_call, repetitions
 from core.records import dump, parse
 from core.router import after_due_call
@@ -227,21 +227,6 @@ def test_repetitions_who_did_not_get_the_answer_may_ask_again(reply: Any) -> Non
     assert repetitions([followed_up(lost, again, NOW + 2 * MINUTE, SLA)]) == []
     assert repetitions([lost, later()]) == []
     assert repetitions([reply_settled(lost, "delivered", None), later()]) != []
-
-
-def test_repetitions_question_we_opened_again_is_not_stuck() -> None:
-    """Another implementation's answer did not fit: the requester did not ask twice."""
-    asked_once = record(question=DB)
-    foreign = asked_once.model_copy(
-        update={
-            "status": "answered",
-            "thread": (
-                *asked_once.thread,
-                Entry(round=1, from_="architect", type="answer", body="Hm.", timestamp=NOW),
-            ),
-        }
-    )
-    assert repetitions([reopened(foreign, NOW, SLA)]) == []
 
 
 @pytest.mark.parametrize("how", [answered, escalated, abandoned])

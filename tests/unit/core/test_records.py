@@ -12,9 +12,6 @@ from core.clarification import (
     Answer,
     Approval,
     Clarification,
-    Decider,
-    Direct,
-    Edit,
     abandoned,
     answered,
     escalated,
@@ -24,7 +21,6 @@ from core.matching import followed_up, is_duplicate
 from core.records import (
     FORGOTTEN,
     Book,
-    Seals,
     decode,
     digest,
     dump,
@@ -36,7 +32,7 @@ from core.records import (
     parse,
     why_invalid,
 )
-from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, changed, closed, record
+from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
 
 SECRETS: dict[str, Any] = {
     "question": "Is patient SECRET1 to be told?",
@@ -116,11 +112,10 @@ def test_forgotten_again_changes_nothing(state: str) -> None:
     assert forgotten(dump(found)) == dump(found)  # also once it was read and written
 
 
-def test_forgotten_answer_is_not_sent_again_nor_taken_for_another_implementations() -> None:
+def test_forgotten_answer_is_not_sent_again() -> None:
     after = parse(forgotten(dump(course()["sending"])))
     assert after is not None
     assert after.asked.reply == "unconfirmed"
-    assert not after.is_adoptable
     assert not is_unsettled(after)
 
 
@@ -223,36 +218,6 @@ def test_over_what_cannot_be_read_may_be_open(odd: object) -> None:
 _APPROVAL = Approval(team="T1", user="U1", decided_by="user:slack/T1/U1", at=NOW, digest="d")
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"question": "From 1.0 to 2e+20?", "expires_at": None},
-        {"direct": Direct(kind="approval", arguments={"a": None, "b": [1.0, 1e20, {"c": None}]})},
-        {"direct": Direct.model_validate({"kind": "text", "default": "x", "later": None})},
-        {"approvals_needed": 3, "approvals": (_APPROVAL,)},
-        {"edits": (Edit(changed={"a": None}, decided_by="x", at=NOW, lapsed=(_APPROVAL,)),)},
-    ],
-    ids=["text", "arguments", "unknown fields", "approvals", "edits"],
-)
-@pytest.mark.parametrize(
-    "by", [None, ADE, Decider("user:os/ade@host", "shell")], ids=["nobody", "a person", "shell"]
-)
-def test_seal_agrees_with_what_is_read_back(more: dict[str, Any], by: Decider | None) -> None:
-    later = {name: more[name] for name in ("approvals", "edits") if name in more}
-    made = changed(record(**{name: each for name, each in more.items() if name not in later}), **later)
-    seals, book = Seals(b"k" * 32), Book(42, {"clarifications": []}, lambda: 0, Seals(b"k" * 32))
-    book.put(made if by is None else answered(made, Answer({"a": None}, "Yes"), by, NOW))
-    (written,) = json.loads(encode(book.raw))["clarifications"]
-    found = parse(written)
-    assert found is not None
-    assert (found.asked.seal or found.asked.question_seal) is not None
-    assert seals.verify_question(found)
-    written["aaep"]["agentId"] = "another"
-    tampered = parse(written)
-    assert tampered is not None
-    assert seals.verify_question(tampered) is False
-
-
 def test_half_characters_are_read_as_replaced() -> None:
     text = json.dumps(
         {"clarifications": [FOREIGN | {"from": "\ud83d", "topic": "a \ud83d", "x": ["\ud83d"]}]}
@@ -264,7 +229,7 @@ def test_half_characters_are_read_as_replaced() -> None:
 
 
 def book_of(*items: Any, highest: int = 0) -> Book:
-    return Book(7, {"issueNumber": 7, "clarifications": list(items)}, lambda: highest, Seals(b"k" * 32))
+    return Book(7, {"issueNumber": 7, "clarifications": list(items)}, lambda: highest)
 
 
 def written(book: Book) -> list[Any]:

@@ -12,7 +12,6 @@ import pytest
 
 from bot.storage.ledger import DatabaseLedger
 from core import aaep
-from core.aaep import Choice
 from core.answers import from_free_text, from_text
 from core.clarification import (
     AlreadyAnswered,
@@ -26,7 +25,7 @@ from core.clarification import (
     Superseded,
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
-from core.monitor import DueCall, next_call
+from core.monitor import DueCall
 from core.records import dump
 from core.router import Router
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
@@ -180,85 +179,6 @@ async def test_apply_due_abandons_only_what_ran_out(hub: Hub) -> None:
     await hub.router.apply_due("CLR-42-001")
     assert (await hub.get()).asked.closed == "expired"
     assert len(hub.changed) == 2
-
-
-# adopt: answers that another implementation wrote
-
-
-@pytest.mark.parametrize(("body", "sent"), [("yes", True), ("we settled this by phone", None)])
-async def test_adopt_takes_a_resolution_for_the_answer_if_it_is_one(
-    hub: Hub, body: str, sent: object
-) -> None:
-    await hub.router.open(42, ask(kinds=("yes_no",)))
-
-    def resolve(raw: dict[str, Any]) -> None:
-        raw["status"] = "resolved"
-        entry = {"round": 1, "from": "architect", "type": "resolution", "body": body}
-        raw["thread"].append(entry | {"timestamp": "2026-05-24T14:30:00Z"})
-
-    hub.write_as_another(resolve)
-    await hub.router.adopt("CLR-42-001")
-    after = await hub.get()
-    assert (after.status, after.asked.response) == ("resolved", sent)
-    assert after.asked.reply == ("sending" if sent else None)
-    await hub.router.adopt("CLR-42-001")
-    assert await hub.get() == after
-
-
-@pytest.mark.parametrize(
-    ("question", "body", "response"),
-    [
-        ({}, "Postgres", "Postgres"),
-        ({"kinds": ("yes_no",)}, "yes", True),
-        ({"kinds": ("numeric",)}, "12.5", 12.5),
-        (
-            {"kinds": ("multiple_choice",), "choices": (Choice("a", "Alpha"), Choice("b", "Beta"))},
-            "beta",
-            "b",
-        ),
-        ({"kinds": ("yes_no",)}, "perhaps", None),
-        ({"kinds": ("numeric",)}, "1,200", None),
-        (
-            {"kinds": ("multiple_choice",), "choices": (Choice("a", "Alpha"), Choice("b", "Beta"))},
-            "gamma",
-            None,
-        ),
-        ({}, "  ", None),
-    ],
-)
-async def test_adopt_sends_what_fits_and_opens_again_what_does_not(
-    hub: Hub, question: dict[str, Any], body: str, response: object
-) -> None:
-    await hub.router.open(42, ask(**question))
-
-    def answer(raw: dict[str, Any]) -> None:
-        raw["status"] = "answered"
-        raw["thread"].append(
-            {
-                "round": 1,
-                "from": "architect",
-                "type": "answer",
-                "body": body,
-                "timestamp": "2026-05-24T14:30:00Z",
-            }
-        )
-
-    hub.write_as_another(answer)
-    await hub.router.adopt("CLR-42-001")
-    after = await hub.get()
-    await hub.router.adopt("CLR-42-001")
-    assert await hub.get() == after, "once only"
-    if response is not None:
-        assert (after.asked.response, after.asked.decided_by, after.asked.reply) == (
-            response,
-            "agent:architect",
-            "sending",
-        )
-        assert hub.changed[-1] == after
-    else:
-        assert (after.status, after.asked.response, after.asked.reply) == ("pending", None, None)
-        assert after.round == 2
-        await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
 
 
 # settle_reply
@@ -500,20 +420,6 @@ async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: 
     assert items[1] == "junk"
     assert (items[0]["priority"], items[0]["status"]) == ("high", "escalated")
     assert items[0]["aaep"]["takenBy"]["user"] == "U1"
-
-
-async def test_answer_that_did_not_fit_waits_as_a_new_question(hub: Hub) -> None:
-    await hub.router.open(42, ask(kinds=("numeric",), expires_at=None))
-    hub.clock.jump(NOW + SLA)
-    await hub.router.apply_due(ID)
-    found = await hub.get()
-    entry = found.thread[0].model_copy(update={"type": "answer", "body": "soon", "from_": "architect"})
-    hub.write(dump(found.model_copy(update={"status": "answered", "thread": (*found.thread, entry)})))
-    hub.clock.jump(NOW + 2 * SLA)
-    await hub.router.adopt(ID)
-    after = await hub.get()
-    assert (after.status, after.nudges, after.asked.nudged_at) == ("pending", 0, None)
-    assert next_call(after, SLA) == DueCall("nudge", NOW + 3 * SLA)
 
 
 # escalate

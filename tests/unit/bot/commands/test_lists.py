@@ -19,7 +19,7 @@ from bot.views.blockkit import Draft
 from core.agents import SessionFact
 from core.clarification import Clarification, Holder, taken
 from core.index import Index
-from core.records import Raw, Seals, dump
+from core.records import Raw, dump
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of
@@ -49,7 +49,6 @@ class Ledgers(DatabaseLedger):
         self.by_id = {record.id: record for record in records}
         self.unreadable = unreadable
         self.tampered: set[str] = set()
-        self.seals = Seals(b"k" * 32)
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         return self.by_id[clarification_id]

@@ -50,8 +50,8 @@ def decided(
 
 @pytest.fixture
 async def ledger(store: Store, signing: Signing) -> DatabaseLedger:
-    made = await DatabaseLedger.open(store)
-    made.receipts = signing
+    made = DatabaseLedger(store)
+    made.receipts = made.signer = signing
     return made
 
 

@@ -148,8 +148,8 @@ async def test_killed_at_any_step_shows_one_card_and_goes_on_in_its_thread(tmp_p
         folder.mkdir()
         store, clock = await open_store(folder / "clarify.db"), ManualClock(auto=True)
         people = audiences(people={"architect": (THERE,)})
-        first = Room(await DatabaseLedger.open(store), folder, audiences=people, clock=clock)
-        again = await DatabaseLedger.open(store)
+        first = Room(DatabaseLedger(store), folder, audiences=people, clock=clock)
+        again = DatabaseLedger(store)
         second = Room(again, folder, audiences=people, clock=clock, slack=first.slack)
         try:
             await lived(first, life)

@@ -97,14 +97,10 @@ def started(
             raise troubles.pop()
         raised.append(incident)
 
-    async def foreign(clarification: str) -> None:
-        raise AssertionError(clarification)
-
     replies = Replies(
         producers=producer,
         rng=random.Random(1),  # noqa: S311 - jitter
         raise_incident=raise_incident,
-        on_foreign=foreign,
         acts=ConcurrencyLimit(parts["clock"], 1, 1.0),
         **parts,
     )

@@ -237,7 +237,7 @@ class World:
 
     async def start(self) -> World:
         self.store = await open_store(self.folder / "clarify.db")
-        self.ledger = await DatabaseLedger.open(self.store)
+        self.ledger = DatabaseLedger(self.store)
         self._build()
         for summary in (await scan(self.ledger)).records:
             self.index.put(summary)

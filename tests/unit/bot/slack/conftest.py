@@ -26,7 +26,7 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
     ) -> Bot:
         stores.append(await open_store(tmp_path / "clarify.db"))
         configured = settings(tmp_path, answerers, more, mode, ws.api_url)
-        bots.append(Bot(ws, configured, await DatabaseLedger.open(stores[-1]), **parts))
+        bots.append(Bot(ws, configured, DatabaseLedger(stores[-1]), **parts))
         await bots[-1].people.me()
         return bots[-1]
 

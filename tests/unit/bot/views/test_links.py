@@ -39,7 +39,7 @@ from bot.views.notices import nudge
 from bot.views.page import page_card
 from bot.views.render import Renderer
 from bot.views.wording import Verbosity
-from core.clarification import CHANGED, Aaep, Answer, Clarification, Decider, answered
+from core.clarification import Aaep, Answer, Clarification, Decider, answered
 from core.lists import Page
 from core.matching import followed_up
 from tests.kit.node import node_program
@@ -466,7 +466,6 @@ def test_what_counts_is_the_producer_that_asked() -> None:
     assert of(producer="q", agent_id="p", agent_name="p") == []
     assert of(producer=None) == []
     assert of(reply_token=None) == []  # another program wrote it into the ledger
-    assert of(closed=CHANGED) == []
     assert links(Renderer().card(record_of(question=f"Merge {PULL}?")).blocks) == []
 
 
