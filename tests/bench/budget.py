@@ -4,7 +4,7 @@ and each function of ours on the way.
 A card lasts from a producer's AAEP event until the card is posted and that is stored; a click until the answer is in the
 ledger, the producer has its reply, the card says "Delivered" and that is stored. Of a question that is asked directly, a card
 lasts from `POST /questions`, a click until the card says who answered, and a fetch from `GET` of the answer until the card says
-that the agent has resumed. The bot is quiet before and after each. It logs at its default level.
+that the agent has resumed. The bot is quiet before and after each, and writes no ledger files, which follow later. It logs at its default level.
 """
 
 from __future__ import annotations
@@ -190,9 +190,8 @@ async def _counted(
             "tests.bench.counting",
             str(folder / "counts"),
             str(sites or ""),
-            str(folder / "ledgers"),
         )
-        async with bot(on, program=program, log="info") as running:
+        async with bot(on, program=program, log="info", files=False) as running:
             counted = (_AskedDirectly if direct else _Counted)(on, running.pid, running.url, seen, sites)
             for number in range(_WARM):
                 for work in counted.works.values():
@@ -201,7 +200,7 @@ async def _counted(
 
 
 async def measured(folder: Path, times: int, database: str | None = None, *, direct: bool = False) -> Costs:
-    """Costs of `times` cards and of a click on each. `database`: PostgreSQL's address, in place of SQLite and files.
+    """Costs of `times` cards and of a click on each. `database`: PostgreSQL's address, in place of SQLite.
     `direct`: of questions that are asked over HTTP; of fetching each answer, too.
     """
     costs: Costs = {}
@@ -302,7 +301,7 @@ async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]]
 
 
 async def on_postgres(folder: Path, times: int) -> list[Row]:
-    """The same on PostgreSQL, where ledgers are rows."""
+    """The same on PostgreSQL."""
     with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as place:
         server = await asyncio.to_thread(Server, Path(place))
         try:

@@ -1,9 +1,9 @@
-"""`python -m tests.bench.counting COUNTS SITES LEDGERS WORDS…`: runs `clarify WORDS` and counts what it does.
+"""`python -m tests.bench.counting COUNTS SITES WORDS…`: runs `clarify WORDS` and counts what it does.
 
 The real functions are wrapped before the product is imported; the product knows nothing of it. The counts are in the file
 COUNTS, which the parent maps too, so it can read them at any time without waking this process. Unless SITES is empty, each
 operation is also written to that file, one JSON object a line, with the functions of ours that led to it; and each function of
-ours, when it is called for the first time since the parent called `Seen.follow`. LEDGERS is the folder with the ledgers.
+ours, when it is called for the first time since the parent called `Seen.follow`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import selectors
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +29,6 @@ from typing import Any
 
 EXACT = (
     "database commits",
-    "ledger writes",
     "fsyncs",
     "validations",
     "serialisations",
@@ -166,13 +165,13 @@ def name_of(code: CodeType) -> str:
     return f"{code.co_filename.removeprefix(_ROOT)[1:]}:{code.co_qualname}"
 
 
-def wrap(counter: Counter, ledgers: Path) -> None:
+def wrap(counter: Counter) -> None:
     """Wraps the real functions. Nothing of the product has been imported yet."""
     if counter.tells_sites:
         counter.follow_calls()
     _wrap_threads(counter)
     _wrap_loop(counter)
-    _wrap_files(counter, ledgers)
+    _wrap_files(counter)
     _wrap_databases(counter)
     _wrap_records(counter)
     _wrap_http(counter)
@@ -250,36 +249,12 @@ def _wrap_loop(counter: Counter) -> None:
     _replace(selectors.EpollSelector, "select", select)
 
 
-def _wrap_files(counter: Counter, ledgers: Path) -> None:
-    """A ledger that was written stays pending until the watcher has reported it, a moment later, and that was handled."""
-    watchers: list[None] = []
-    owed = set[str]()
-
+def _wrap_files(counter: Counter) -> None:
     def fsync(sync: Callable[..., None], handle: int) -> None:
         counter.count("fsyncs", Path(f"/proc/self/fd/{handle}").readlink().name[:20])
         sync(handle)
 
-    def replace(put: Callable[..., None], source: Any, to: Any, **kwargs: Any) -> None:
-        path = Path(to)
-        if path.parent == ledgers:
-            counter.count("ledger writes", path.name)
-            if watchers and path.name not in owed:
-                owed.add(path.name)
-                counter.pending(1)
-        put(source, to, **kwargs)
-
-    def watch(watched: Callable[..., Any], *paths: Any, **kwargs: Any) -> Generator[Any]:
-        is_theirs = ledgers in map(Path, paths)
-        watchers.extend([None] * is_theirs)
-        for some in watched(*paths, **kwargs):
-            yield some
-            told = owed & {Path(path).name for _, path in some} if is_theirs else set()
-            owed.difference_update(told)
-            counter.pending(-len(told))
-
     _replace(os, "fsync", fsync)
-    _replace(os, "replace", replace)
-    _replace(importlib.import_module("watchfiles"), "watch", watch)
 
 
 def _wrap_databases(counter: Counter) -> None:
@@ -397,11 +372,11 @@ def _replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
     setattr(owner, name, wrapped)
 
 
-def main(counts: str, sites: str, ledgers: str, words: Iterable[str]) -> None:
-    wrap(Counter(Path(counts), Path(sites) if sites else None), Path(ledgers))
+def main(counts: str, sites: str, words: Iterable[str]) -> None:
+    wrap(Counter(Path(counts), Path(sites) if sites else None))
     sys.argv = ["clarify", *words]
     importlib.import_module("bot.cli").main()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -69,11 +69,11 @@ async def stage(
         yield on
 
 
-def configured(on: Stage, *, pace: float = UNPACED, more: str = "") -> Path:
-    """Write clarify.toml, make the folders; returns the file."""
-    (on.folder / "ledgers").mkdir(exist_ok=True)
+def configured(on: Stage, *, pace: float = UNPACED, more: str = "", files: bool = True) -> Path:
+    """Write clarify.toml; returns the file. `files`: whether there are ledger files."""
     file = on.folder / "clarify.toml"
     text = config(on.producer.url, dialect="standard", pace=pace, more=more)
+    text = text if files else text.replace('directory = "ledgers"', "directory = false")
     file.write_text(as_kept(text, on.database), encoding="utf-8")
     return file
 
@@ -103,9 +103,10 @@ async def bot(
     more: str = "",
     program: Sequence[str] = ("-m", "bot.cli"),
     log: str = "warning",
+    files: bool = True,
 ) -> AsyncIterator[Running]:
     """`clarify run` in a process of its own, taking clicks. Below warnings, nobody reads its log."""
-    file = configured(on, pace=pace, more=more)
+    file = configured(on, pace=pace, more=more, files=files)
     command = [sys.executable, *program, "run", "--config", str(file), "--log-level", log]
     began = time.perf_counter()
     before = len(on.workspace.link.connections)
