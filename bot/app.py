@@ -428,13 +428,11 @@ class Bot:
     async def _take_in_files(self) -> bool:
         """Takes in the ledger files if the database is new and empty. Returns whether it did."""
         return self.bridge is not None and await take_in(
-            files=self.bridge.files,
-            store=self.store,
+            bridge=self.bridge,
             keys=self.signing,
             delivery=self.shown.delivery,
             renderer=self.base.renderer,
             settings=self.base.settings,
-            clock=self.base.clock,
         )
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -51,6 +51,8 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     """Check this machine: folders must be writable, the storage free, variables set."""
     yield right("configuration", f"{settings.file} is complete")
     has_socket = settings.slack.mode == "socket"
+    if (folder := settings.ledger_folder) is not None:
+        yield from check_folder(settings, folder)
     if settings.database_url is not None:
         from bot.storage import postgres  # noqa: PLC0415 - an extra: psycopg need not be there
 
@@ -60,8 +62,6 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     else:
         yield beside.check_storage(settings.storage.path)
         connections = beside.connections(settings.storage.path)
-    if (folder := settings.ledger_folder) is not None:
-        yield from check_folder(settings, folder)
     if has_socket:
         yield from check_connections(connections)
     yield from check_owner(settings)

@@ -1,14 +1,13 @@
-"""Which files of a folder are ledgers, the archive of finished ones, and the numbers given out. Blocking.
+"""Which files of a folder are ledgers, the archive of finished ones, and the issue numbers given out. Blocking.
 
-Finished ledgers are moved to `archive/`. Writing a record to an archived ledger first restores the whole file, since other
+Finished ledgers are moved to `archive/`. What is written to an archived ledger first restores the whole file, since other
 implementations number records by the list's length. A file is always in at least one of the two places; if it is in both,
 the live one counts.
 
 Other programs write in the folder too: files that are not ledgers are neither opened nor changed. A ledger is a regular file
 with a valid issue number. Symlinks are ignored: replacing one would break it, and it may point to a file its creator may not
 read. Numbers from 100001 up are ours: such a file counts only if we gave out its number, so that no other program decides
-which number comes next. The highest record number ever given out in an issue is stored beside its ledger, since cards carry
-these numbers even if the file is gone.
+which number comes next.
 """
 
 from __future__ import annotations
@@ -51,11 +50,6 @@ class Archive:
         """Every archived file with its issue; an issue has several if other programs started it anew."""
         with self._readable():
             yield from self.listing.ledgers()
-
-    def issues(self) -> Iterator[int]:
-        """The issue of every archived file."""
-        with self._readable():
-            yield from self.listing.issues()
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -137,12 +131,6 @@ class Ignored(NamedTuple):
     path: Path
     why: str
     reserved: int = 0
-
-
-def issue_in(name: str) -> int | None:
-    """The issue number in the name of a live or archived ledger. Only a `Folder` knows whether the file is a ledger."""
-    match = _ARCHIVED.fullmatch(name)
-    return int(match[1]) if match else None
 
 
 class Folder:
@@ -229,19 +217,6 @@ class Folder:
             self._logged.add(name)
             _log.warning("%s is ignored: %s", ignored.path, ignored.why)
 
-    def claim(self, highest: int) -> None:
-        """Record that we gave out the reserved numbers up to `highest`: earlier releases did not record it here.
-
-        Raises:
-            OSError: the folder cannot be read, or the disk refused.
-        """
-        for match, _ in self._named() if self.path.exists() else ():
-            if len(match[1]) > len(str(HIGHEST)):
-                continue
-            issue = int(match[1])
-            if FIRST_RESERVED <= issue <= highest and not self._numbers.is_given_out(issue):
-                self._numbers.give_out(issue)
-
 
 class Numbers:
     """Remembers in the private `folder` which numbers were given out."""
@@ -253,13 +228,6 @@ class Numbers:
 
     def path(self, issue: int) -> Path:
         return self._folder / f"issue-{issue}.seq"
-
-    def highest(self, issue: int) -> int:
-        """The highest recorded number of an issue's records; 0 if none is recorded."""
-        try:
-            return int(self.path(issue).read_bytes())
-        except (FileNotFoundError, ValueError):
-            return 0
 
     def learn(self) -> None:
         """Read once which numbers were given out, before thousands are asked for one by one. Does nothing if the folder
@@ -285,25 +253,3 @@ class Numbers:
             OSError: the disk refused.
         """
         os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-
-    def note(self, issue: int, number: int) -> None:
-        """Store a number that was given out, so that it is known even if the ledger is truncated."""
-        try:
-            handle = os.open(self.path(issue), os.O_CREAT | os.O_WRONLY, 0o600)
-            try:
-                os.pwrite(
-                    handle, b"%012d" % number, 0
-                )  # fixed length: a kill leaves the old one or the new one
-            finally:
-                os.close(handle)
-        except OSError as error:
-            _log.warning("cannot store number %d of issue %d: %s", number, issue, error.strerror)
-
-    def note_all(self, issue: int, content: bytes) -> None:
-        """Store the highest record number in `content`, if it is higher than the stored one."""
-        self.note(issue, max(self.highest(issue), highest_in(issue, content)))
-
-
-def highest_in(issue: int, content: bytes) -> int:
-    """The highest number of an issue's records in `content`; 0 if there is none."""
-    return max(map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content)), default=0)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.archive import ARCHIVE, Archive, Folder, Numbers
+from core.archive import Archive, Folder, Numbers
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.files import (
     NOT_REGULAR,
@@ -131,24 +131,6 @@ class LedgerFiles:
         except FileNotFoundError:
             return None
 
-    def read(self, issue: int) -> Raw:
-        """A ledger, live or archived, without its lock; empty if there is none.
-
-        Raises:
-            LedgersAway: the folder is missing. LedgerUnreadable: it cannot be read. ValueError: it does not parse.
-        """
-        path = self.path(issue)
-        try:
-            return decode(read_regular(path), issue)
-        except FileNotFoundError:
-            self.require(issue)
-            kept = self._archived(issue)
-            if kept is None and path.exists():
-                return self.read(issue)  # it was restored just now
-            return kept or _empty(issue)
-        except OSError as error:
-            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
-
     def open(self, issue: int, check: Check) -> Raw:
         """The content of a locked ledger. Quarantines what is no regular file, or does not parse.
 
@@ -168,7 +150,6 @@ class LedgerFiles:
             return decode(content, issue)
         except ValueError as error:
             check()  # without the lock, another process may be half way through writing it
-            self.numbers.note_all(issue, content)
             raise LedgerUnreadable(issue, path, str(error), quarantine(path)) from None
 
     def _archived(self, issue: int) -> Raw | None:
@@ -196,68 +177,12 @@ class LedgerFiles:
         self.require()
         yield from self.listing.issues()
 
-    def everywhere(self, *, archived: bool) -> tuple[set[int], dict[int, list[Path]], list[str]]:
-        """The issues with a live ledger, the archived files of each issue, and in words what cannot be listed."""
-        live: set[int] = set()
-        old: dict[int, list[Path]] = {}
-        problems: list[str] = []
-        try:
-            live = set(self.issues())
-        except OSError as error:
-            problems.append(f"The folder {self.directory} cannot be read ({error.strerror}).")
-        try:
-            for issue, path in self.archive.listing.ledgers() if archived else ():
-                old.setdefault(issue, []).append(path)
-        except FileNotFoundError:
-            pass  # nothing was archived yet
-        except OSError as error:
-            problems.append(f"The folder {self.archive.folder} cannot be read ({error.strerror}).")
-        return live, old, problems
-
-    def quarantined(self, names: Iterable[str]) -> list[LedgerUnreadable]:
-        """The quarantined ledgers among `names`, whichever process renamed them."""
-        return [
-            LedgerUnreadable(
-                issue := int(match[1]), self.path(issue), "found set aside", self.directory / name
-            )
-            for name in sorted(names)
-            if (match := _QUARANTINED.fullmatch(name))
-        ]
-
     def by_issue(self) -> dict[int, list[Path]]:
         """All ledgers by issue: the live file first, then the archived ones."""
         found: dict[int, list[Path]] = {}
         for issue, path in [*sorted(self.listing.ledgers()), *sorted(self.archive.files())]:
             found.setdefault(issue, []).append(path)
         return found
-
-    def claim(self, highest: int) -> None:
-        """Record that we gave out the reserved numbers up to `highest`.
-
-        Raises:
-            LedgersAway: the folder is missing. OSError: the disk refused.
-        """
-        self.require()
-        for listing in (self.listing, self.archive.listing):
-            listing.claim(highest)
-
-    def shelve(self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float) -> bool:
-        """As `Ledger.shelve`."""
-        live = self.path(issue)
-        self.require(issue)
-        with self.hold(issue, timeout) as check:
-            if not live.exists():
-                return False
-            raw = self.open(issue, check)
-            if not is_over(raw["clarifications"]):
-                return False
-            check()
-            self.numbers.note_all(issue, read_regular(live))
-            try:
-                self.archive.put(issue, live, raw)
-            except OSError as error:
-                raise LedgerUnwritable(issue, reason(error)) from error
-            return True
 
     def rewrite(self, issue: int, change: Callable[[Raw], bool], timeout: float = PATIENCE) -> list[Path]:
         """Let `change` edit the content of each file of an issue, live and archived; it returns whether to write it.
@@ -280,18 +205,6 @@ class LedgerFiles:
                     with self.replacing(issue, path, encode(raw)):
                         check()
         return unreadable
-
-    def put(self, issue: int, path: Path, content: bytes) -> None:
-        """Write a file of an issue, in this folder or its archive.
-
-        Raises:
-            LockTimeout, LedgerUnwritable: as `rewrite`.
-        """
-        with self.hold(issue) as check:
-            make_folder(path.parent, folder_mode(self._mode))
-            with self.replacing(issue, path, content):
-                check()
-            self.numbers.note_all(issue, content)
 
     def set_aside(self, issue: int) -> list[Path]:
         """The quarantined files of an issue."""
@@ -326,11 +239,6 @@ class LedgerFiles:
     def close(self) -> None:
         """Release the resources; no ledger may be locked any more."""
         self._locks.close()
-
-
-def archived_name(path: Path) -> str:
-    """The name of an archived file as people read it."""
-    return f"{ARCHIVE}/{path.name}"
 
 
 def state_of(path: str | Path) -> State:

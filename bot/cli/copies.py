@@ -13,6 +13,7 @@ from time import monotonic
 from bot.cli.output import Output
 from bot.cli.running import Shell, database_url
 from bot.integrations.ledgerfiles import erasing as in_files
+from bot.integrations.ledgerfiles.owner import disown, owner_of
 from bot.retention import forget as forgetting
 from bot.retention.backup import Kept, Manifest
 from bot.retention.backup import backup as back_up
@@ -48,6 +49,8 @@ def restore(out: Output, folder: Path, config: Path | None, *, replace: bool) ->
     settings = load_shell_settings(config, read_environment())
     with _files(settings) as files:
         restored = put_back(folder, kept_in(settings), files, now=SystemClock().now(), replace=replace)
+        if files is not None:
+            disown(files)  # a database that began anew may have taken it
     aside = {"aside": restored.aside, "ledgerFiles": None if restored.files is None else str(restored.files)}
     _tell_copied(out, restored.manifest, f"Restored {folder}", **aside)
     if restored.aside is not None:
@@ -146,37 +149,36 @@ class _Files:
 async def _out_of_files(shell: Shell, kept: Kept, found: Found) -> _Files:
     """Removes it from the ledger files, or waits until a running bot has."""
     end, deleted = monotonic() + _PATIENCE, 0
-    wanted = await asyncio.to_thread(forgetting.forgotten_in, kept, found)
     with _files(shell.settings) as files:
-        while files is not None:
+        if files is None:
+            return _Files()
+        if not await asyncio.to_thread(files.is_there):
+            has_any = await asyncio.to_thread(forgetting.has_files, kept, found)
+            return _Files([str(files.directory)] if has_any else [])
+        is_ours = owner_of(files) in {"", shell.store.installation}
+        wanted = await asyncio.to_thread(forgetting.forgotten_in, kept, found, known=not is_ours)
+        while True:
             has_bot = shell.has_bot
-            if await asyncio.to_thread(files.is_there):
-                more, left = await asyncio.to_thread(_look_at_files, files, wanted, blank=not has_bot)
-                deleted += more
-            else:
-                has_any = await asyncio.to_thread(forgetting.has_files, kept, found)
-                left = [str(files.directory)] if has_any else []
+            if not has_bot:
+                await asyncio.to_thread(_blank, files, wanted)
+            left = await asyncio.to_thread(_leftovers, files, wanted)
+            aside = [path for issue in wanted for path in files.set_aside(issue)]
+            if is_ours:
+                deleted += in_files.delete(aside)
+                aside = []
             if not left or not has_bot or monotonic() >= end:
-                return _Files(left, deleted)
+                return _Files([str(path.relative_to(files.directory)) for path in [*left, *aside]], deleted)
             await asyncio.sleep(_LOOK_EVERY)
-    return _Files()
 
 
-def _look_at_files(
-    files: LedgerFiles, wanted: Mapping[int, set[str]], *, blank: bool
-) -> tuple[int, list[str]]:
-    """Deletes quarantined files, with `blank` removes the records `wanted` from the others. Returns how many were deleted, and the names of
-    files that may still contain something.
-    """
-    deleted, left = 0, list[str]()
+def _blank(files: LedgerFiles, wanted: Mapping[int, set[str]]) -> None:
     for issue, names in wanted.items():
-        if blank:
-            with suppress(LockTimeout, LedgerUnwritable):  # the file is named below
-                in_files.blank(files, issue, names, _LOCK)
-        deleted += in_files.delete_quarantined(files, issue)
-        paths = in_files.leftovers(files, issue, names)
-        left += [str(path.relative_to(files.directory)) for path in paths]
-    return deleted, left
+        with suppress(LockTimeout, LedgerUnwritable):  # `_leftovers` has it
+            in_files.blank(files, issue, names, _LOCK)
+
+
+def _leftovers(files: LedgerFiles, wanted: Mapping[int, set[str]]) -> list[Path]:
+    return [path for issue, names in wanted.items() for path in in_files.leftovers(files, issue, names)]
 
 
 def _tell_forgotten(

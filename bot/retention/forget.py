@@ -6,6 +6,7 @@ skipped: close them first. Blocking.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -180,18 +181,23 @@ def is_logged(kept: Kept) -> bool:
         return log.is_told(tx)
 
 
-def forgotten_in(kept: Kept, found: Found) -> dict[int, set[str]]:
-    """Returns the records of `found` that are forgotten by now, by issue: ledger files may still contain them."""
+def forgotten_in(kept: Kept, found: Found, *, known: bool) -> dict[int, set[str]]:
+    """Returns the records of `found` that are forgotten by now, by issue: ledger files may still contain them. `known`: only
+    those that the bridge knows from the files.
+    """
     with kept.read_only() as tx:
         rows = tx.rows(
-            "select issue, body from ledgers where issue in :issues order by issue",
+            "select ledgers.issue as issue, body, base from ledgers left join bridge on bridge.issue = ledgers.issue"
+            " where ledgers.issue in :issues order by ledgers.issue",
             issues=sorted(found.issues),
         )
     return {
         row["issue"]: {
-            identity(item)
+            name
             for item in _records(row["issue"], row["body"]) or ()
-            if identity(item) in found.subject.clarifications and forgotten(item) == item
+            if (name := identity(item)) in found.subject.clarifications
+            and forgotten(item) == item
+            and (not known or name in json.loads(row["base"] or "{}"))
         }
         for row in rows
     }

@@ -74,7 +74,7 @@ class Doomed(Life):
 
 @dataclass(frozen=True)
 class Plan:
-    """Die at step `at`, counted from SIGUSR1, or from the first step called `since`; or at the end of `path`, whose patterns
+    """Have `signal` at step `at`, counted from SIGUSR1, or from the first step called `since`; or at the end of `path`, whose patterns
     are the names of steps that follow each other, others in between. The step's name goes to `epitaph`; those before it, too,
     where `all`.
     """
@@ -84,6 +84,7 @@ class Plan:
     all: bool = False
     since: str | None = None
     path: tuple[str, ...] = ()
+    signal: signal.Signals = signal.SIGKILL
 
 
 class Countdown:
@@ -93,6 +94,7 @@ class Countdown:
         self._epitaph = plan.epitaph
         self._all = plan.all
         self._since = plan.since
+        self._signal = plan.signal
         self._path = list(plan.path)
         self._lock = threading.Lock()
         signal.signal(signal.SIGUSR1, self._begin)
@@ -113,8 +115,10 @@ class Countdown:
                 with self._epitaph.open("a") as file:
                     file.write(f"{name}\n")
             if self._left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-                signal.pause()
+                self._counting = False
+                os.kill(os.getpid(), self._signal)
+                if self._signal == signal.SIGKILL:
+                    signal.pause()
 
     def around(self, call: Callable[..., Any], name: Callable[[tuple[Any, ...]], str]) -> Callable[..., Any]:
         @functools.wraps(call)

@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, Decider
+from core.clarification import Answer, Ask, Clarification, Decider, NotOpen
 from core.clock import SystemClock
 from core.router import Router
 
@@ -42,8 +43,9 @@ async def main(file: str, issue: str, count: str) -> None:
         began = time.monotonic()
         record = (await router.open(int(issue), asked(number))).record
         body = f"Shell answers {record.id}"
-        await router.answer(record.id, partial(read, body), by, datetime.now(UTC))
-        did[record.id] = body
+        with suppress(NotOpen):  # another implementation answered it in the file
+            await router.answer(record.id, partial(read, body), by, datetime.now(UTC))
+            did[record.id] = body
         slowest = max(slowest, time.monotonic() - began)
     last = (await router.open(int(issue), asked(int(count)))).record
     await store.close()

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from bot.delivery.messages import InFlight
 from bot.errors import BackupError, StorageInUseError
+from bot.integrations.ledgerfiles.owner import owner_of
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
@@ -111,14 +112,17 @@ async def test_older_state_beside_newer_files_accuses_nobody(stage: World) -> No
         await stage.in_step()
     await another_writes(stage, answers("Theirs"))
     newer = stage.ledger_file().read_text()
+    (stage.folder / "ledgers/.clarify/installation").write_text("a database that began anew")
 
     done = await beside(stage, "restore", str(copy), "--replace", "--json")
     assert done.code == 0, done.err
     aside = Path(json.loads(done.out)["ledgerFiles"])
     assert f"The previous ledger files are in {aside}." in done.err
     assert (aside / "issue-100001.json").read_text() == newer
-    async with stage.bot():
+    async with stage.bot() as bot:
         await stage.in_step()
+        assert bot.bridge is not None
+        assert owner_of(bot.bridge.files) == bot.store.installation
         assert stage.record()["status"] == "pending"
         await stage.until(lambda: controls(cards_saying(stage, "Shall I go on?")[0]) == ["Yes", "No", "Take"])
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")

@@ -193,7 +193,7 @@ async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) ->
         assert forgetting.forget(kept, found) == forgetting.Traces()
         items = json.loads(ledger_row(kept.database, 7) or "")["clarifications"]
         assert [SECRET in json.dumps(item) for item in items] == [True, False]
-        assert forgetting.forgotten_in(kept, found) == {7: {"CLR-7-002"}}
+        assert forgetting.forgotten_in(kept, found, known=False) == {7: {"CLR-7-002"}}
 
 
 def put_away(stage: World, issue: int = 100001) -> None:
@@ -215,7 +215,8 @@ async def test_files_are_blanked_wherever_they_are(stage: World, is_running: boo
         if is_running:
             done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
             assert not list(kept(stage, SECRET))
-            await stage.in_step()
+            (row,) = await bot.base.store.read("select base from bridge")
+            assert [len(states) for states in json.loads(row["base"]).values()] == [1], "digests of words"
     if not is_running:
         done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
         assert not list(kept(stage, SECRET))
@@ -253,6 +254,20 @@ async def test_file_that_stays_held_is_named(stage: World) -> None:
     done = await beside(stage, "forget", "sess_one", "--yes")
     assert (done.code, "May still contain" in done.err) == (0, False), done
     assert not list(kept(stage, SECRET))
+
+
+async def test_record_of_another_installation_with_that_id_stays(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask(question=f"{SECRET}?")
+        await stage.in_step()
+    stage.changed("update bridge set base = '{}'")  # the bridge never wrote what stands there
+    (stage.folder / "ledgers/.clarify/installation").write_text("another")
+    broken = stage.ledger_file().with_name("issue-100001.json.unreadable-20261128T100000000000")
+    broken.write_text("{")
+    done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+    assert f"May still contain some of it: {broken.name}." in done.err, done
+    assert SECRET in stage.ledger_file().read_text()
+    assert broken.exists()
 
 
 async def test_folder_that_is_away_is_named(stage: World) -> None:

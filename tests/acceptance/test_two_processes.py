@@ -61,6 +61,7 @@ async def test_shell_in_a_loop_beside_a_bot_under_load_loses_nothing_and_delays_
         # The bot hears of it at once, long before it would look by itself.
         await until(lambda: bot.base.index.get(last["id"]), 15)
         assert last["id"] == did["open"]
+        await stage.in_step(7)
     assert max(slowest, did["slowest"]) < LONGEST
     issues = [issue for issue in stage.issues() if issue != 7]
     assert [stage.record(issue)["status"] for issue in issues] == ["resolved"] * QUESTIONS

@@ -25,10 +25,11 @@ import bot.base
 import bot.oncall.build
 import bot.oncall.feeds
 import bot.storage.sqlite
-from bot.app import Bot, files
+from bot.app import Bot
 from bot.delivery.build import resume_when_back
 from bot.oncall.calendars import LeftOut, Shift, in_calendar
 from bot.settings.model import Settings
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
@@ -37,7 +38,7 @@ from core.clock import Clock
 from core.index import scan
 from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
-from tests.kit.simulated import InlineConnection, SimulatedLoop
+from tests.kit.simulated import InlineConnection
 
 _T = TypeVar("_T")
 # When something was written, in true time: the clock that the bot reads jumps.
@@ -47,6 +48,11 @@ create trigger if not exists week_page after insert on pages
   begin insert into week_seen values ('page', new.id, true_time()); end;
 create trigger if not exists week_log after insert on incident_log
   begin insert into week_seen values ('log', new.id, true_time()); end;
+create table if not exists week_written (number integer primary key, body text);
+create trigger if not exists week_ledger after insert on ledgers
+  begin insert into week_written (body) values (new.body); end;
+create trigger if not exists week_ledger_again after update of body on ledgers
+  begin insert into week_written (body) values (new.body); end;
 """
 
 
@@ -67,12 +73,12 @@ class Current:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all lives share. `written(issue, content)` is told of every write of a ledger, once it is there."""
+    """What all lives share. `written(content)` is told of every write of a ledger, once it is committed."""
 
     settings: Settings
     clock: Clock
     outer: Outer
-    written: Callable[[int, bytes], None]
+    written: Callable[[str], None]
     own: set[asyncio.Task[Any]]
     current: Current
 
@@ -105,6 +111,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     def committed(db: sqlite3.Connection) -> None:
         life().effect()
         commit(db)
+        life().look(db)
         life().effect()
 
     patch.setattr(bot.storage.sqlite, "_commit", committed)
@@ -149,13 +156,9 @@ class Life:
         store = await Store.open(setting.settings.storage.path)
         self._watch(store)
         self.store = store
-        self.ledger = ledger = files(
-            setting.settings, setting.settings.ledger_folder or Path(), expected=False
-        )
+        ledger = await DatabaseLedger.open(store)
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
-        self._replace = ledger._replace
-        ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
-        found = await scan(bot.base.ledger)
+        found = await scan(ledger)
         for summary in found.records:
             bot.base.index.put(summary)
             bot.monitoring.record_changed(summary)
@@ -215,8 +218,6 @@ class Life:
         self.dead.set()
         for connection in self._connections:
             connection.kill()
-        assert isinstance(self._loop, SimulatedLoop)
-        self._loop.refused.add(self.ledger._pool)
         for task in self._tasks():
             task.cancel()
 
@@ -230,7 +231,6 @@ class Life:
         assert database.lock is not None
         database.lock.release()
         database.glances.close()
-        self.bot.ledger.close()
 
     async def stop(self) -> None:
         """As `bot.app.Bot.stop`."""
@@ -269,10 +269,9 @@ class Life:
         writer.raw.create_function("true_time", 0, self._loop.time)
         writer.raw.executescript(_SEEN)
 
-    def _replaced(
-        self, issue: int, content: bytes, before: tuple[int, int] | None, check: Callable[[], None]
-    ) -> None:
-        self.effect()
-        self._replace(issue, content, before, check)
-        self._setting.written(issue, content)
-        self.effect()
+    def look(self, db: sqlite3.Connection) -> None:
+        """Tells which ledgers were written by what is committed now."""
+        if self._connections:
+            for (body,) in db.execute("select body from week_written order by number").fetchall():
+                self._setting.written(body)
+            db.execute("delete from week_written")

@@ -175,7 +175,7 @@ class Jump:
 
 @dataclass(frozen=True)
 class Restart:
-    """`fuse`: how many more effects (commits, ledger writes, posts) it has from `at` on; None: it is stopped."""
+    """`fuse`: how many more effects (commits, posts) it has from `at` on; None: it is stopped."""
 
     at: float
     down: float
@@ -406,6 +406,7 @@ def open_since(step: Step, beginning: datetime, wall: float) -> tuple[bool, floa
 def configuration() -> str:
     """The week as `clarify.toml`."""
     lines = ["[slack]", f'fallback_channel = "{FALLBACK}"', "[monitor]", f'sla = "{SLA / MINUTE:g}m"']
+    lines += ["[ledger]", "directory = false"]
     for head, (channel, name) in ROUTES.items():
         lines += ["[[routes]]", f'agent = "{head}-*"', f'channel = "{channel}"']
         lines += [f'on_call = "{name}"'] if name else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Coroutine
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -73,7 +75,7 @@ class World:
         self._own: set[asyncio.Task[Any]] = {task for task in (asyncio.current_task(),) if task is not None}
         settings = parse_settings(configuration(), file=folder / "clarify.toml", environ=_ENVIRON)
         prepare_folders(settings)
-        self.storage, self.ledgers = settings.storage.path, settings.ledger_folder or Path()
+        self.storage = settings.storage.path
         self.current = current = Current()
         self._setting = Setting(settings, self.clock, self.outer, self._written, self._own, current)
         replace_parties(patch, self.outer, current, folder)
@@ -160,16 +162,16 @@ class World:
         await self._start()
 
     def _tidy(self) -> None:
-        """Ledgers that were closed long ago go to the archive, as whole files."""
-        archive = self.ledgers / "archive"
-        archive.mkdir(exist_ok=True)
-        for path in self.ledgers.glob("issue-*.json"):
-            records = [each for key, each in self._last.items() if key.split("-")[1] == path.stem[6:]]
-            young = self._loop.time() - 12 * HOUR
-            if len(records) >= 8 and all(
-                r.status in {"resolved", "abandoned"} and r.at < young for r in records
-            ):
-                path.rename(archive / path.name)
+        """Ledgers that were closed long ago go to the archive."""
+        young = self._loop.time() - 12 * HOUR
+        with closing(sqlite3.connect(self.storage)) as db:
+            for (issue,) in db.execute("select issue from ledgers where archived = 0").fetchall():
+                records = [each for key, each in self._last.items() if key.split("-")[1] == str(issue)]
+                if len(records) >= 8 and all(
+                    r.status in {"resolved", "abandoned"} and r.at < young for r in records
+                ):
+                    db.execute("update ledgers set archived = 1 where issue = ?", (issue,))
+            db.commit()
 
     async def _jump_all(self) -> None:
         for jump in self.plan.jumps:
@@ -339,7 +341,7 @@ class World:
         except NotOpen:
             return
 
-    def _written(self, issue: int, content: bytes) -> None:
+    def _written(self, content: str) -> None:
         for item in json.loads(content)["clarifications"]:
             now = change_of(item, self._loop.time(), self.clock.now())
             before = self._last.get(now.id)

@@ -55,15 +55,12 @@ def _running() -> list[str]:
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """`time()` begins at 0 and moves as far as the next thing that is waited for.
-
-    What is submitted to an executor runs at once. `refused` holds executors that are dead: what is submitted to them is
-    cancelled.
+    """`time()` begins at 0 and moves as far as the next thing that is waited for. What is submitted to an executor runs at
+    once.
     """
 
     def __init__(self) -> None:
         self._nowhere = _Nowhere()
-        self.refused: set[object] = set()
         super().__init__(self._nowhere)
 
     def time(self) -> float:
@@ -73,9 +70,6 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Callable[..., _T], *args: Any
     ) -> asyncio.Future[_T]:
         done: asyncio.Future[_T] = self.create_future()
-        if executor is not None and executor in self.refused:
-            done.cancel()
-            return done
         try:
             done.set_result(func(*args))
         except asyncio.CancelledError:

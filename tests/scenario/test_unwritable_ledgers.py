@@ -183,6 +183,8 @@ async def test_nothing_waits_for_files_that_refuse_and_they_follow_later(stage: 
                     await stage.now_says(card, f"<@{FOLAKE}>")
                 await stage.message(BEHIND, FALLBACK)
                 assert list(await degraded(bot)) == ["ledgers"]
+                if trouble is held:  # for long
+                    await until(lambda: bot.bridge is not None and bot.bridge._failing[42][1] > 3)
             await healed(stage, bot)
             assert [each["status"] for each in in_file(stage, 42)] == ["resolved"] * 2
     assert (told(stage), accused(stage), stage.workspace.direct(ONCALL)) == (1, [], [])
@@ -207,6 +209,33 @@ async def test_start_beside_files_that_refuse_is_a_start(stage: World, trouble: 
             raise
     try:
         await healed(stage, bot)
+    finally:
+        await run.__aexit__(None, None, None)
+    assert (told(stage), accused(stage), len(stage.cards())) == (1, [], 1)
+
+
+async def test_new_database_takes_in_files_that_cannot_be_written(stage: World) -> None:
+    """They follow, and are its own, as soon as they can be written."""
+    folder = stage.folder / "ledgers"
+    async with stage.bot():
+        card = await stage.ask(question="Before?", **IN_42)
+        await in_step(stage, 42)
+    for path in stage.folder.glob("clarify.db*"):
+        path.unlink()
+    run = stage.bot()
+    with read_only(folder):
+        bot = await run.__aenter__()
+        try:
+            await stage.now_says(card, "From a ledger file")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            assert (await stage.reply("rpl_1"))["response"] is True
+            await stage.message(BEHIND, FALLBACK)
+        except BaseException:
+            await run.__aexit__(None, None, None)
+            raise
+    try:
+        await healed(stage, bot)
+        assert (folder / ".clarify" / "installation").read_text() == bot.store.installation
     finally:
         await run.__aexit__(None, None, None)
     assert (told(stage), accused(stage), len(stage.cards())) == (1, [], 1)

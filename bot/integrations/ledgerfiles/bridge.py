@@ -117,7 +117,7 @@ class _Kept(NamedTuple):
 
 class _Found(NamedTuple):
     """What others did to a file, with what it holds by now; or what was written. `left`: the ids of another installation's
-    records in it; `odd`: records that cannot be read.
+    records in it; `odd`: records that cannot be read; `is_new`: it was written.
     """
 
     acts: Sequence[Act]
@@ -125,6 +125,7 @@ class _Found(NamedTuple):
     state: State | None
     left: set[str]
     odd: Sequence[InvalidRecord]
+    is_new: bool = False
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
@@ -143,6 +144,7 @@ class Bridge:
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
     _is_told: bool = field(default=False, init=False)
+    _takes_over: bool = field(default=False, init=False)
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -151,6 +153,15 @@ class Bridge:
         """Has the record's file follow."""
         last = self._wrote.get(record.issue_number, 0.0)
         self._look_at(record.issue_number, max(self._now() + _SOON, last + _APART))
+
+    async def take_over(self) -> None:
+        """Makes the folder ours, whoever's it was: at once, or else when its next file is written."""
+        self._takes_over = True
+        try:
+            if await asyncio.to_thread(self.files.is_there):
+                await asyncio.to_thread(self._is_ours)
+        except OSError as error:
+            _log.warning("cannot store the installation's id beside the ledgers yet", reason=reason(error))
 
     def overdue(self) -> str | None:
         """Returns why a file has not followed its record for 15 seconds, or None."""
@@ -257,6 +268,10 @@ class Bridge:
             await self._tell(partial(self.notices.record_unreadable, each))
         for act in found.acts:
             await self._do(issue, act)
+        if found.is_new:
+            # Of the two states in which it might have been left, it is the new one.
+            known = remembered(issue, kept.version, [found.file], found.state)
+            await self.store.write_soon(lambda tx: tx.run(REMEMBER, **known))
         if found.acts:
             # From now on this is what we read; then the file is set right.
             await self._remember(issue, 0, [found.file], None)
@@ -272,7 +287,7 @@ class Bridge:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require(issue)
         is_ours = self._is_ours()
-        self._blank(issue, kept, is_ours=is_ours)
+        gone = self._blank(issue, kept, is_ours=is_ours)
         with self.files.hold(issue, _LOCK) as check:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
             items = file["clarifications"]
@@ -284,37 +299,49 @@ class Bridge:
             before, wanted = base_of(mine), rendered(file, record)
             if found or not wanted["clarifications"]:
                 return _Found(found, before, state, left, odd)
+            is_new = False
             if wanted != _plain(file) or (state is None and not is_old):
                 if issue >= FIRST_RESERVED:
                     self.files.numbers.give_out(issue)
                 after = base_of(without(wanted, left)["clarifications"])
                 with self.files.replacing(issue, live, encode(wanted), durable=False) as draft:
-                    remember([before, after], state := state_of(draft))
+                    was = before | {
+                        name: after[name] for name in gone & after.keys()
+                    }  # no digests of its words
+                    remember([was, after], state := state_of(draft))
                     check()
                 self.files.archive.drop(issue, wanted)
-                before = after
+                before, is_new = after, True
             elif kept.is_behind(state):
                 remember([before], state)
             if is_old and state is not None:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Found([], before, state, left, odd)
+            return _Found([], before, state, left, odd, is_new)
 
     def _is_ours(self) -> bool:
-        """Whether the folder is ours; if it is nobody's, it is from now on."""
-        owner = owner_of(self.files)
-        if not owner:
-            own(self.files, self.store.installation)
-        return not owner or owner == self.store.installation
+        """Whether the folder is ours; if it is taken over, it is from now on.
 
-    def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> None:
-        """Forgets in archived files what was forgotten."""
+        Raises:
+            LedgersAway: it is nobody's yet.
+        """
+        owner = owner_of(self.files)
+        if owner != self.store.installation and self._takes_over:
+            own(self.files, self.store.installation)
+            return True
+        if not owner:
+            raise LedgersAway(self.files.directory)
+        return owner == self.store.installation
+
+    def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> set[str]:
+        """Forgets in archived files what was forgotten. Returns the names of those records."""
         items = kept.record["clarifications"]
         names = {identity(item) for item in items if is_forgotten_item(item)}
         names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
             blank(self.files, issue, names, _LOCK)
+        return names
 
     async def _kept(self, issue: int) -> _Kept:
         row = await self.store.read_one(
@@ -501,9 +528,16 @@ class Bridge:
                     self._look_at(row["issue"], self._now() + _SOON)
 
     async def _look_at_all(self) -> None:
-        """Looks at each file that is not as the bridge left it."""
+        """Looks at each file that is not as the bridge left it. In a folder that is nobody's, as a new one is, nobody removed
+        anything: all files are written.
+        """
         while True:
             try:
+                if not await asyncio.to_thread(owner_of, self.files):
+                    await self.store.run("delete from bridge")
+                    await asyncio.to_thread(own, self.files, self.store.installation)
+                    for row in await self.store.read("select issue from ledgers"):
+                        self._look_at(row["issue"], self._now())
                 rows = await self.store.read("select issue, state from bridge")
                 there = await asyncio.to_thread(self._states)
             except _AWAY as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +22,9 @@ def blank(files: LedgerFiles, issue: int, names: Container[str], timeout: float)
     files.rewrite(issue, partial(_blank, names), timeout)
 
 
-def delete_quarantined(files: LedgerFiles, issue: int) -> int:
-    """Deletes the quarantined files of an issue, which cannot be read and may contain anything. Returns how many."""
-    found = [path for path in files.set_aside(issue) if not is_odd(path)]
+def delete(quarantined: Sequence[Path]) -> int:
+    """Deletes quarantined files, which cannot be read and may contain anything. Returns how many."""
+    found = [path for path in quarantined if not is_odd(path)]
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)

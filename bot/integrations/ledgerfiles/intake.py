@@ -31,18 +31,16 @@ from bot.delivery.memory import mark
 from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
 from bot.intake.notices import content
 from bot.integrations.ledgerfiles.acts import Seen
-from bot.integrations.ledgerfiles.bridge import REMEMBER, remembered
-from bot.integrations.ledgerfiles.owner import NOT_EMPTY, own, owner_of
+from bot.integrations.ledgerfiles.bridge import REMEMBER, Bridge, remembered
+from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
 from bot.producers.inbox import Session, know_sessions
 from bot.settings.model import Settings
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
-from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.clarification import UNDELIVERED, AnsweredBy, Clarification, Entry, Status
-from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
@@ -61,13 +59,11 @@ _UNPROVEN: dict[str, Any] = dict.fromkeys(
 
 async def take_in(
     *,
-    files: LedgerFiles,
-    store: Store,
+    bridge: Bridge,
     keys: PublicKeys | None,
     delivery: Delivery,
     renderer: Renderer,
     settings: Settings,
-    clock: Clock,
 ) -> bool:
     """Fills a new, empty database from the ledger files, in one transaction; returns whether it did. Call it before the
     ledger is scanned. `keys`: those that receipts are checked with.
@@ -75,9 +71,10 @@ async def take_in(
     Raises:
         StorageUnavailable: nothing was stored.
     """
+    store = bridge.store
     if await store.read_one(NOT_EMPTY) is not None:
         return False
-    taking = _Taking(files, keys or PublicKeys(), settings.monitor.sla, clock.now())
+    taking = _Taking(bridge.files, keys or PublicKeys(), settings.monitor.sla, bridge.clock.now())
     try:
         former = await asyncio.to_thread(taking.read)
     except (LedgersAway, OSError) as error:
@@ -109,17 +106,8 @@ async def take_in(
         put(tx, notices)
 
     await store.write(work)
-    # After a kill before this, the bridge finds the records in its base, and the folder another's.
-    await asyncio.to_thread(_take_over, files, store.installation)
+    await bridge.take_over()
     return bool(records)
-
-
-def _take_over(files: LedgerFiles, installation: str) -> None:
-    try:
-        if files.is_there():
-            own(files, installation)
-    except OSError as error:
-        _log.warning("cannot store the installation's id beside the ledgers", reason=reason(error))
 
 
 def _put(tx: Tx, cards: Sequence[InDoubt], former: str) -> None:
@@ -195,7 +183,7 @@ class _Taking:
         if not book.changed:
             return
         numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
-        book.numbered = max([self.files.numbers.highest(issue), *numbers])
+        book.numbered = max(numbers, default=0)
         is_archived = state is None and not any(record.needs_something for record in book.changed)
         if is_archived:
             self.archived.add(issue)

@@ -49,6 +49,11 @@ def own(files: LedgerFiles, installation: str) -> None:
         pass
 
 
+def disown(files: LedgerFiles) -> None:
+    """Makes it nobody's folder: the next bot takes it. Blocking."""
+    (files.private / _ID).unlink(missing_ok=True)
+
+
 def of_others(item: object, base: Mapping[str, object]) -> bool:
     """Whether a record in the folder of another installation is that one's. `base`: what the bridge knows of, by id."""
     return isinstance(item, dict) and isinstance(item.get("aaep"), dict) and identity(item) not in base

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -402,3 +403,20 @@ async def test_question_in_anothers_name_is_no_follow_up(stage: World) -> None:
             "Which database?",
             "SQLite",
         ]
+
+
+async def test_lost_folder_is_written_anew_and_nobody_removed_anything(stage: World) -> None:
+    async with stage.bot():
+        cards = [await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Number {n}?") for n in range(3)]
+        issues = stage.issues()
+        for issue in issues:
+            await in_step(stage, issue)
+    folder = file_of(stage).parent
+    shutil.rmtree(folder)
+    (folder / ".clarify").mkdir(parents=True)
+    async with stage.bot():
+        for issue in issues:
+            await in_step(stage, issue)
+        await stage.workspace.click(FOLAKE, AGENTS, cards[0].ts, label="Yes")
+        await stage.reply("rpl_0")
+    assert accused(stage) == []

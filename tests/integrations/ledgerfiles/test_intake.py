@@ -19,6 +19,7 @@ from tests.integrations.ledgerfiles.test_bridge import (
     file_of,
     in_step,
     in_store,
+    notice,
     put,
     rewrite,
     text,
@@ -26,7 +27,7 @@ from tests.integrations.ledgerfiles.test_bridge import (
 )
 from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene, url_of
-from tests.scenario.other_parties import answers, in_a_persons_name
+from tests.scenario.other_parties import answers, held, in_a_persons_name
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
 
@@ -184,14 +185,13 @@ async def test_p2_archived_number_stays_used(stage: World) -> None:
     archive = file_of(stage).parent / "archive"
     archive.mkdir(exist_ok=True)
     file_of(stage, 7).rename(archive / "issue-7.json")
-    (file_of(stage).parent / ".clarify" / "issue-8.seq").write_text("000000000004")
     put_in(stage, 8, [theirs() | {"id": "CLR-8-002", "issueNumber": 8, "status": "abandoned"}])
     async with stage.bot():
         await stage.emit(**of_issue(7))  # again: the same question
         await stage.ask("rpl_2", question="Another?", **of_issue(7))
         await stage.ask("rpl_3", question="In eight?", session="sess_two", **of_issue(8))
         assert [each["id"] for each in await in_step(stage, 7)] == ["CLR-7-001", "CLR-7-002"]
-        assert [each["id"] for each in await in_step(stage, 8)] == ["CLR-8-002", "CLR-8-005"]
+        assert [each["id"] for each in await in_step(stage, 8)] == ["CLR-8-002", "CLR-8-003"]
     assert accused(stage) == []
 
 
@@ -227,3 +227,21 @@ async def test_file_that_does_not_parse_keeps_no_other_from_being_taken_in(stage
         await stage.now_says(card, FROM_A_FILE)
         await until(lambda: list(file_of(stage).parent.glob("issue-100002.json.unreadable-*")))
         await stage.message("Started with a new storage", FALLBACK)
+
+
+async def test_what_is_changed_after_it_was_taken_in_is_told(stage: World) -> None:
+    card = await left_open(stage, lambda _: None)
+    with held(stage, 100001):
+        run = stage.bot()
+        await run.__aenter__()
+        try:
+            await stage.now_says(card, FROM_A_FILE)
+            rewrite(stage, lambda records: records[0]["thread"][0].update(body="Shall I drop the tables?"))
+        except BaseException:
+            await run.__aexit__(None, None, None)
+            raise
+    try:
+        await notice(stage, "CLR-100001-001 was changed by another program")
+        assert (await in_step(stage))[0]["thread"][0]["body"] == "Shall I go on?"
+    finally:
+        await run.__aexit__(None, None, None)

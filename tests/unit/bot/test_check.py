@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -439,10 +440,10 @@ async def test_check_names_what_is_wrong_with_the_storage_and_the_folder(configu
     path, folder = settings.storage.path, (settings.ledger_folder or Path())
     with FileLock(f"{path}.lock"):
         assert await wrong(settings) == [f"storage.path: {path} is in use by another instance"]
-    folder.rmdir()
+    shutil.rmtree(folder)
     path.write_bytes(b"not a database" * 100)
     assert await wrong(settings) == [
-        f"ledger.directory: {folder} cannot be written: No such file or directory",
+        f"ledger.directory: The folder with the ledgers, {folder}, is missing or was replaced. Check that its disk is mounted",
         f"storage.path: {path} cannot be opened: file is not a database",
     ]
 
@@ -896,7 +897,7 @@ async def test_check_says_which_key_signs_receipts(configure: Configure) -> None
     assert (said().ok, f"the first start makes the key that signs receipts, {file}") == (True, said().text)
     kid = jwk_of(KeyPlace(file).read(create=True).public_key())["kid"]
     assert (
-        f"signed with the key {kid} in {file}; every program of this user can read it, and write the"
+        f"signed with the key {kid} in {file}; every program of this user can read it, and sign decisions"
         in said().text
     )
     assert (said().ok, next(iter(said().lines)).startswith("! warn ")) == (True, True)
