@@ -66,10 +66,19 @@ _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the 
 
 def version_of(asked: Aaep) -> str:
     """Returns the version of an action's arguments, as buttons carry it. Each edit changes it."""
-    content = [len(asked.edits or ()), asked.arguments]
+    content = [len(asked.edits or ()), _with_whole_numbers(asked.arguments)]
     return hashlib.blake2b(
         json.dumps(content, sort_keys=True, ensure_ascii=True).encode(), digest_size=_DIGEST
     ).hexdigest()
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Returns a JSON value with 1 for 1.0, as some clients send it back."""
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_whole_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def effective_risk(claimed: str | None, at_least: Risk | None) -> str | None:

@@ -156,7 +156,7 @@ class Life:
         store = await Store.open(setting.settings.storage.path)
         self._watch(store)
         self.store = store
-        ledger = await DatabaseLedger.open(store)
+        ledger = DatabaseLedger(store)
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
         found = await scan(ledger)
         for summary in found.records:

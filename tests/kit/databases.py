@@ -227,14 +227,6 @@ def ledger_row(place: Place, issue: int) -> str | None:
         return None if row is None else str(row["body"])
 
 
-def row_of_key(place: Place) -> bytes:
-    """What ledgers there are sealed with."""
-    with _reading(place) as tx:
-        row = tx.one("select value from keys where name = 'seal'") if tx else None
-        assert row is not None
-        return bytes(row["value"])
-
-
 def change_ledger_row(place: Place, issue: int, change: Callable[[Any], Any]) -> None:
     """Put what `change` makes of a ledger into its row, behind the back of bots, and tell them; None: there is no row."""
     with _beside(place) as tx:

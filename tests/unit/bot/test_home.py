@@ -470,23 +470,6 @@ async def test_answers_that_are_kept_are_the_newest() -> None:
     assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
 
 
-async def test_answer_that_another_program_changed_is_not_shown(ledger: DatabaseLedger) -> None:
-    """As when it is changed before the agent takes it: that writes it once more."""
-    router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
-    opened = await router.open(1, ask(reply_token="t1", event_id="e1", expires_at=None))
-    given = await router.answer(
-        opened.record.id, lambda _: Answer("yes", "yes"), ANSWERER, opened.record.created
-    )
-    changed = given.model_copy(
-        update={"aaep": given.asked.model_copy(update={"response": "no", "label": "no"})}
-    )
-    facts = gathering(ledger=ledger)
-    facts.record_changed(changed)
-    assert (await facts.snapshot(1)).answers == ()
-    facts.record_changed(given)
-    assert [each.clarification for each in (await facts.snapshot(1)).answers] == [given.id]
-
-
 async def test_answers_are_restored_from_the_ledgers_written_last(ledger: DatabaseLedger) -> None:
     router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
     for issue in range(1, 6):

@@ -309,7 +309,7 @@ async def test_watch_sees_another_processs_change_under_our_own_write(watching: 
     await watching.open(42)
     watching.change(answer)
     await watching.open(42, "rpl_2", question="Other?")  # at once, on top
-    await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
+    await until(lambda: watching.seen == [("CLR-42-001", "answered")])
 
 
 async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:

@@ -23,9 +23,9 @@ from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_ke
 from core.aaep import Confirmation
 from core.approvals import accepted
 from core.clarification import Answer, Clarification, Direct, Requester, abandoned, answered, opened
-from core.matching import followed_up
+from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
-from core.records import Book, agrees, forgotten, parse, unsigned_rounds
+from core.records import Book, agrees, as_of, forgotten, parse, unsigned_rounds
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
 
 ACCEPT, REJECT = Answer("accept", "Accept"), Answer("reject", "Reject", "not on a Friday")
@@ -248,6 +248,15 @@ def test_follow_up_after_the_last_round_has_a_receipt_of_its_own(signing: Signin
         for each in (over.asked.earlier[0]["receipt"], over.asked.receipt or "")
     ]
     assert (names, agrees(read, signing)) == (["CLR-42-001/1", "CLR-42-001/2"], True)
+
+
+def test_round_that_was_asked_again_keeps_its_receipt_when_the_next_one_begins(signing: Signing) -> None:
+    book, later = book_with(signing), LATER + timedelta(minutes=1)
+    done = answered(record(), YES, ADE, LATER)
+    done = book.put(answered(book.put(reopened(done, LATER, SLA)), YES, BEA, later))
+    book.put(followed_up(done, ask(question="Surely?"), later, SLA))
+    (read,) = book_with(None, json.loads(json.dumps(book.raw))).records
+    assert (read.round, as_of(read, 0).round, agrees(read, signing)) == (3, 2, True)
 
 
 def test_forgetting_removes_it(signing: Signing) -> None:

@@ -40,7 +40,7 @@ _RECORD = _set(
     "id issueNumber from to topic blocking status round maxRounds created staleAfter resolvedAt thread revision aaep"
 )
 _FIXED = ("id", "issueNumber", "from", "to", "topic", "blocking", "maxRounds", "created")
-_ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy", "seal", "questionSeal")
+_ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy")
 # What may change of `aaep` while the question stays the same.
 _NEWS = _set("reply replyNote wentOnAt closed nudges nudgedAt escalatedAt escalatedFor takenBy handedTo") | {
     *_ANSWER

@@ -240,7 +240,7 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     ]
     named = {name for line in lines for name in line} - {"risk"}
     assert named <= set(COLUMNS)
-    assert set(COLUMNS) - named == {*("riskClaimed", "riskCounted", "tampered", "unverified", "lapsed")}
+    assert set(COLUMNS) - named == {*("riskClaimed", "riskCounted", "tampered", "lapsed")}
     reminder, edit = lines[1], lines[3]
     assert (reminder["number"], reminder["channel"]) == (2, None), "only the latest is in the ledger"
     assert (edit["before"], edit["changed"]) == ({"to": "all"}, {"to": "me"})
