@@ -282,7 +282,9 @@ class Bridge:
             "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
             " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version",
             issue=issue,
-            base=json.dumps({name: [each and each.as_json() for each in left] for name, left in base.items()}),
+            base=json.dumps(
+                {name: [each and each.as_json() for each in left] for name, left in base.items()}
+            ),
             state=_text(state),
             version=version,
         )
