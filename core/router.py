@@ -157,17 +157,19 @@ class Router:
 
     async def take_in(self, record: Clarification) -> Clarification:
         """Records a clarification that another implementation of the protocol began, and returns it. If its id is another
-        one's, it gets the next number. Idempotent by who asked it when.
+        one's, it gets the next number. Idempotent by its id, or by who asked what when: many write times in whole seconds.
         """
 
+        def begun(each: Clarification) -> tuple[object, ...]:
+            return each.from_, each.created, each.topic, [entry.body for entry in each.thread[:1]]
+
         def decide(book: Book) -> Clarification:
-            there = book.records
-            for each in there:
-                if (each.from_, each.created) == (record.from_, record.created):
-                    return each
-            is_taken = any(each.id == record.id for each in there)
-            name = f"CLR-{book.issue}-{book.next_seq():03d}" if is_taken else record.id
-            return book.put(record.model_copy(update={"id": name}))
+            if all(each.id != record.id for each in book.records):
+                return book.put(record)
+            same = [each for each in book.records if begun(each) == begun(record)]
+            if same:
+                return next((each for each in same if each.id == record.id), same[0])
+            return book.put(record.model_copy(update={"id": f"CLR-{book.issue}-{book.next_seq():03d}"}))
 
         return await self._transact(record.issue_number, decide)
 

@@ -91,6 +91,9 @@ class Shared:
         ledger: Json = json.loads(self.path.read_text())
         return ledger
 
+    def bytes(self) -> bytes | None:
+        return self.path.read_bytes() if self.path.exists() else None
+
     def age(self) -> None:
         """The marker is older than any that counts."""
         then = time.time() - 31
@@ -196,11 +199,11 @@ async def test_foreign_holder_for_seconds_is_never_robbed_and_nobody_waits_for_i
         assert found == {"Ours asks 0": ["so"], "holder asks 0": []}
 
 
-async def stays(path: Path) -> None:
-    """Fails if a file is changed, or made, for longer than anybody tries for a lock at once."""
-    before, until_then = path.exists() and path.read_bytes(), time.monotonic() + HELD
-    while time.monotonic() < until_then:
-        assert (path.exists() and path.read_bytes()) == before, "somebody wrote while it was held"
+async def stays(shared: Shared) -> None:
+    """Fails if the file is changed, or made, for longer than the bot tries for a lock at once."""
+    before, end = shared.bytes(), time.monotonic() + HELD
+    while time.monotonic() < end:
+        assert shared.bytes() == before, "somebody wrote while it was held"
         await asyncio.sleep(0.05)
 
 
@@ -213,7 +216,7 @@ async def test_killed_foreign_holder_is_recovered_when_its_marker_is_old(
     await holder.killed()
     async with stage.bot():
         await ask(stage, 0)
-        await stays(shared.path)
+        await stays(shared)
         shared.age()
         await until(lambda: len(records(stage)) == 2, WAITS)
         told = await (await shared.foreign("write", "foreign", "2")).did()
@@ -228,7 +231,7 @@ async def test_marker_of_any_content_is_honoured_until_it_is_old(
     shared.marker.write_bytes(content)
     async with stage.bot():
         await ask(stage, 0)
-        await stays(shared.path)
+        await stays(shared)
         assert shared.marker.read_bytes() == content
         shared.age()
         await holds_all(stage, shared, ["Ours asks 0"])
@@ -264,7 +267,7 @@ async def test_half_a_ledger_of_a_killed_foreigner_is_set_aside_and_nothing_is_l
         await holder.killed()
         torn = shared.path.read_bytes()
         shared.age()
+        (aside,) = await until(lambda: list(shared.folder.glob("*.unreadable-*")), WAITS)
         await stage.in_step(ISSUE)
-        (aside,) = shared.folder.glob("*.unreadable-*")
         assert aside.read_bytes() == torn
         assert {each["topic"] for each in records(stage)} == {"Ours asks 0", *told["records"].values()}

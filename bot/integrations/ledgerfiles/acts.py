@@ -180,8 +180,12 @@ def rendered(file: Raw, record: Raw) -> Raw:
 
 
 def _joined(theirs: Raw, ours: Raw) -> Raw:
-    """Returns our record with the fields that only others know, which go when it is forgotten."""
-    if is_forgotten_item(ours):
+    """Returns our record with the fields that only others know, which go when it is forgotten. One of theirs that only had
+    its id leaves none.
+    """
+    if is_forgotten_item(ours) or any(
+        theirs.get(name) != ours.get(name) for name in ("from", "created", "topic")
+    ):
         return ours
     return {**{key: each for key, each in theirs.items() if key not in ours and key not in _OURS}, **ours}
 

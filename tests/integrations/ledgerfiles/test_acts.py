@@ -170,6 +170,8 @@ def test_new_clarification_is_somebodys_and_one_with_our_id_too() -> None:
 def test_record_that_was_removed_is_told_once_it_was_there() -> None:
     assert found(base(asked()), [], [asked()]) == [Removes(NAME)]
     assert found({}, [], [asked()]) == []
+    may_be_there = {NAME: [None, *base(asked())[NAME]]}
+    assert found(may_be_there, [], [asked()]) == []
 
 
 @pytest.mark.parametrize("odd", [7, "x", None, [], {}, {"id": "CLR-8-001"}, {"id": NAME, "thread": 7}])
