@@ -122,7 +122,7 @@ class Signer(Receipts, Protocol):
 
 class OwnRecords:
     """The records that this process wrote last, by issue and id, with their JSON. `parse` returns them without reading
-    and checking the JSON again. Safe to use from several threads.
+    and checking the JSON, or the receipts (`agrees`), again. Safe to use from several threads.
     """
 
     def __init__(self) -> None:

@@ -97,7 +97,7 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
 
 
 async def tampered_of(ledger: Ledger, records: Sequence[Clarification]) -> frozenset[str]:
-    """Returns the ids of records that another program changed after they were decided."""
+    """Returns the ids of records that do not agree with their receipts."""
     return await ledger.tampered_among(records)
 
 

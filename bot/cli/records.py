@@ -61,15 +61,15 @@ _A_WHILE = timedelta(days=14)
 def table(
     records: Sequence[Clarification], now: datetime, empty: str, tampered: Collection[str] = ()
 ) -> Table:
-    """Returns a row for each record, in the given order. `tampered`: the ids of those that another program changed."""
+    """Returns a row for each record, in the given order. `tampered`: the ids of those that do not agree with their receipts."""
     return Table(
         _COLUMNS, [_row(record, now, is_tampered=record.id in tampered) for record in records], empty=empty
     )
 
 
 def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) -> Iterator[Part]:
-    """Yields one clarification's state, how to answer it, and its thread. `is_tampered`: another program changed it after
-    it was decided.
+    """Yields one clarification's state, how to answer it, and its thread. `is_tampered`: it does not agree with
+    its receipt.
     """
     decided = round_of(record).decided
     how = f"{decided_plainly(decided)} · " if decided is not None else ""

@@ -160,8 +160,8 @@ def session_line(item: ReadyItem) -> str:
 
 
 def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = False) -> ListRow:
-    """Returns a clarification's row. `n` distinguishes its buttons from other rows'. `is_tampered`: another program
-    changed it after it was decided.
+    """Returns a clarification's row. `n` distinguishes its buttons from other rows'. `is_tampered`: it
+    does not agree with its receipt.
     """
     shown = round_of(record)
     words = _asked(shown, _QUESTION)

@@ -23,7 +23,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         "model": ErrorBody,
         "description": "You have no such question, or it has no receipt (`NO_RECEIPT`)",
     },
-    410: {"model": ErrorBody, "description": "It was deleted, or another program changed it"},
+    410: {"model": ErrorBody, "description": "It was deleted, or changed after it was decided"},
 }
 
 
