@@ -19,6 +19,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, said, scene, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.prompts import Project
+from tests.scenario.test_callbacks import running, table
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -244,3 +245,19 @@ async def test_nobody_outside_hears_of_what_was_changed(tmp_path: Path) -> None:
         assert not any("gladly" in each for each in github.bodies(42))
         assert [each for each in github.bodies(42) if each in mirrored] == mirrored
         assert [each for each in hook.events if each.endswith("CLR-42-001")] == heard
+
+
+async def test_p5_callback_of_a_changed_decision_is_not_posted(stage: World) -> None:
+    async with receiving() as hook:
+        hook.answers = [(-1, {})] * 9  # takes it, and the bot does not hear so
+        async with running(stage, table(hook)) as (_, asker):
+            await asker.ask(action="Send the payment", arguments={"amount": 100}, callback_url=hook.url)
+            card = await stage.card("Send the payment")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+            await stage.until(lambda: hook.got)
+        before = len(hook.got)
+        change_row(stage, argument)
+        async with running(stage, table(hook)) as (bot, _):
+            await stage.message(TOLD, FALLBACK)
+            await stage.until(lambda: bot.callbacks.idle)
+        assert len(hook.got) == before
