@@ -182,7 +182,11 @@ class World:
         if with_replica:
             self._hearings[bot] = _Hearing(bot)
         bot.http_app = partial(_BuiltOnceAsked, bot, bot.http_app)  # type: ignore[assignment, method-assign]
-        await bot.start()
+        try:
+            await bot.start()
+        except BaseException:
+            await bot.stop()
+            raise
         stop = asyncio.Event()
         watch: asyncio.Task[Any] = asyncio.create_task(bot.until(stop))
         try:
