@@ -265,10 +265,15 @@ class Bridge:
         if row is None:
             return _Kept({"issueNumber": issue, "clarifications": []}, 0, {}, None, 0)
         base = json.loads(row["base"] or "{}")
+        # What this process stored, it also wrote; of an earlier one nobody knows whether it came to that.
+        is_written = row["state"] is not None and row["state"] == _text(self._own.get(issue))
         return _Kept(
             decode(row["body"].encode(), issue),
             row["version"],
-            {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
+            {
+                name: [each and Seen.from_json(each) for each in left if each or not is_written]
+                for name, left in base.items()
+            },
             row["state"],
             row["written"] or 0,
         )
