@@ -11,10 +11,8 @@ import ast
 import json
 import re
 import sqlite3
-import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,16 +23,13 @@ import pytest
 from bot.github import comment_of, entries_of, key_in
 from bot.storage.store import Store
 from bot.views.codec import ListPress, PagePress, Press
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, ONCALL
-from bot.workspace.state import Channel, Message
+from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.state import Message
 from core.clarification import Clarification
-from core.records import decode, dump, encode, parse
-from tests.kit.processes import command
-from tests.kit.world import controls, question, said, url_of
+from tests.kit.world import question, url_of
 from tests.scenario.pagers import Night, night, pager, step
 
 ROOT = Path(__file__).parents[2]
-FROZEN = Path(__file__).with_name("frozen.tar.xz")  # a backup, and what stood in Slack when it was made
 HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 # -- what controls carry ------------------------------------------------------------------------------------------
@@ -362,86 +357,3 @@ async def test_day_is_stored_shown_and_counted_as_ever(tmp_path: Path) -> None:
         async with aiohttp.ClientSession() as http, http.get(f"{url_of(bot)}/metrics") as answer:
             families = set(re.findall(r"^# TYPE (\S+ \S+)", await answer.text(), re.MULTILINE))
         assert families >= METRICS
-
-
-# -- a backup of that day, and what stood in Slack then ---------------------------------------------------------------
-
-MADE = datetime.fromisoformat("2026-11-22T21:32:52Z")
-
-
-SHOWN = ("channel", "ts", "user", "text", "blocks", "thread_ts", "bot_id", "metadata", "broadcast")
-
-
-def put(stage: Night, message: Message) -> None:
-    """A message that stood in Slack already."""
-    direct = Channel(message.channel, "direct", [ONCALL, BOT_USER], is_im=True)
-    channel = stage.workspace.state.channels.setdefault(message.channel, direct)
-    channel.messages[message.ts] = message
-    if message.thread_ts:
-        channel.replies.setdefault(message.thread_ts, []).append(message.ts)
-
-
-def unpacked(folder: Path) -> None:
-    with tarfile.open(FROZEN) as archive:
-        archive.extractall(folder, filter="data")
-
-
-@pytest.fixture
-async def backup(tmp_path: Path) -> AsyncIterator[Night]:
-    """The backup restored, beside a Slack in which all of it stands, at the time when it was made."""
-    unpacked(tmp_path)
-    async with night(tmp_path) as stage:
-        stage.clock.ahead = MADE - datetime.now(UTC)
-        stage.environ |= SECRETS | {"PAGER_URL": "json://127.0.0.1:9/key"}
-        (tmp_path / "clarify.toml").write_text(stage.config(POLICY, more=MORE))
-        done = await command(tmp_path / "clarify.toml", "restore", str(tmp_path / "backup"))
-        assert done.code == 0, done
-        for each in json.loads((tmp_path / "slack.json").read_text()):
-            put(stage, Message(**{name: each[name] for name in SHOWN}))
-        yield stage
-
-
-def card_of(stage: Night, text: str) -> Message:
-    return next(m for m in stage.cards() if text in said(m))
-
-
-async def pressed(stage: Night, message: Message, label: str, user: str = FOLAKE) -> None:
-    outcome = await stage.workspace.click(user, message.channel, message.ts, label=label)
-    assert outcome.ok, outcome
-
-
-async def test_backup_is_gone_on_from_and_its_messages_controls_still_decide(backup: Night) -> None:
-    """No message is posted again, and no card is changed: what it says is what it should say."""
-    async with backup.bot(backup.config(POLICY, more=MORE)) as bot:
-        await bot.messages.in_flight.settled()
-        cards = {card.ts for card in backup.cards()}
-        assert len(cards) == 21
-        calls = [(call.method, call.args.get("ts")) for call in backup.workspace.calls]
-        assert [ts for method, ts in calls if method == "chat.update" and ts in cards] == []
-        assert [method for method, _ in calls if method == "chat.postMessage"] == []
-
-        await pressed(backup, card_of(backup, "Which region?"), "Europe")
-        await pressed(backup, card_of(backup, "Flood 03?"), "No")
-        await pressed(backup, card_of(backup, "Long?"), "Answer…")
-        assert "Long?" in json.dumps((await backup.modal(FOLAKE)).payload)
-        for text, response in (("Which region?", "eu-1"), ("Flood 03?", False)):
-            clarification = str((card_of(backup, text).metadata or {})["event_payload"]["clarification"])
-            (record,) = await bot.ledger.read(int(clarification.split("-")[1]))
-            assert record["aaep"]["response"] == response
-        page = next(m for m in backup.pages() if "Out of memory" in said(m) and "Take" in controls(m))
-        await pressed(backup, page, "Take", ONCALL)
-        await backup.becomes(page, f"Seen by <@{ONCALL}>")
-        await pressed(backup, next(m for m in posted(backup) if "Show all" in controls(m)), "Show all", ADE)
-        assert "open questions" in json.dumps((await backup.modal(ADE)).payload)
-
-
-def test_records_of_the_backup_are_written_as_they_were_read(tmp_path: Path) -> None:
-    unpacked(tmp_path)
-    for path in (tmp_path / "backup" / "ledgers").glob("issue-*.json"):
-        ledger = json.loads(path.read_text())
-        for item in ledger["clarifications"]:
-            record = parse(item)
-            assert record is not None
-            assert dump(record) == item
-        assert decode(path.read_bytes()) == ledger
-        assert encode(ledger) == path.read_bytes()
