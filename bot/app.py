@@ -522,6 +522,7 @@ class Bot:
 
     async def _lead(self, found: Scan) -> None:
         """Starts the work that only the leader does."""
+        await self.store.note_shell(consents=self.base.settings.shell.consent)
         if self.signing is not None:
             await self._warn_of_another_key(self.signing)
         for name, work in self._work_of_leader():

@@ -73,7 +73,8 @@ class WaitedTooLong(ClarifyBotError):
 class Shell:
     """The open ledgers and settings of a command.
 
-    `store`: the storage with the ledgers. `me`: who decides, unless `--as` names a role.
+    `store`: the storage with the ledgers. `may_accept`: whether the bot lets the shell accept approvals, and these settings do,
+    too: whoever runs a command can point it to settings of their own. `me`: who decides, unless `--as` names a role.
     `listeners` get every record that was written.
     """
 
@@ -82,6 +83,7 @@ class Shell:
     ledger: Ledger
     store: Store
     clock: Clock
+    may_accept: bool
     me: str
     out: Output
     statuses: StatusFile
@@ -124,7 +126,7 @@ class Shell:
         """
         if role is not None:
             return Decider(f"agent:{checked_role(role)}", "shell")
-        return Decider(self.me, "shell", consent=self.settings.shell.consent)
+        return Decider(self.me, "shell", consent=self.may_accept)
 
     def ask_back(self, question: str, *, reading: Sequence[str] = ()) -> None:
         """Show `reading` to the person at the prompt, and ask for confirmation.
@@ -244,8 +246,18 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
 
         router = Router(ledger, store.clock, settings.monitor.sla, changed, patience=PATIENCE)
         try:
+            may_accept = settings.shell.consent and await store.shell_consents()
             shell = Shell(
-                settings, router, ledger, store, store.clock, os_identity(), out, statuses, listeners
+                settings,
+                router,
+                ledger,
+                store,
+                store.clock,
+                may_accept,
+                os_identity(),
+                out,
+                statuses,
+                listeners,
             )
             try:
                 yield shell

@@ -126,6 +126,15 @@ class Store:
             return str(error)
         return None
 
+    async def note_shell(self, *, consents: bool) -> None:
+        """Stores whether the shell may accept approvals."""
+        await self.run("update installation set shell_consents = :consents", consents=int(consents))
+
+    async def shell_consents(self) -> bool:
+        """Returns what the bot that led last said of it."""
+        row = await self.read_one("select shell_consents from installation")
+        return row is not None and bool(row["shell_consents"])
+
     async def note_connections(self, others: int, at: datetime) -> None:
         """Stores how many connections of the Slack app are not ours, for `clarify check`."""
         await self.run(

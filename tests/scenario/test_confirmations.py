@@ -320,14 +320,14 @@ async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Wo
             assert (refused.code, "needs approval" in refused.err) == (4, True), command_line
         # Whoever runs a command can point it to a configuration of their own.
         open_shell = Project.beside(stage, text + "[shell]\nconsent = true\n")
+        refused = await open_shell.run("answer", name, "accept", "--yes")
+        assert (refused.code, "needs approval" in refused.err) == (4, True)
+        assert stage.record()["status"] == "pending"
+    async with stage.bot(text + "[shell]\nconsent = true\n"):
         asked_back = await open_shell.run("answer", name, "accept")
         assert (asked_back.code, "Add --yes to confirm" in asked_back.err) == (2, True)
         assert (await open_shell.run("answer", name, "accept", "--as", "architect", "--yes")).code == 4
         assert (await open_shell.run("resolve", name, "accept")).code == 4
-        await open_shell.fine("answer", name, "accept", "--yes")
-        await stage.message("Not accepted")
-        assert stage.producer.replies == []
-    async with stage.bot(text + "[shell]\nconsent = true\n"):
         await open_shell.fine("answer", name, "accept", "--yes")
         reply = await decided(stage)
         assert (reply["decision"], reply["decided_by"][:8]) == ("accept", "user:os/")

@@ -72,6 +72,7 @@ async def test_shell_that_waits_is_stopped_without_a_traceback(
     async with project.started(*ASK, "Which?", "--wait") as waiting:
         await until(project.records, SOON)
         assert waiting.stderr is not None
+        assert b"Created an empty database" in await waiting.stderr.readline()
         assert b"Asked architect: CLR-42-001" in await waiting.stderr.readline()
         waiting.send_signal(number)
         said = await ended(waiting)

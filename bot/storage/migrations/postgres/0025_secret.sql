@@ -2,5 +2,8 @@
 alter table installation add column secret bytea not null default '';
 update installation set secret = uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid());
 
+-- Whether the bot lets the shell accept approvals, as its settings said when it last led.
+alter table installation add column shell_consents integer not null default 0;
+
 drop table keys;
 alter table messages drop column revision;
