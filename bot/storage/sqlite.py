@@ -295,7 +295,7 @@ def require_current(db: sqlite3.Connection, path: Path) -> None:
 
 
 def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Migrates the storage at `path` to this release's version.
+    """Migrates the storage at `path` to this release's version, in one transaction: no other process sees half of it.
 
     Raises:
         StorageError: a newer release wrote it.
@@ -306,6 +306,6 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
         raise StorageError(
             f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
         )
-    for number, file in enumerate(files[version:], start=version + 1):
-        script = file.read_text(encoding="utf-8")
-        db.executescript(f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;")
+    if version < len(files):
+        scripts = "\n".join(file.read_text(encoding="utf-8") for file in files[version:])
+        db.executescript(f"begin immediate;\n{scripts}\npragma user_version = {len(files)};\ncommit;")

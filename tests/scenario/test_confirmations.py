@@ -144,7 +144,7 @@ async def test_typed_accept_in_any_other_form_gets_a_hint_each_time(stage: World
         card = await confirm(stage)
         for text in ("accept :x:", "accept :question:", "accept :thinking_face:", "accept :white_check_mark:",
                      "accept: :x:", "*accept*", "&gt; accept", "accept: &lt;@U0ADE&gt;", "Approve", "rejected"):  # fmt: skip
-            stage.workspace.ephemerals(FOLAKE).clear()
+            stage.workspace.state.ephemerals.clear()
             await stage.workspace.post(FOLAKE, AGENTS, text, thread_ts=card.ts)
             hint = await stage.whisper(FOLAKE, "I couldn't read that as an answer")
             assert "Reply with accept or reject" in hint.text, text

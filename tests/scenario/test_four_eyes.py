@@ -58,7 +58,7 @@ async def test_they_are_refused_wherever_they_accept(stage: World) -> None:
         await press(stage, ADE, card, "Accept")  # would open all of it
         await stage.whisper(ADE, OWN)
         assert not stage.workspace.views(ADE)
-        stage.workspace.ephemerals(ADE).clear()
+        stage.workspace.state.ephemerals.clear()
         short, small = await ask(stage, http, action="Send it", arguments={})
         await stage.workspace.post(ADE, AGENTS, "accept", small.ts)
         await stage.whisper(ADE, OWN)

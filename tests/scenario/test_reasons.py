@@ -81,14 +81,16 @@ async def test_typed_accept_says_why(stage: World) -> None:
         for bare in ("accept", "accept: ok", "accept: ok :white_check_mark:", "accept: ok.........."):
             await stage.workspace.post(FOLAKE, AGENTS, bare, card.ts)
             await stage.whisper(FOLAKE, "give a reason of at least 10 characters")
-            stage.workspace.ephemerals(FOLAKE).clear()
-        for bare in ("accept", "accept: ok :white_check_mark:", "accept: ok @folake_adeyemi"):
+            stage.workspace.state.ephemerals.clear()
+        for bare in ("accept", "accept: ok :white_check_mark:"):
             told = await command(stage, f"answer {asked['id']} {bare}", FOLAKE)
             assert "give a reason of at least 10 characters" in told.text
+        told = await command(stage, f"answer {asked['id']} accept: ok @folake_adeyemi", FOLAKE)
+        assert "An accept that mentions someone doesn't count" in told.text
         message = await stage.workspace.post(ADE, AGENTS, "note: accept: ok :tada: :tada:", card.ts)
         assert (await stage.workspace.shortcut(FOLAKE, USE_AS_ANSWER, message.ts, AGENTS)).ok
         await stage.whisper(FOLAKE, "give a reason of at least 10 characters, in words")
-        stage.workspace.ephemerals(FOLAKE).clear()
+        stage.workspace.state.ephemerals.clear()
         await stage.workspace.post(FOLAKE, AGENTS, "accept :white_check_mark:", card.ts)
         await stage.whisper(FOLAKE, "accept: and your reason")
         assert (await look(http, asked))["status"] == "waiting"
