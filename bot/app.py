@@ -661,6 +661,8 @@ class Bot:
         await self.base.web.close()
         if self.webhooks is not None:
             await self.webhooks.close()
+        if self.bridge is not None and self.store.leads:
+            await self.bridge.settle()
         await self.store.close()
         _log.info("stopped")
 

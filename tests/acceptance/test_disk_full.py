@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import httpx
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
@@ -40,6 +41,8 @@ async def test_full_disk_acknowledges_nothing_and_loses_nothing(world: World, re
             assert reply.ts
             await world.until(lambda: "stored" in world.log.read_text())
             assert not life.ended, life.last_words()
+            async with httpx.AsyncClient(base_url=world.addresses[-1], timeout=30) as http:
+                assert (await http.get("/readyz")).status_code == 503
             if restart:
                 await life.killed()
         assert not refused.ok

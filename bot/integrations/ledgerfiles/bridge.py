@@ -194,6 +194,16 @@ class Bridge:
                 due = [at for issue, at in self._due.items() if issue not in self._busy]
                 await event_or_time(self.clock, self._wake, min(due) - now if due else inf)
 
+    async def settle(self) -> None:
+        """Has the files follow what was decided last, within 2 s; what others did is taken in at the next start. Call it after
+        `run`.
+        """
+        slots = asyncio.Semaphore(_AT_ONCE)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOCK), asyncio.TaskGroup() as group:
+                for issue in list(self._due):
+                    group.create_task(self._in_turn(issue, slots, takes_in=False))
+
     def _look_at(self, issue: int, at: float) -> None:
         self._due[issue] = min(at, self._due.get(issue, at))
         self._wake.set()
@@ -201,10 +211,10 @@ class Bridge:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _in_turn(self, issue: int, slots: asyncio.Semaphore) -> None:
+    async def _in_turn(self, issue: int, slots: asyncio.Semaphore, *, takes_in: bool = True) -> None:
         async with slots:
             try:
-                await self._follow(issue)
+                await self._follow(issue, takes_in=takes_in)
             except _AWAY as error:
                 await self._later(issue, reason(error) if isinstance(error, OSError) else str(error))
             except Exception as error:  # noqa: BLE001 - one odd file must not stop the others
@@ -235,18 +245,11 @@ class Bridge:
             await self._tell(tell)
         return tries
 
-    async def _follow(self, issue: int) -> None:
+    async def _follow(self, issue: int, *, takes_in: bool) -> None:
         """Takes in what others did to a file, or else writes it."""
-        kept, loop = await self._kept(issue), asyncio.get_running_loop()
-
-        def remember(states: Sequence[dict[str, Seen]], state: State | None) -> None:
-            stored = asyncio.run_coroutine_threadsafe(
-                self._remember(issue, kept.version, states, state), loop
-            )
-            stored.result(_COMMIT)
-
+        kept = await self._kept(issue)
         try:
-            found = await asyncio.to_thread(self._exchange, issue, kept, remember, self.clock.now())
+            found = await self._exchanged(issue, kept)
         except LedgerUnreadable as error:
             if error.quarantined is None:
                 raise LedgerUnwritable(issue, str(error)) from error
@@ -264,18 +267,42 @@ class Bridge:
         else:  # there is no file
             self._own.pop(issue, None)
             self._wrote.pop(issue, None)
-        for each in found.odd:
-            await self._tell(partial(self.notices.record_unreadable, each))
-        for act in found.acts:
-            await self._do(issue, act)
         if found.is_new:
             # Of the two states in which it might have been left, it is the new one.
             known = remembered(issue, kept.version, [found.file], found.state)
             await self.store.write_soon(lambda tx: tx.run(REMEMBER, **known))
+        if takes_in:
+            await self._take_in(issue, found)
+
+    async def _take_in(self, issue: int, found: _Found) -> None:
+        for each in found.odd:
+            await self._tell(partial(self.notices.record_unreadable, each))
+        for act in found.acts:
+            await self._do(issue, act)
         if found.acts:
             # From now on this is what we read; then the file is set right.
             await self._remember(issue, 0, [found.file], None)
             self._look_at(issue, self._now())
+
+    async def _exchanged(self, issue: int, kept: _Kept) -> _Found:
+        """Exchanges a file in a thread. If this is cancelled, it waits: the thread needs the database to the end."""
+        loop = asyncio.get_running_loop()
+
+        def remember(states: Sequence[dict[str, Seen]], state: State | None) -> None:
+            stored = asyncio.run_coroutine_threadsafe(
+                self._remember(issue, kept.version, states, state), loop
+            )
+            stored.result(_COMMIT)
+
+        exchange = asyncio.ensure_future(
+            asyncio.to_thread(self._exchange, issue, kept, remember, self.clock.now())
+        )
+        try:
+            return await asyncio.shield(exchange)
+        except asyncio.CancelledError:
+            await asyncio.wait({exchange})
+            exchange.exception()  # marks it as seen
+            raise
 
     def _exchange(
         self,

@@ -167,6 +167,13 @@ def test_new_clarification_is_somebodys_and_one_with_our_id_too() -> None:
     assert found({}, [theirs], [asked()]) == [Opens(theirs, is_ours=True)]
 
 
+def test_record_without_a_question_is_nothing_until_it_has_one() -> None:
+    bare = asked() | {"id": "CLR-7-009", "thread": []}
+    asks = bare | {"thread": asked()["thread"]}
+    assert found({}, [bare], []) == []
+    assert found({"CLR-7-009": [Seen.of(bare)]}, [asks], []) == [Opens(asks)]
+
+
 def test_record_that_was_removed_is_told_once_it_was_there() -> None:
     assert found(base(asked()), [], [asked()]) == [Removes(NAME)]
     assert found({}, [], [asked()]) == []

@@ -102,6 +102,14 @@ async def test_what_is_asked_and_answered_is_in_the_file(stage: World) -> None:
     assert oct(file_of(stage).stat().st_mode)[-3:] == "600"
 
 
+async def test_file_has_what_was_decided_last_when_the_bot_stops(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+    assert in_file(stage) == in_store(stage)
+
+
 async def test_answer_of_another_implementation_competes_like_any_other(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
@@ -184,6 +192,13 @@ async def test_new_question_of_another_implementation_is_one_of_ours(stage: Worl
         await until(lambda: in_file(stage, 7)[0]["status"] == "answered")
         assert json.loads(file_of(stage, 7).read_text())["by"] == "them"
     assert accused(stage) == []
+
+
+async def test_status_that_a_new_one_has_already_counts(stage: World) -> None:
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, theirs(status="escalated"))
+        await stage.card("Which database?")
+        await until(lambda: in_store(stage, 7)[0]["status"] == "escalated")
 
 
 async def test_id_that_is_ours_stays_ours_and_theirs_gets_the_next_number(stage: World) -> None:
