@@ -394,6 +394,7 @@ class Bot:
         # Records that change while the bot takes the lead, and whether we wrote them: handled once it leads.
         self._meanwhile: list[tuple[Clarification, bool]] | None = None
         self._http: HttpServer | None = None
+        self._told_of = set[str]()  # changed records that this process has told of
 
     async def start(self) -> None:
         """Reads the ledgers, then starts every part; where another bot leads on the database, only the parts that take
@@ -534,10 +535,10 @@ class Bot:
             _log.error("cannot read a ledger", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
                 await self.told.notices.ledger_unreadable(trouble)
+        owing = self.told.owing
         for record in found.records:
-            await self.told.owing.sign(record)
-            if record.round > 1:
-                await self.told.owing.sign_earlier(record)
+            if record.round > 1 or await self.ledger.owes_receipt(record):
+                self.slack.app.later.run(owing.sign_in_time(record.id), "receipt that is owed")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
@@ -556,7 +557,7 @@ class Bot:
                 async for contents in every:
                     for item in (item for _, items in contents.parts for item in items):
                         if (record := parse(item)) is not None:
-                            await self.told.owing.sign(record)
+                            await self.told.owing.sign_in_time(record.id)
         except LedgersAway as error:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
@@ -573,8 +574,10 @@ class Bot:
 
     def _tell_of_tampered(self, records: Sequence[Clarification]) -> None:
         """Tells the fallback channel of records that do not agree with their receipts."""
-        for issue in {each.issue_number for each in records}:
-            ids = sorted(each.id for each in records if each.issue_number == issue)
+        news = [each for each in records if each.id not in self._told_of]
+        self._told_of.update(each.id for each in news)
+        for issue in {each.issue_number for each in news}:
+            ids = sorted(each.id for each in news if each.issue_number == issue)
             notice = partial(self.told.notices.records_tampered, issue, ids)
             self.slack.app.later.run(self._notify(notice), "tell of changed records")
 
@@ -843,7 +846,7 @@ class Bot:
             for event in lifecycle(before, record, self.base.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
         if ours and record.is_open and record.asked.earlier and not record.asked.earlier[-1].get("receipt"):
-            self.slack.app.later.run(self.told.owing.sign_earlier(record), "receipt of an earlier round")
+            self.slack.app.later.run(self.told.owing.sign_in_time(record.id), "receipt of an earlier round")
         for part in self._followers:
             part.record_changed(record)
         self.told.replies.record_changed(record, ours=ours)

@@ -279,7 +279,14 @@ class LedgerWatch:
             return now == digest_of(record)
         if now != digest_of(record) and (now is not None or record.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
-            if not (self.owing.leads() and await self.owing.sign(record)):
+            try:
+                if self.owing.leads() and await self.owing.sign(record):
+                    return True
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning("changed record delayed", id=record.id, reason=str(error))
+                return False
+            known = self.index.get(record.id)
+            if now == (digest_of(known) if known is not None else None):  # nothing was written meanwhile
                 self.changed(record)
         return True
 

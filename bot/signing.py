@@ -39,9 +39,9 @@ from bot.settings.model import Settings, ShellSettings
 from bot.storage.outside import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
-from core.clarification import Clarification
+from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError
+from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
 from core.files import read_regular
 from core.ledger import Ledger
 from core.receipts import (
@@ -56,6 +56,7 @@ from core.receipts import (
 )
 from core.router import Router
 
+_RETRY = 1.0  # seconds
 _log = structlog.get_logger("clarify.trust")
 KEY_FILE = "clarify-signing.pem"
 ALGORITHM = "EdDSA"
@@ -397,23 +398,37 @@ class Owing:
     ledger: Ledger
     router: Router
     leads: Callable[[], bool]
+    clock: Clock
 
     async def sign(self, record: Clarification) -> bool:
-        """Returns whether the record's round has its receipt now, and had none before."""
+        """Returns whether it signed what the record is owed.
+
+        Raises:
+            LockTimeout, LedgerUnwritable: not now; try again.
+        """
         if not await self.ledger.owes_receipt(record):
             return False
         try:
-            return (await self.router.receipt(record.id)).asked.receipt is not None
+            return not await self.ledger.owes_receipt(await self.router.receipt(record.id))
+        except (LockTimeout, LedgerUnwritable):
+            raise
         except ClarifyError as error:
             _log.warning("receipt delayed", id=record.id, reason=str(error))
             return False
 
-    async def sign_earlier(self, record: Clarification) -> None:
-        """Signs the receipts of earlier rounds, too. `record`: as it is kept in memory, without them."""
-        try:
-            await self.sign(await self.ledger.find(record.id, record.issue_number))
-        except ClarifyError as error:
-            _log.warning("receipt delayed", id=record.id, reason=str(error))
+    async def sign_in_time(self, clarification: str) -> None:
+        """Signs what a record is owed, of earlier rounds, too; tries until it can be read and written."""
+        while True:
+            try:
+                await self.sign(await self.ledger.find(clarification, parse_id(clarification)[0]))
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning("receipt delayed", id=clarification, reason=str(error))
+                await self.clock.sleep(_RETRY)
+            except ClarifyError as error:
+                _log.warning("no receipt", id=clarification, reason=str(error))
+                return
+            else:
+                return
 
 
 async def settled(store: Store) -> None:

@@ -127,11 +127,14 @@ class Hub:
         Raises:
             ScopeViolation, BlockingNotAllowed: its workflow does not allow it; nothing was written.
             MaxRoundsExceeded: the last round was over; the question was escalated to people.
+            Tampered: it was asked before, and changed after it was decided.
         """
         limits = await self._limits(request.from_, request.to, blocking=request.blocking)
         opened = await self.router.open(
             request.issue, self._ask(request, request.question, request.context, limits, key)
         )
+        if opened.how == "duplicate":
+            await self.find(opened.record.id)
         return opened.record if opened.how == "new" else _within_rounds(opened.record)
 
     async def follow_up(

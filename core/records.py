@@ -190,6 +190,12 @@ class Book:
                 return record
         raise NotFound(clarification_id)
 
+    def owes_receipt(self, record: Clarification) -> bool:
+        """Whether `put` with `owed` would add a receipt."""
+        signer = self.signer
+        rounds = (record, *(then for _, then in unsigned_rounds(record)))
+        return signer is not None and any(map(signer.owes, rounds))
+
     def put(self, record: Clarification, *, owed: bool = False) -> Clarification:
         """Adds a record, or replaces the one with its id. Signs its receipt if its round ends. `owed`: also those of rounds
         that ended without one.

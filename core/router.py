@@ -480,7 +480,8 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> Clarification:
-            return book.put(record, owed=True) if self._agrees(record) else record
+            is_owed = book.owes_receipt(record) and self._agrees(record)
+            return book.put(record, owed=True) if is_owed else record
 
         return await self._decide(clarification_id, decide)
 

@@ -120,7 +120,7 @@ def build(
             store=store,
             clock=clock,
         ),
-        owing=Owing(ledger=ledger, router=router, leads=lambda: store.leads),
+        owing=Owing(ledger=ledger, router=router, leads=lambda: store.leads, clock=clock),
         inbox=inbox,
         producers=producers,
         replies=replies,

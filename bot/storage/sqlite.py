@@ -95,7 +95,11 @@ class SQLite(Database):
         try:
             results, wrote = await self.writer.run(partial(_run_all, works))
         except sqlite3.Error as error:
-            kind = StorageBusy if error.sqlite_errorcode == sqlite3.SQLITE_BUSY else StorageUnavailable
+            kind = (
+                StorageBusy
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY
+                else StorageUnavailable
+            )
             raise kind(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
         if wrote and self.lock is None:
             tell_changed(self.path)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from bot.errors import StorageSilent, StorageUnavailable
+from bot.errors import StorageBusy, StorageSilent, StorageUnavailable
 from bot.storage.database import Database
 from bot.storage.sqlite import SQLite
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Work, bound
@@ -48,7 +48,7 @@ class Store:
         self._task = asyncio.create_task(self._commit_batches(), name="storage")
         self._unread: list[tuple[Query, asyncio.Future[list[Row]]]] = []
         self._reading: asyncio.Task[None] | None = None
-        self._refuses = False  # the last commit failed
+        self._refuses = False  # a commit failed, and it was not looked at since
 
     @classmethod
     async def open(cls, place: Path | str, listen_url: str | None = None, *, beside: bool = False) -> Store:
@@ -114,12 +114,13 @@ class Store:
         return next(iter(await self.find(sql, **values)), None)
 
     async def trouble(self) -> str | None:
-        """Returns why the storage cannot be read or written, or None. Tries to write only if the last commit failed."""
+        """Returns why the storage cannot be read or written, or None. Tries to write only if a commit failed."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.read("select id from installation")
                 if self._refuses:
                     await self.run("update installation set id = id")
+                    self._refuses = False
         except TimeoutError:
             return f"it does not answer within {_PATIENCE:g} s"
         except StorageUnavailable as error:
@@ -282,9 +283,8 @@ class Store:
         results: list[Outcome]
         try:
             results = await self._database.commit([work for work, _ in batch])
-            self._refuses = False
         except StorageUnavailable as error:
-            self._refuses = True
+            self._refuses |= not isinstance(error, StorageBusy)
             results = [(None, error)] * len(batch)
             if isinstance(error, StorageSilent):
                 self._refuse()

@@ -29,7 +29,7 @@ from core.clarification import HUMAN, Aaep, Clarification, agent_key
 BUSY = "Busy: someone else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
     "Questions and answers cannot be read or saved right now, so nothing was changed. "
-    "The people who run clarify-bot have been told. Please try again later."
+    "Please try again later. If it goes on, tell the people who run clarify-bot."
 )
 EDITED = (
     "Editing or deleting a reply does not change the answer: the agent gets what you sent first. "
