@@ -15,6 +15,7 @@ from pathlib import Path
 _log = logging.getLogger("clarify.ledger")
 NOT_REGULAR = "not a regular file"
 _BLOCK = 65_536  # bytes
+_LARGEST = 64 * 1024**2  # bytes of a file that is read
 STEP, DEBOUNCE = 20, 200  # ms: how long a watch collects further changes
 
 
@@ -22,13 +23,15 @@ def read_regular(path: Path) -> bytes:
     """The content of a file. Never blocks on a pipe or device, and follows no link, that others put in its place.
 
     Raises:
-        OSError: it is missing, not a regular file, or cannot be read.
+        OSError: it is missing, not a regular file, larger than 64 MiB, or cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EINVAL, NOT_REGULAR)
+        if state.st_size > _LARGEST:
+            raise OSError(errno.EFBIG, f"larger than {_LARGEST // 1024**2} MiB")
         content = os.read(handle, state.st_size + 1)
         while more := os.read(handle, _BLOCK):
             content += more

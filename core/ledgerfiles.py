@@ -70,9 +70,9 @@ class LedgerFiles:
 
     def is_there(self) -> bool:
         """Whether the folder is there. A restored copy without our private folder is recognized by its ledgers."""
-        if self.private.is_dir():
-            return True
         try:
+            if self.private.is_dir():
+                return True
             folders = [each for each in (self.directory, self.archive.folder) if each.is_dir()]
             if not any(_NAMED.fullmatch(path.name) for each in folders for path in each.iterdir()):
                 return False

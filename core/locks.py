@@ -95,7 +95,7 @@ class Locks:
         with _kernel_lock(private, issue, deadline, timeout):
             ours = f"{private}.marker"
             try:
-                handle = os.open(ours, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                handle = os.open(ours, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise LedgerUnwritable(issue, error.strerror or "marker file") from error
             try:

@@ -434,7 +434,7 @@ def _marked(issue: int, items: list[Any], kind: type[Raw]) -> Iterator[Any]:
             yield item
         elif int(match[1]) != issue or name in taken:
             yield Stray(item)
-        elif item.get("issueNumber", issue) not in (issue, str(issue)):
+        elif item.get("issueNumber", item.get("issue_number", issue)) not in (issue, str(issue)):
             yield Stray(item, "issueNumber")
         else:
             yield item if kind is dict else kind(item)

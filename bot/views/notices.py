@@ -241,10 +241,10 @@ def callback_notice(record: Clarification, host: str, why: str) -> Draft:
 
 
 def consent_notice(record: Clarification, by: str) -> Draft:
-    """Tells people that another program wrote an approval into a ledger, which does not count."""
+    """Tells people that another program wrote a decision about an action into a ledger file, which does not count."""
     told = (
-        f"A program wrote to the ledger that {inert.as_name(by, NAME_LIMIT)} approved this. That does not count: approvals are "
-        "given in Slack only. The question is open again."
+        f"A program wrote to issue-{record.issue_number}.json that {inert.as_name(by, NAME_LIMIT)} decided this. That does not "
+        "count: people decide in Slack. Nothing has changed."
     )
     return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
 

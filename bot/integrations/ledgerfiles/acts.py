@@ -187,7 +187,8 @@ def _joined(theirs: Raw, ours: Raw) -> Raw:
         theirs.get(name) != ours.get(name) for name in ("from", "created", "topic")
     ):
         return ours
-    return {**{key: each for key, each in theirs.items() if key not in ours and key not in _OURS}, **ours}
+    kept = _OURS - {"aaep"}  # which we keep where we have none, though we never read it
+    return {**{key: each for key, each in theirs.items() if key not in ours and key not in kept}, **ours}
 
 
 def _asks(item: Raw) -> bool:
@@ -217,7 +218,7 @@ def unreadable(issue: int, file: Sequence[Any]) -> list[InvalidRecord]:
 
 def _is_record(item: object) -> bool:
     """Whether an item is a record of the protocol, whatever stands in the part that only we know."""
-    if not isinstance(item, dict) or isinstance(item, Stray):
+    if not isinstance(item, dict) or isinstance(item, Stray) or not isinstance(item.get("from"), str):
         return False
     return parse({name: each for name, each in item.items() if name != "aaep"}) is not None
 

@@ -282,7 +282,9 @@ class Bridge:
         if found.acts:
             # From now on this is what we read; then the file is set right.
             await self._remember(issue, 0, [found.file], None)
-            self._look_at(issue, self._now())
+            self._look_at(
+                issue, self._now() + (_APART if any(isinstance(e, Rewrites) for e in found.acts) else 0)
+            )
 
     async def _exchanged(self, issue: int, kept: _Kept) -> _Found:
         """Exchanges a file in a thread. If this is cancelled, it waits: the thread needs the database to the end."""
@@ -321,7 +323,9 @@ class Bridge:
             left = set() if is_ours else {identity(each) for each in items if of_others(each, kept.base)}
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
             is_old = not left and is_over(record["clarifications"], now, self.archive_after)
-            found = list(acts(kept.base, mine, record["clarifications"]))
+            # In another installation's folder, a file that is not there was perhaps left in a folder before.
+            base = kept.base if is_ours or state is not None else {}
+            found = list(acts(base, mine, record["clarifications"]))
             odd = unreadable(issue, file["clarifications"])
             before, wanted = base_of(mine), rendered(file, record)
             if found or not wanted["clarifications"]:
@@ -424,6 +428,7 @@ class Bridge:
     async def _add(self, clarification: str, entry: Raw) -> None:
         body, kind = whole_characters(str(entry.get("body") or "")), entry.get("type")
         by = Decider(author_of(whole_characters(str(entry.get("from")))), "ledger")
+        meant = entry["round"] if type(entry.get("round")) is int else None
         record = await self._find(clarification)
         async with self._told(record, by):
             if kind == "question":
@@ -434,9 +439,11 @@ class Bridge:
                 self.router.note_refusal(record, by, "not in Slack", _decision(record, body))
                 await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
             elif kind == "answer":
-                await self.router.answer(clarification, partial(_read, body), by, self.clock.now())
+                await self.router.answer(clarification, partial(_read, body), by, self.clock.now(), meant)
             elif kind == "resolution":
-                await self.router.resolve(clarification, partial(_read, body), body, by, self.clock.now())
+                await self.router.resolve(
+                    clarification, partial(_read, body), body, by, self.clock.now(), round=meant
+                )
             elif kind == "escalation":
                 await self.router.escalate(clarification, "by hand", body or None, by)
             else:
@@ -488,36 +495,49 @@ class Bridge:
     async def _watch(self) -> None:
         """Looks at files that others write, beginning with those that changed while nobody looked."""
         while True:
-            identity = await asyncio.to_thread(self.files.identity)
-            if identity is None:
-                await self._missing()
-                await asyncio.sleep(_RETRY)
-                continue
-            self._works(_FOLDER)
-            watcher = awatch(
-                self.files.directory,
-                watch_filter=None,
-                recursive=False,
-                step=STEP,
-                debounce=DEBOUNCE,
-                rust_timeout=_STILL_THERE,
-                yield_on_timeout=True,
-            )
-            change = asyncio.ensure_future(anext(watcher))
             try:
-                await asyncio.sleep(0)  # its first step: from here on the system queues events
-                await self._look_at_all()
-                while True:
-                    changes = await change
-                    for name in {Path(path).name for _, path in changes}:
-                        await self._written(name)
-                    if not changes and await asyncio.to_thread(self.files.identity) != identity:
-                        break
-                    change = asyncio.ensure_future(anext(watcher))
-            finally:
-                change.cancel()
-                await asyncio.wait([change])
-                await watcher.aclose()
+                identity = await asyncio.to_thread(self.files.identity)
+                if identity is None:
+                    await self._missing()
+                else:
+                    self._works(_FOLDER)
+                    await self._watch_while(identity)
+                    continue
+            except (
+                OSError,
+                RuntimeError,
+            ) as error:  # RuntimeError: of the watcher, as where the system has no watches left
+                await self._fails(_FOLDER, reason(error) if isinstance(error, OSError) else str(error))
+            await asyncio.sleep(_RETRY)
+
+    async def _watch_while(self, identity: tuple[int, int]) -> None:
+        """Returns when the folder is another one."""
+        watcher = awatch(
+            self.files.directory,
+            watch_filter=None,
+            recursive=False,
+            step=STEP,
+            debounce=DEBOUNCE,
+            rust_timeout=_STILL_THERE,
+            yield_on_timeout=True,
+        )
+        change = asyncio.ensure_future(anext(watcher))
+        try:
+            await asyncio.sleep(0)  # its first step: from here on the system queues events
+            await self._look_at_all()
+            while True:
+                changes = await change
+                for name in {Path(path).name for _, path in changes}:
+                    await self._written(name)
+                if not changes and await asyncio.to_thread(self.files.identity) != identity:
+                    return
+                change = asyncio.ensure_future(anext(watcher))
+        finally:
+            change.cancel()
+            await asyncio.wait([change])
+            if not change.cancelled():
+                change.exception()  # marks it as seen
+            await watcher.aclose()
 
     async def _missing(self) -> None:
         """Makes the folder, unless there were files in it before: then its disk is not mounted."""

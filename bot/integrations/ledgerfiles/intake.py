@@ -4,9 +4,9 @@ An operator who lost a database begins with a new one beside the old files. With
 its events would have its questions shown and answered twice. So records keep their ids and tokens, and their numbers stay
 used. But whoever can write the folder may have written them:
 
-- A round that ended counts as a person's decision only with a valid receipt. Otherwise its answer counts as that of
-  `ledger:` and the name. Without a receipt an approval is asked again if the agent still waits for it, and else is closed,
-  so that no agent gets it.
+- A round that ended counts as a person's decision only with a valid receipt, and in the words of that alone. Otherwise its
+  answer counts as that of `ledger:` and the name, and an approval as closed.
+- An approval that was still to be sent is asked again, with a receipt or without: none says to which token it belongs.
 - An open question says on its card that it comes from a ledger file. Who claimed it, accepted it first or changed its
   arguments has no receipt yet, and is asked again.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -40,12 +40,13 @@ from bot.storage.ledger import fill
 from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from bot.views.render import Renderer
-from core.clarification import UNDELIVERED, AnsweredBy, Clarification, Entry, Status
+from core.answers import decision_in
+from core.clarification import DONE, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
 from core.matching import UNANSWERED, author_of, reopened
-from core.records import Book, Raw, as_of, decode, identity, is_forgotten, parse
+from core.records import Book, Raw, as_of, decode, dump, forgotten, identity, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
@@ -177,9 +178,15 @@ class _Taking:
                 found = parse(item)
                 if found is None or found.id in book.written:
                     continue
-                record = book.put(self._taken(found))
+                try:
+                    taken = self._taken(found)
+                    seen = _as_read(item, taken)
+                except Exception:  # noqa: BLE001 - one odd record must not stop the start
+                    _log.exception("a ledger has a record that cannot be taken in", file=path.name)
+                    continue
+                record = book.put(taken)
                 if path == usual:
-                    base[record.id] = _as_read(item, record)
+                    base[record.id] = seen
         if not book.changed:
             return
         numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
@@ -219,18 +226,34 @@ class _Taking:
             )
             return record.model_copy(update={"from_": asker, "thread": thread})
         if is_forgotten(record):
-            return record
+            return _blank(record)
         record, proven = self._rounds_checked(record)
         is_proven = not record.is_open and self.keys.proves(record)
         if is_proven:
             proven.add(record.round)
+        ended = {each.round: each for each in self._proven(record, proven)}
         thread = tuple(
-            each if each.round in proven else _entry(each, _writer(each.from_)) for each in record.thread
+            each.model_copy(update={"body": _proven_words(ended[each.round], each.body)})
+            if each.round in ended and each.type == "answer"
+            else _entry(each, _writer(each.from_))
+            for each in record.thread
         )
         record = record.model_copy(update={"thread": thread})
+        if is_proven and record.asked.is_confirmation and record.asked.reply in UNDELIVERED:
+            # Its receipt does not say to which token it goes.
+            bare = UNANSWERED | _UNPROVEN | {"receipt": None, "from_file": True}
+            return reopened(_with(record, bare), self.now, self.sla)
         if is_proven:
-            return record
+            return _with(record, {"label": _proven_words(record, record.asked.label or "")})
         return _begun(record) if record.is_open or _is_undecided(record) else self._unproven(record)
+
+    def _proven(self, record: Clarification, rounds: Collection[int]) -> Iterator[Clarification]:
+        """Yields the record as of the end of each proven round."""
+        for place in range(len(record.asked.earlier)):
+            if (then := as_of(record, place)).round in rounds:
+                yield then
+        if record.round in rounds:
+            yield record
 
     def _rounds_checked(self, record: Clarification) -> tuple[Clarification, set[int]]:
         """Returns a record with its earlier rounds as they count, and the numbers of those that have a valid receipt."""
@@ -247,7 +270,7 @@ class _Taking:
     def _unproven(self, record: Clarification) -> Clarification:
         """Returns a record whose round ended without a valid receipt."""
         asked = record.asked
-        if asked.response is None or not asked.is_confirmation:
+        if asked.response is None or not _decides(asked):
             by = None if asked.response is None else author_of(asked.decided_by or "")
             surface = None if by is None else AnsweredBy(surface="ledger")
             return _with(record, {"receipt": None, "decided_by": by, "answered_by": surface})
@@ -270,7 +293,36 @@ def _begun(record: Clarification) -> Clarification:
         last = max(at for at, each in enumerate(thread) if each.type == "question")
         thread = thread[: last + 1]
     update = {"status": status, "resolved_at": None, "thread": thread}
-    return _with(record.model_copy(update=update), _UNPROVEN | {"receipt": None, "from_file": True})
+    bare = UNANSWERED | _UNPROVEN | {"receipt": None, "closed": None, "from_file": True}
+    return _with(record.model_copy(update=update), bare)
+
+
+def _decides(asked: Aaep) -> bool:
+    """Whether an answer may be a decision about an action; what kind of question it was, the file alone says."""
+    return asked.is_confirmation or (
+        isinstance(asked.response, str) and decision_in(asked.response) is not None
+    )
+
+
+def _proven_words(then: Clarification, text: str) -> str:
+    """Returns the words of an answer, or, if they are not those of the response that the receipt proves, that."""
+    asked, response = then.asked, then.asked.response
+    if asked.is_confirmation:
+        fits = decision_in(text) == response
+    elif isinstance(response, bool):
+        fits = text.strip().casefold() == ("yes" if response else "no")
+    elif isinstance(response, str) and "multiple_choice" not in asked.kinds:
+        fits = text.strip() == response.strip()
+    else:
+        fits = True
+    return text if fits else str(response)
+
+
+def _blank(record: Clarification) -> Clarification:
+    """Returns a record that says that it was forgotten, without what it may say beside."""
+    bare = parse(forgotten(dump(record))) or record
+    bare = _with(bare, UNANSWERED | _UNPROVEN | {"receipt": None, "earlier": ()})
+    return bare if bare.status in DONE else bare.model_copy(update={"status": "abandoned"})
 
 
 def _is_undecided(record: Clarification) -> bool:

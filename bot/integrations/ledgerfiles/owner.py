@@ -16,7 +16,7 @@ from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
 from bot.storage.outside import reading
-from core.files import replacing
+from core.files import read_regular, replacing
 from core.ledgerfiles import LedgerFiles
 from core.records import Raw, identity
 
@@ -34,7 +34,7 @@ def owner_of(files: LedgerFiles) -> str:
         OSError: it cannot be read.
     """
     try:
-        return (files.private / _ID).read_text(encoding="ascii", errors="replace").strip()
+        return read_regular(files.private / _ID).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
 

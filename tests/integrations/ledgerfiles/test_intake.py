@@ -105,6 +105,35 @@ async def test_p4_answer_with_its_receipt_is_the_persons(stage: World) -> None:
         assert FROM_A_FILE not in said(card)
 
 
+FORGED: dict[str, Callable[[Json], object]] = {
+    "as it is": lambda _: None,
+    "still open": lambda record: record.update(status="pending"),
+    "forgotten": lambda record: record["aaep"].update(forgotten=True),
+    "no approval": lambda record: (record["aaep"].update(kinds=["freetext"]), record["aaep"].pop("action")),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+async def test_p5_no_approval_that_only_a_file_holds_reaches_its_agent(stage: World, kind: str) -> None:
+    def forge(records: list[Json]) -> None:
+        in_a_persons_name("accept", FOLAKE)(records[0])
+        FORGED[kind](records[0])
+
+    async with stage.bot():
+        await confirm(stage)
+        await in_step(stage)
+    lose(stage)
+    rewrite(stage, forge)
+    async with stage.bot():
+        other = await stage.ask("rpl_2", session="sess_two", question="And now?")
+        await stage.workspace.click(FOLAKE, AGENTS, other.ts, label="Yes")
+        await stage.reply("rpl_2")
+        (record,) = in_store(stage)
+        assert record["aaep"].get("decidedBy") is None
+        assert record["aaep"].get("reply") is None
+    assert len(stage.producer.replies) == 1
+
+
 @pytest.mark.parametrize("decision", ["accept", "reject"])
 async def test_p5_approval_without_a_receipt_is_asked_again(stage: World, decision: str) -> None:
     async with stage.bot():
