@@ -5,5 +5,8 @@ update installation set secret = randomblob(32);
 -- Whether the bot lets the shell accept approvals, as its settings said when it last led.
 alter table installation add column shell_consents integer not null default 0;
 
+-- Counts writes that were only tried, to see whether there is space again.
+alter table installation add column probes integer not null default 0;
+
 drop table keys;
 alter table messages drop column revision;
