@@ -126,11 +126,10 @@ def _names(raw: Raw) -> set[tuple[str, str]]:
 
 
 class Ignored(NamedTuple):
-    """A file that has a ledger's name but is not one, and why; `reserved`: its number, if that is the reason."""
+    """A file that has a ledger's name but is not one, and why."""
 
     path: Path
     why: str
-    reserved: int = 0
 
 
 class Folder:
@@ -197,7 +196,7 @@ class Folder:
 
     def _judged(self, match: re.Match[str], *, is_file: bool) -> int | Ignored:
         """The issue of a ledger with this name, or why it is ignored."""
-        digits, issue = match[1], 0
+        digits = match[1]
         if not is_file:
             why = f"it is {NOT_REGULAR}"
         elif digits.startswith("0"):
@@ -209,7 +208,7 @@ class Folder:
             if issue < FIRST_RESERVED or self._numbers.is_given_out(issue):
                 return issue
             why = _NOT_OURS
-        return Ignored(self.path / match.string, why, issue)
+        return Ignored(self.path / match.string, why)
 
     def _log_ignored(self, ignored: Ignored) -> None:
         name = ignored.path.name

@@ -560,7 +560,6 @@ class Ask:
     sla: timedelta | None = None
     max_rounds: int | None = None
     held_back: str | None = None
-    from_file: bool | None = None
     rtl: bool | None = None
     confirmation: Confirmation | None = None
     direct: Direct | None = None

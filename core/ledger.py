@@ -29,9 +29,6 @@ _T = TypeVar("_T")
 _log = logging.getLogger("clarify.ledger")
 
 LOCK_TIMEOUT = 2.0  # seconds
-_RETRY = 1.0  # seconds
-_AT_ONCE = 200  # ledgers read in one visit to a thread
-_STILL_THERE = 2000  # milliseconds
 
 
 class Loaded(NamedTuple):
@@ -42,9 +39,7 @@ class Loaded(NamedTuple):
 
 
 class IssueContents(NamedTuple):
-    """Everything stored of one issue. `parts`: the name and records of each of its files, the live one first; `problems`: in
-    words, what cannot be read.
-    """
+    """Everything stored of one issue. `parts`: its name and records; `problems`: in words, what cannot be read."""
 
     parts: list[tuple[str, list[Any]]]
     problems: list[str]
@@ -77,18 +72,17 @@ class Ledger(Protocol):
         cancelled; `written` is called in the event loop if it succeeded.
 
         Raises:
-            LedgersAway: the ledgers are missing; `decide` did not run.
-            LockTimeout: not locked within `timeout` seconds, and `decide` will not run; or the lock was lost, as after a
-                long suspend, and nothing was written.
-            LedgerUnreadable: the ledger does not parse and was quarantined; the next call starts a new one.
-            LedgerUnwritable: the disk refused; the ledger is unchanged.
+            LockTimeout: not locked within `timeout` seconds, and `decide` will not run.
+            LedgerUnreadable: the ledger does not parse; it is left as it is.
+            LedgerUnwritable: the database refused; the ledger is unchanged.
+            LedgerInDoubt: it is unknown whether it was written.
         """
 
     async def read(self, issue: int) -> list[Raw]:
         """The raw records of `issue` as last written, without its lock; none if there is no ledger.
 
         Raises:
-            LedgerUnreadable, LockTimeout: it did not parse, even under the lock.
+            LedgersAway: the database cannot be read. LedgerUnreadable: it does not parse.
         """
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
@@ -182,8 +176,3 @@ def ended(issue: int, change: asyncio.Future[Any]) -> None:
     """Log that a change failed whose caller is gone; without the error's message, which may quote answers."""
     if not change.cancelled() and (error := change.exception()) is not None:
         _log.warning("issue %d: abandoned transaction failed: %s", issue, type(error).__name__)
-
-
-def _records(raw: Raw) -> list[Raw]:
-    items: list[Raw] = raw["clarifications"]
-    return items

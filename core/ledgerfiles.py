@@ -110,13 +110,13 @@ class LedgerFiles:
         return (state.st_dev, state.st_ino) if self.is_there() else None
 
     @contextmanager
-    def hold(self, issue: int, timeout: float = PATIENCE, left: float | None = None) -> Iterator[Check]:
-        """Lock a ledger. `left`: what remains of `timeout`, in seconds, if the caller waited already.
+    def hold(self, issue: int, timeout: float = PATIENCE) -> Iterator[Check]:
+        """Lock a ledger.
 
         Raises:
             LockTimeout: not locked within `timeout` seconds.
         """
-        with self._locks.hold(issue, timeout, left) as held:
+        with self._locks.hold(issue, timeout) as held:
 
             def check() -> None:
                 if not held.is_there():

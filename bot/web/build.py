@@ -44,7 +44,7 @@ def build(
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
-    """`signing` makes receipts; None: decisions get none. `storage_trouble` returns what is wrong with the storage or the ledgers, or None."""
+    """`signing` makes receipts; None: decisions get none. `storage_trouble` returns what is wrong with the storage, or None."""
     settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
     app = in_slack.app
     pushing = [each for each in settings.producers if each.pushes]

@@ -99,7 +99,7 @@ def remembered(
     return {"issue": issue, "base": text, "state": _text(state), "version": version}
 
 
-class _Kept(NamedTuple):
+class _Ours(NamedTuple):
     """The records of an issue and their version; the states in which the bridge may have left the file, and when and with
     which version it wrote it last.
     """
@@ -115,7 +115,7 @@ class _Kept(NamedTuple):
         return self.written != self.version or self.state != _text(state)
 
 
-class _Found(NamedTuple):
+class _Exchanged(NamedTuple):
     """What others did to a file, with what it holds by now; or what was written. `left`: the ids of another installation's
     records in it; `odd`: records that cannot be read; `is_new`: it was written.
     """
@@ -274,7 +274,7 @@ class Bridge:
         if takes_in:
             await self._take_in(issue, found)
 
-    async def _take_in(self, issue: int, found: _Found) -> None:
+    async def _take_in(self, issue: int, found: _Exchanged) -> None:
         for each in found.odd:
             await self._tell(partial(self.notices.record_unreadable, each))
         for act in found.acts:
@@ -286,7 +286,7 @@ class Bridge:
                 issue, self._now() + (_APART if any(isinstance(e, Rewrites) for e in found.acts) else 0)
             )
 
-    async def _exchanged(self, issue: int, kept: _Kept) -> _Found:
+    async def _exchanged(self, issue: int, kept: _Ours) -> _Exchanged:
         """Exchanges a file in a thread. If this is cancelled, it waits: the thread needs the database to the end."""
         loop = asyncio.get_running_loop()
 
@@ -309,10 +309,10 @@ class Bridge:
     def _exchange(
         self,
         issue: int,
-        kept: _Kept,
+        kept: _Ours,
         remember: Callable[[Sequence[dict[str, Seen]], State | None], None],
         now: datetime,
-    ) -> _Found:
+    ) -> _Exchanged:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require(issue)
         is_ours = self._is_ours()
@@ -329,7 +329,7 @@ class Bridge:
             odd = unreadable(issue, file["clarifications"])
             before, wanted = base_of(mine), rendered(file, record)
             if found or not wanted["clarifications"]:
-                return _Found(found, before, state, left, odd)
+                return _Exchanged(found, before, state, left, odd)
             is_new = False
             if wanted != _plain(file) or (state is None and not is_old):
                 if issue >= FIRST_RESERVED:
@@ -349,7 +349,7 @@ class Bridge:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Found([], before, state, left, odd, is_new)
+            return _Exchanged([], before, state, left, odd, is_new)
 
     def _is_ours(self) -> bool:
         """Whether the folder is ours; if it is taken over, it is from now on.
@@ -365,7 +365,7 @@ class Bridge:
             raise LedgersAway(self.files.directory)
         return owner == self.store.installation
 
-    def _blank(self, issue: int, kept: _Kept, *, is_ours: bool) -> set[str]:
+    def _blank(self, issue: int, kept: _Ours, *, is_ours: bool) -> set[str]:
         """Forgets in archived files what was forgotten. Returns the names of those records."""
         items = kept.record["clarifications"]
         names = {identity(item) for item in items if is_forgotten_item(item)}
@@ -374,7 +374,7 @@ class Bridge:
             blank(self.files, issue, names, _LOCK)
         return names
 
-    async def _kept(self, issue: int) -> _Kept:
+    async def _kept(self, issue: int) -> _Ours:
         row = await self.store.read_one(
             "select body, ledgers.version as version, base, state, bridge.version as written from installation"
             " left join ledgers on ledgers.issue = :issue left join bridge on bridge.issue = :issue",
@@ -383,7 +383,7 @@ class Bridge:
         assert row is not None  # noqa: S101 - every database has one installation
         base = json.loads(row["base"] or "{}")
         record = {"issueNumber": issue, "clarifications": []}
-        return _Kept(
+        return _Ours(
             decode(row["body"].encode(), issue) if row["body"] is not None else record,
             row["version"] or 0,
             {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
@@ -551,8 +551,12 @@ class Bridge:
         await self._fails(_FOLDER, why)
 
     async def _written(self, name: str) -> None:
-        issue = self.files.listing.issue_of(name)
-        if issue is not None and self.files.state(issue) != self._own.get(issue):
+        def look() -> tuple[int | None, State | None]:
+            issue = self.files.listing.issue_of(name)
+            return issue, None if issue is None else self.files.state(issue)
+
+        issue, state = await asyncio.to_thread(look)  # a disk may be far away
+        if issue is not None and state != self._own.get(issue):
             self._look_at(issue, self._now())
 
     async def _follow_others(self) -> None:

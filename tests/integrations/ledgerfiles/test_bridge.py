@@ -25,7 +25,7 @@ from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
 
 Json = dict[str, Any]
-BRIDGE = 'directory = "ledgers"'
+DIRECTORY = 'directory = "ledgers"'
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def text(stage: World, **more: Any) -> str:
-    return config(stage.producer.url, **more).replace('directory = "ledgers"', BRIDGE)
+    return config(stage.producer.url, **more)
 
 
 async def notice(stage: World, words: str) -> Message:
@@ -353,7 +353,7 @@ async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
 
 async def test_finished_file_goes_to_the_archive_and_comes_back(stage: World) -> None:
     archived = file_of(stage).parent / "archive" / file_of(stage).name
-    stage.configure(stage.file.read_text().replace(BRIDGE, f'{BRIDGE}\narchive_after = "0s"'))
+    stage.configure(stage.file.read_text().replace(DIRECTORY, f'{DIRECTORY}\narchive_after = "0s"'))
     async with stage.bot():
         card = await stage.ask()
         await in_step(stage)
