@@ -64,11 +64,17 @@ from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, within
 from core.dispatch import Dispatcher
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.index import Scan, scan
+from core.errors import (
+    LedgersAway,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+    RecordUnreadable,
+)
+from core.ledger import Contents
 from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
-from core.records import parse
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -350,14 +356,11 @@ class Bot:
             else None
         )
         self.upkeep = Upkeep(
-            ledger=ledger,
             store=store,
             index=base.index,
             clock=clock,
-            archive_after=settings.ledger.archive_after,
             keep=settings.storage.keep,
             sweeps=[home.SWEEP],
-            logged=self.log.caught_up if self.log is not None else None,
             forget_decisions=self.log.forget if self.log is not None else None,
         )
         self.bridge = None
@@ -406,7 +409,7 @@ class Bot:
         self._http = await self._listen()
         if leads := await self.store.lead(wait=False):
             await self._take_in_files()
-        found = await self._read_ledgers()
+        found = await self._read_records()
         if leads:
             await self._restore(found)
         else:
@@ -420,8 +423,8 @@ class Bot:
             self._begin("lease", self._take_lead(found))
             _log.info("following", open=len(found.records))
 
-    async def _read_ledgers(self) -> Scan:
-        found = await scan(self.ledger, await self.told.inbox.last_issue())
+    async def _read_records(self) -> Contents:
+        found = await self.ledger.load()
         for record in found.records:
             self.shown.delivery.know(record)
         return found
@@ -472,7 +475,7 @@ class Bot:
         await self.home.restore()
         self._takes_clicks.set()
 
-    async def _take_lead(self, found: Scan) -> None:
+    async def _take_lead(self, found: Contents) -> None:
         telling = asyncio.create_task(self.replicas.tell(), name="tell")
         try:
             await self.store.lead()
@@ -480,10 +483,10 @@ class Bot:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         self.shown.lanes.active = True
-        found.records = list(self.base.index)
+        found = found._replace(records=list(self.base.index))
         try:
             if await self._take_in_files():
-                found = await self._read_ledgers()
+                found = await self._read_records()
             await self._restore(found)
             await self._lead(found)
         except _AWAY as error:
@@ -494,7 +497,7 @@ class Bot:
             raise LeaseLost("the database was away") from error
         await self._until_deposed()
 
-    async def _restore(self, found: Scan) -> None:
+    async def _restore(self, found: Contents) -> None:
         """Resumes the work of the last leader, or of the last run. `found`: what the ledgers hold."""
         meanwhile: list[tuple[Clarification, bool]] = []
         self._meanwhile = meanwhile
@@ -503,7 +506,6 @@ class Bot:
         for record in found.records:
             self.monitoring.record_changed(record)
         await self.slack.app.backfill.expect()
-        await self.told.inbox.reserve_above(found.highest_issue)
         self.shown.messenger.pause_posting(pages=True)
         await self.shown.delivery.restore()
         await self.told.replies.restore(self.base.index)
@@ -521,7 +523,7 @@ class Bot:
         for record, ours in meanwhile:
             self.record_changed(record, ours=ours)
 
-    async def _lead(self, found: Scan) -> None:
+    async def _lead(self, found: Contents) -> None:
         """Starts the work that only the leader does."""
         await self.store.note_shell(consents=self.base.settings.shell.consent)
         if self.signing is not None:
@@ -531,10 +533,10 @@ class Bot:
         self.told.channels.look_at_all()
         await self.told.producers.start()
         self._begin("producers", self.told.producers.failed())
-        for trouble in found.troubles:
-            _log.error("cannot read a ledger", reason=str(trouble))
-            if isinstance(trouble, LedgerUnreadable):
-                await self.told.notices.ledger_unreadable(trouble)
+        for each in found.unreadable:
+            trouble = RecordUnreadable(each, parse_id(each)[0])
+            _log.error("cannot read a record", id=each)
+            await self.told.notices.ledger_unreadable(trouble)
         owing = self.told.owing
         for record in found.records:
             if record.round > 1 or await self.ledger.owes_receipt(record):
@@ -553,11 +555,10 @@ class Bot:
         await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
         await self._warn_of_another_key(signing)
         try:
-            async with aclosing(self.ledger.every(archived=False)) as every:
-                async for contents in every:
-                    for item in (item for _, items in contents.parts for item in items):
-                        if (record := parse(item)) is not None:
-                            await self.told.owing.sign_in_time(record.id)
+            async with aclosing(self.ledger.every()) as every:
+                async for some in every:
+                    for record in some.records:
+                        await self.told.owing.sign_in_time(record.id)
         except LedgersAway as error:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
@@ -863,7 +864,7 @@ class Bot:
         if not self._outside:
             return
         try:
-            record = await self.ledger.find(clarification, parse_id(clarification)[0])
+            record = await self.ledger.find(clarification)
         except LockTimeout as error:
             raise StorageUnavailable(str(error)) from error
         except (NotFound, LedgerUnreadable) as error:

@@ -17,7 +17,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -36,11 +36,12 @@ from bot.views.inert import clip, line, plain, size
 from core.archive import FIRST_RESERVED
 from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, iso
-from core.errors import LedgersAway, LedgerUnreadable
+from core.errors import LedgersAway
 from core.ledger import Ledger
-from core.records import Raw, Subject, identity, parse
+from core.records import Subject
 
 _log = structlog.get_logger("clarify.github")
+_LOOKS_BACK = timedelta(days=30)  # at the start, for what is still to be posted
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,9 @@ class GithubSync:
         self._api = GithubApi(self._http, self.settings, self.clock, self.rng, self.store.acting)
         self._listed: set[int] = set()  # issues whose comments we know
         self._created: set[str] = set()  # labels
-        self._skipped: dict[int, str] = {}  # issues that GitHub refused, with the digest of their ledger then
+        self._skipped: dict[
+            int, dict[str, int]
+        ] = {}  # issues that GitHub refused, with the revisions of their records then
         self._reported: dict[int, str] = {}
         self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
 
@@ -110,7 +113,7 @@ class GithubSync:
         for issue in await self._memory.unsettled():
             self._put(issue)
         try:
-            written = await self.ledger.live()
+            written = await self.ledger.issues(self.clock.now() - _LOOKS_BACK)
         except LedgersAway as error:
             _log.warning("cannot check the ledgers for new entries", reason=str(error))
             return
@@ -125,28 +128,21 @@ class GithubSync:
     async def _attempt(self, issue: int) -> Outcome | None:
         try:
             return Delivered(more=not await self._reconcile(issue))
-        except LedgerUnreadable as error:  # wait until the ledger changes
-            _log.error("not mirrored to GitHub", issue=issue, reason=str(error))
-            return None
         except NotNow as trouble:
             after = max(trouble.seconds or 0.0, SETTLED_AFTER if trouble.unsure else 0.0)
             return RetryLater(str(trouble), after=after, party_wide=trouble.party_wide)
 
     async def _reconcile(self, issue: int) -> bool:
         """Takes one step for an issue; returns whether nothing is left to do, or GitHub refuses it."""
-        raw = await self.ledger.read(issue)
-        records = await asyncio.to_thread(
-            lambda: [record for item in raw if (record := parse(item)) is not None]
-        )
+        records = await self.ledger.read(issue)
         tampered = await self.ledger.tampered_among(records)
-        raw = [item for item in raw if identity(item) not in tampered]
-        # In a thread: this takes a second for a ledger with thousands of records.
-        state = await asyncio.to_thread(_digest, raw)
+        records = [each for each in records if each.id not in tampered]
+        state = {each.id: each.revision for each in records}
         if self._skipped.get(issue) == state:
             return True
         self._skipped.pop(issue, None)
         try:
-            done = await self._step(issue, raw)
+            done = await self._step(issue, records)
         except GithubRefused as refused:
             self._skipped[issue] = state
             self._report(issue, str(refused))
@@ -155,9 +151,9 @@ class GithubSync:
             self._reported.pop(issue, None)
         return done
 
-    async def _step(self, issue: int, raw: list[Raw]) -> bool:
+    async def _step(self, issue: int, records: list[Clarification]) -> bool:
         shown = await self._memory.shown(issue)
-        plan = await asyncio.to_thread(_plan_of, raw, shown, self._since)
+        plan = await asyncio.to_thread(planned, records, shown.posts, self._since)
         missing = next((due for due in plan.comments if not _is_there(shown, due.key)), None)
         if missing is None:
             await self._label(issue, plan.labels, shown)
@@ -299,19 +295,6 @@ def entries_of(record: Clarification) -> list[Due]:
         digest = hashlib.sha256(f"{count} {content}".encode()).hexdigest()[:16]
         found.append(Due(record, f"{record.id} r{entry.round} {entry.type} {digest}", entry))
     return found
-
-
-def _plan_of(raw: list[Raw], shown: _ShownIssue, since: datetime) -> Plan:
-    records = [record for item in raw if (record := parse(item)) is not None]
-    return planned(records, shown.posts, since)
-
-
-def _digest(raw: list[Raw]) -> str:
-    """Record by record, so that other threads get their turn in between."""
-    content = hashlib.sha256()
-    for item in raw:
-        content.update(json.dumps(item, sort_keys=True).encode() + b"\n")
-    return content.hexdigest()
 
 
 # An entry as a comment (pure). Agent text stands in a fenced code block or a code span, where it can't mention, link,

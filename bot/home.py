@@ -41,11 +41,10 @@ from bot.views.wording import round_of
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
-from core.errors import ClarifyError, LedgersAway
+from core.errors import LedgersAway
 from core.index import as_read
 from core.ledger import Ledger
 from core.lists import Page, is_held_by, order, page_of
-from core.records import parse
 
 _log = structlog.get_logger("clarify.home")
 _T = TypeVar("_T")
@@ -54,7 +53,7 @@ View = dict[str, Any]
 
 _MOST_ANSWERS = 80
 _KEPT_WORDS = 600  # characters, more than a tab shows
-_RESTORED_FILES = 100
+_RESTORED = 100
 
 # Seconds that a decision is cached, and a failure to get one from Slack.
 _ACCESS_KEPT, _ACCESS_AGAIN = 120.0, 15.0
@@ -126,19 +125,11 @@ class Gathering:
             del self._answers[min(self._answers, key=lambda key: self._answers[key].at)]
 
     async def restore_answers(self) -> None:
-        """Read the answers of the hundred ledgers that were written last; skips ledgers that cannot be read."""
+        """Read the answers of the records that were written last."""
         try:
-            for issue in await self.ledger.latest(_RESTORED_FILES):
-                try:
-                    items = await self.ledger.read(issue)
-                except ClarifyError as error:
-                    _log.warning(
-                        "a ledger's answers left out of the Home tab", issue=issue, reason=str(error)
-                    )
-                    continue
-                for record in map(parse, items):
-                    if record is not None and not await self.ledger.is_tampered(record):
-                        self.record_changed(record)
+            for record in await self.ledger.latest(_RESTORED):
+                if not await self.ledger.is_tampered(record):
+                    self.record_changed(record)
         except LedgersAway as error:
             _log.warning("answers left out of the Home tab", reason=str(error))
 

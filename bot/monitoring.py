@@ -1,4 +1,4 @@
-"""Runs the monitor, and watches the ledgers for changes by other processes.
+"""Runs the monitor, and watches for changes by other processes.
 
 The monitor runs on every trigger, and on an alarm at the next due time; nothing polls. `core.monitor` finds what is due;
 the router decides again under the ledger's lock.
@@ -7,7 +7,7 @@ the router decides again under the ledger's lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -32,7 +32,6 @@ from core.escalation import escalation_words
 from core.index import Index
 from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Raw, digest_of, parse, why_invalid
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -129,15 +128,12 @@ class Monitoring:
         found: list[Finding] = []
         for issue in issues:
             try:
-                items = await self.ledger.read(issue)
+                records = await self.ledger.read(issue)
                 # In a thread: a session can have hundreds of records to compare.
-                found += await asyncio.to_thread(_repetitions_in, items)
+                found += await asyncio.to_thread(repetitions, records)
             except LockTimeout as error:
                 _log.warning("checking a changed ledger later", issue=issue, reason=str(error))
                 self._dirty.add(issue)
-            except LedgerUnreadable as error:
-                # The watch pages for it.
-                _log.warning("cannot check a changed ledger", issue=issue, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd ledger must not stop the watch over the others
                 _log.exception("cannot compare a changed ledger", issue=issue)
         return found
@@ -170,7 +166,7 @@ class Monitoring:
             _log.warning(
                 "found a problem", id=finding.clarification, kind=finding.kind, others=list(finding.others)
             )
-            record = await self.ledger.find(finding.clarification, finding.issue)
+            record = await self.ledger.find(finding.clarification)
             words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
             await self.router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
             return
@@ -190,18 +186,10 @@ class Monitoring:
         found = []
         for each in ids:
             try:
-                found.append(await self.ledger.find(each, parse_id(each)[0]))
+                found.append(await self.ledger.find(each))
             except (NotFound, LedgerUnreadable) as error:
                 _log.warning("summary leaves out a question", id=each, reason=str(error))
         return found
-
-
-def _parsed(items: Sequence[Raw]) -> list[Clarification]:
-    return [record for item in items if (record := parse(item)) is not None]
-
-
-def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
-    return repetitions(_parsed(items))
 
 
 def _still_waits(record: Clarification) -> bool:
@@ -211,7 +199,7 @@ def _still_waits(record: Clarification) -> bool:
 
 @dataclass(kw_only=True, eq=False)
 class LedgerWatch:
-    """Finds what other processes (the shell, another replica) wrote to ledgers.
+    """Finds what other processes (the shell, another replica) wrote.
 
     `changed` is called with every record that another process changed, unless it does not agree with its receipts. `owing`
     signs the receipts that are owed.
@@ -225,70 +213,45 @@ class LedgerWatch:
     clock: Clock
 
     async def run(self) -> None:
-        """Compare what other processes write, until cancelled."""
+        """Take in what other processes write, until cancelled."""
         async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
-            busy: dict[int, asyncio.Task[None]] = {}
-            async for issues in changes:
-                for issue in issues:
-                    # Retry a locked ledger in a task of its own, so that it does not delay the others.
-                    if not await self.look(issue) and (issue not in busy or busy[issue].done()):
-                        busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
+            busy: dict[str, asyncio.Task[None]] = {}
+            async for names in changes:
+                for name in names:
+                    # Retry a locked record in a task of its own, so that it does not delay the others.
+                    if not await self.look(name) and (name not in busy or busy[name].done()):
+                        busy[name] = group.create_task(self._until_looked(name), name=f"record {name}")
 
-    async def _until_looked(self, issue: int) -> None:
+    async def _until_looked(self, clarification: str) -> None:
         await self.clock.sleep(_RETRY)
-        while not await self.look(issue):
+        while not await self.look(clarification):
             await self.clock.sleep(_RETRY)
 
-    async def look(self, issue: int) -> bool:
-        """Compare a ledger with the index, and act on the differences; False: look again later."""
-        known = {each.id: digest_of(each) for each in self.index.of_issue(issue)}
+    async def look(self, clarification: str) -> bool:
+        """Take in a record that another process may have written; False: look again later."""
         try:
-            items = await self.ledger.news(issue)
-        except LockTimeout as error:
-            _log.warning("changed ledger delayed", issue=issue, reason=str(error))
+            record = await self.ledger.news(clarification)
+            if record is None or await self.ledger.is_tampered(record) or not self._is_news(record):
+                return True
+            _log.info("another process changed a record", id=record.id, status=record.status)
+            if self.owing.leads() and await self.owing.sign(record):
+                return True
+        except (LockTimeout, LedgerUnwritable) as error:
+            _log.warning("changed record delayed", id=clarification, reason=str(error))
             return False
+        except NotFound:
+            return True
         except LedgerUnreadable as error:
-            _log.error("cannot read a ledger", issue=issue, reason=str(error))
+            _log.error("cannot read a record", id=clarification, reason=str(error))
             await self._notify(partial(self.notices.ledger_unreadable, error))
             return True
-        done = items is None or await self._compare(issue, items, known)
-        if not done:
-            self.ledger.forget(issue)
-        return done
-
-    async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> bool:
-        """`known`: the digests before `items` were read, so that they do not undo what we wrote since."""
-        records = await asyncio.to_thread(lambda: [parse(item) for item in items])
-        tampered = await self.ledger.tampered_among([each for each in records if each is not None])
-        done = True
-        for position, record in enumerate(records, 1):
-            if record is None:
-                if (odd := why_invalid(issue, position, items[position - 1])) is not None:
-                    await self._notify(partial(self.notices.record_unreadable, odd))
-            elif record.id not in tampered:
-                done &= await self._look_at(record, known.get(record.id))
-        return done
-
-    async def _look_at(self, record: Clarification, before: str | None) -> bool:
-        """Take in a record that another process may have written; False: look again later. `before`: its known digest when it
-        was read.
-        """
-        known = self.index.get(record.id)
-        now = digest_of(known) if known is not None else None
-        if now != before:  # we changed it since it was read
-            return now == digest_of(record)
-        if now != digest_of(record) and (now is not None or record.needs_something):
-            _log.info("another process changed a ledger", id=record.id, status=record.status)
-            try:
-                if self.owing.leads() and await self.owing.sign(record):
-                    return True
-            except (LockTimeout, LedgerUnwritable) as error:
-                _log.warning("changed record delayed", id=record.id, reason=str(error))
-                return False
-            known = self.index.get(record.id)
-            if now == (digest_of(known) if known is not None else None):  # nothing was written meanwhile
-                self.changed(record)
+        if self._is_news(record):  # nothing was written meanwhile
+            self.changed(record)
         return True
+
+    def _is_news(self, record: Clarification) -> bool:
+        known = self.index.get(record.id)
+        return record.needs_something if known is None else known.revision < record.revision
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice if this bot leads; retries while the storage is unavailable."""

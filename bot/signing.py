@@ -39,7 +39,7 @@ from bot.settings.model import Settings, ShellSettings
 from bot.storage.outside import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
 from core.files import read_regular
@@ -420,7 +420,7 @@ class Owing:
         """Signs what a record is owed, of earlier rounds, too; tries until it can be read and written."""
         while True:
             try:
-                await self.sign(await self.ledger.find(clarification, parse_id(clarification)[0]))
+                await self.sign(await self.ledger.find(clarification))
             except (LockTimeout, LedgerUnwritable) as error:
                 _log.warning("receipt delayed", id=clarification, reason=str(error))
                 await self.clock.sleep(_RETRY)

@@ -37,10 +37,9 @@ from bot.storage.tx import Tx
 from core.bus import LifecycleEvent, State, lifecycle
 from core.clarification import DONE, Clarification
 from core.clock import Clock, iso
-from core.errors import LedgersAway, LedgerUnreadable
+from core.errors import LedgersAway
 from core.ledger import Ledger
 from core.receipts import is_decided
-from core.records import parse
 
 _log = structlog.get_logger("clarify.webhooks")
 _PATIENCE = timedelta(days=3)  # how long an event is retried
@@ -240,17 +239,14 @@ class Webhooks:
         """Queues what a ledger shows that was not sent, except records that changed since the comparison began."""
         try:
             if issue == _ALL:
-                for each in await self.ledger.live():
+                for each in await self.ledger.issues(self._since):
                     self._comparing.put(each)
                 return None
-            items = await self.ledger.read(issue)
+            records = await self.ledger.read(issue)
         except LedgersAway as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
-        except LedgerUnreadable as error:
-            _log.error("cannot compare a ledger for webhooks", issue=issue, reason=str(error))
-            return None
         now = self.clock.now()
-        for record in [record for item in items if (record := parse(item)) is not None]:
+        for record in records:
             is_news = record.needs_something or record.last_change >= self._since
             if not is_news or await self.ledger.is_tampered(record):
                 continue

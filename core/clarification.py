@@ -385,7 +385,7 @@ class Clarification(Record):
     aaep: Aaep | None = None
 
     # What this very object is known to be; copies are not: see `core.records`.
-    __slots__ = ("_agrees", "_digest")
+    __slots__ = ("_agrees",)
 
     @property
     def is_open(self) -> bool:

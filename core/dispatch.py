@@ -309,7 +309,7 @@ class Dispatcher:
         """The current record; raises _NoLongerNeeded unless it still waits for this work."""
         while True:
             try:
-                record = await self._ledger.find(job.record.id, job.record.issue_number)
+                record = await self._ledger.find(job.record.id)
             except LockTimeout as error:
                 _log.warning("%s: responder delayed: %s", job.record.id, error)
                 await self._clock.sleep(_PAUSE)

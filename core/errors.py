@@ -180,27 +180,24 @@ class IllegalTransition(ClarifyError):
 class LockTimeout(ClarifyError):
     code = "LOCK_TIMEOUT"
 
-    def __init__(self, issue: int, seconds: float, holder: str) -> None:
-        super().__init__(
-            f"The ledger of issue {issue} was locked for {seconds:.1f} s by {holder}. Try again."
-        )
-        self.issue = issue
+    def __init__(self, what: int | str, seconds: float, holder: str) -> None:
+        """`what`: the issue of a ledger file, or a name."""
+        super().__init__(f"{_named(what)} was locked for {seconds:.1f} s by {holder}. Try again.")
 
 
 class LedgersAway(LockTimeout):
-    """All ledgers are unavailable. A LockTimeout, because callers retry both in the same way."""
+    """All records, or all ledger files, are unavailable. A LockTimeout, because callers retry both in the same way."""
 
     code = "LEDGERS_AWAY"
 
-    def __init__(self, folder: Path | None, issue: int = 0, why: str = "") -> None:
-        """`folder`: the ledgers' folder; None: they are in a database, which is unavailable for the reason `why`."""
+    def __init__(self, folder: Path | None, why: str = "") -> None:
+        """`folder`: of the ledger files; None: it is the database that is unavailable, for the reason `why`."""
         ClarifyError.__init__(
             self,
             f"The folder with the ledgers, {folder}, is missing or was replaced. Check that its disk is mounted."
             if folder is not None
-            else f"The ledgers' database is unavailable: {why}",
+            else f"The database is unavailable: {why}",
         )
-        self.issue = issue
 
 
 class LedgerUnreadable(ClarifyError):
@@ -215,25 +212,34 @@ class LedgerUnreadable(ClarifyError):
         self.quarantined = quarantined
 
 
+class RecordUnreadable(LedgerUnreadable):
+    """Somebody else wrote into its row."""
+
+    def __init__(self, clarification: str, issue: int) -> None:
+        ClarifyError.__init__(
+            self, f"{clarification} in the database is not a valid clarification. It was left in place."
+        )
+        self.issue = issue
+        self.quarantined = None
+
+
 class LedgerUnwritable(ClarifyError):
     code = "LEDGER_UNWRITABLE"
 
-    def __init__(self, issue: int, reason: str) -> None:
-        super().__init__(f"The ledger of issue {issue} could not be written ({reason}). Nothing was changed.")
-        self.issue = issue
+    def __init__(self, what: int | str, reason: str) -> None:
+        """`what`: the issue of a ledger file, or a name."""
+        super().__init__(f"{_named(what)} could not be written ({reason}). Nothing was changed.")
 
 
 class LedgerInDoubt(LedgerUnwritable):
     """Has the code of LedgerUnwritable: callers retry, and a repeated change has no effect. A write that did succeed is
-    reported as a change when the bot next reads the ledger.
+    reported as a change when the bot next reads the record.
     """
 
-    def __init__(self, issue: int) -> None:
+    def __init__(self, what: str) -> None:
         ClarifyError.__init__(
-            self,
-            f"The ledger of issue {issue} may or may not have been written: the database connection was lost.",
+            self, f"{_named(what)} may or may not have been written: the database connection was lost."
         )
-        self.issue = issue
 
 
 class StatusUnavailable(ClarifyError):
@@ -241,3 +247,7 @@ class StatusUnavailable(ClarifyError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} is unavailable ({reason}). Nothing was changed.")
+
+
+def _named(what: int | str) -> str:
+    return f"The ledger of issue {what}" if isinstance(what, int) else what[:1].upper() + what[1:]

@@ -162,7 +162,7 @@ class Hub:
         Raises:
             Tampered: it does not agree with the receipt of its decision.
         """
-        record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        record = await self.ledger.find(clarification_id)
         if await self.ledger.is_tampered(record):
             raise Tampered(clarification_id)
         return record
@@ -201,8 +201,8 @@ class Hub:
         Raises:
             TimeoutError: not within `timeout` seconds. Also what `done` raises.
         """
-        issue, _ = parse_id(clarification_id)
-        async with self.ledger.woken(issue) as woken:
+        parse_id(clarification_id)
+        async with self.ledger.woken(clarification_id) as woken:
             record = await self._look(clarification_id)
             async with asyncio.timeout(timeout):
                 while record is None or not done(record):

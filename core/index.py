@@ -1,4 +1,4 @@
-"""Keeps the clarifications that still need something in memory, by issue and session.
+"""Keeps the clarifications that still need something in memory, by session.
 
 The others stay in their ledgers, and so do long texts, so that memory does not grow with every question ever asked.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.errors import ClarifyError
 from core.ledger import Ledger
-from core.records import Outline, Raw, outline, parse
+from core.records import Outline, outline
 
 _LONGEST_TEXTS = 4096  # characters of a record that is kept whole
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -59,7 +57,7 @@ async def whole(record: Clarification, ledger: Ledger) -> Clarification:
     Raises:
         NotFound, LedgerUnreadable, LockTimeout: it cannot be read.
     """
-    return await ledger.find(record.id, record.issue_number) if isinstance(record, Outline) else record
+    return await ledger.find(record.id) if isinstance(record, Outline) else record
 
 
 async def as_read(record: Clarification, ledger: Ledger) -> Clarification:
@@ -75,8 +73,9 @@ class Index:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Clarification] = {}
-        self._of_issue: dict[int, tuple[str, ...]] = {}  # most have one: a tuple takes a fifth of a dict
-        self._of_session: dict[Session, tuple[str, ...]] = {}
+        self._of_session: dict[
+            Session, tuple[str, ...]
+        ] = {}  # most have one: a tuple takes a fifth of a dict
         self._waiting = Counter[str | None]()
 
     def put(self, record: Clarification) -> Clarification:
@@ -85,15 +84,13 @@ class Index:
         if known is not None:
             self._waiting[known.producer] -= _waits(known)
         self._waiting[record.producer] += _waits(record)
-        if known is not None and not (record.needs_something and _groups(known) == _groups(record)):
-            _take_out(self._of_issue, known.issue_number, known.id)
+        if known is not None and not (record.needs_something and session_of(known) == session_of(record)):
             _take_out(self._of_session, session_of(known), known.id)
             known = None
         if not record.needs_something:
             self._by_id.pop(record.id, None)
             return record
         if known is None:
-            _add(self._of_issue, record.issue_number, record.id)
             _add(self._of_session, session_of(record), record.id)
         record = self._by_id[record.id] = kept(record)
         return record
@@ -106,7 +103,7 @@ class Index:
         return self._by_id.get(clarification_id)
 
     async def find(self, clarification_id: str, ledger: Ledger) -> Clarification:
-        """Returns a whole record, from memory or from its ledger.
+        """Returns a whole record, from memory or from the ledger.
 
         Raises:
             NotFound, BadInput: there is no record with that id.
@@ -114,16 +111,12 @@ class Index:
         """
         known = self._by_id.get(clarification_id)
         if known is None:
-            return await ledger.find(clarification_id, parse_id(clarification_id)[0])
+            return await ledger.find(clarification_id)
         return await whole(known, ledger)
 
     def waiting_of(self, producer: str) -> int:
         """Returns how many questions that a caller asked directly are open."""
         return self._waiting[producer]
-
-    def of_issue(self, issue: int) -> list[Clarification]:
-        """Returns the records of an issue that still need something."""
-        return [self._by_id[name] for name in self._of_issue.get(issue, ())]
 
     def of_session(self, producer: str, session_id: str) -> list[Clarification]:
         """Returns the records of a session (see `session_of`) that still need something, oldest first."""
@@ -135,10 +128,6 @@ def _waits(record: Clarification) -> bool:
     return record.is_open and record.is_direct
 
 
-def _groups(record: Clarification) -> tuple[int, Session]:
-    return record.issue_number, session_of(record)
-
-
 def _add(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> None:
     groups[key] = (*groups.get(key, ()), clarification)
 
@@ -146,33 +135,3 @@ def _add(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> 
 def _take_out(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> None:
     if left := tuple(name for name in groups.pop(key) if name != clarification):
         groups[key] = left
-
-
-@dataclass(slots=True)
-class Scan:
-    """The result of a `scan`: the records that need something, as `kept`; why ledgers could not be read; the highest issue
-    number, archived or not.
-    """
-
-    records: list[Clarification] = field(default_factory=list)
-    troubles: list[ClarifyError] = field(default_factory=list)
-    highest_issue: int = 0
-
-
-async def scan(ledger: Ledger, last_issue: int = 0) -> Scan:
-    """Reads every live ledger at the start. A ledger that cannot be read does not stop the others.
-
-    `last_issue`: the last reserved number that the storage gave out.
-    """
-    found = Scan()
-    found.highest_issue, found.troubles = await ledger.load(last_issue, partial(_take, found))
-    return found
-
-
-def _take(found: Scan, items: list[Raw]) -> bool:
-    """Adds the records that need something. Returns whether one is invalid: the watch then reads the ledger again and
-    reports it.
-    """
-    records = [record for item in items if (record := parse(item)) is not None]
-    found.records += [kept(record) for record in records if record.needs_something]
-    return len(records) < len(items)

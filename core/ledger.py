@@ -1,4 +1,4 @@
-"""Ledgers: the clarifications of each issue. `Ledger` is the port; `bot.storage.ledger` keeps them in the database."""
+"""The port to the records: `Ledger`. `bot.storage.ledger` keeps them in the database, one row a clarification."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from core.clarification import Clarification
+from core.clarification import Ask, Clarification
 from core.clock import Clock
-from core.errors import (
-    ClarifyError,
-    NotFound,
-)
-from core.records import (
-    Book,
-    OwnRecords,
-    Raw,
-    Receipts,
-    Signer,
-    agrees,
-    identity,
-    unsigned_rounds,
-)
+from core.records import Book, Receipts, Signer, agrees, unsigned_rounds
 
 _T = TypeVar("_T")
 _log = logging.getLogger("clarify.ledger")
@@ -31,119 +20,145 @@ _log = logging.getLogger("clarify.ledger")
 LOCK_TIMEOUT = 2.0  # seconds
 
 
-class Loaded(NamedTuple):
-    """The highest issue number, archived or not, and why some ledgers could not be read."""
+@dataclass(frozen=True, slots=True)
+class One:
+    """A decision about one record."""
 
-    highest: int
-    troubles: list[ClarifyError]
-
-
-class IssueContents(NamedTuple):
-    """Everything stored of one issue. `parts`: its name and records; `problems`: in words, what cannot be read."""
-
-    parts: list[tuple[str, list[Any]]]
-    problems: list[str]
+    clarification: str
 
 
-Take = Callable[[list[Raw]], bool]
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Questions about an issue: the decision sees what their sessions asked before, and gives out the issue's next numbers."""
+
+    issue: int
+    asks: Sequence[Ask]
+
+
+@dataclass(frozen=True, slots=True)
+class OfSession:
+    """News of a producer's session: the decision sees its records that are not over, or were at `since`."""
+
+    producer: str
+    session: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All records of an issue, and its next numbers."""
+
+    issue: int
+
+
+Reach = One | Asking | OfSession | Whole
+"""What a decision reads and locks. It can put only records that it has read, or new ones."""
+
+
+class Contents(NamedTuple):
+    """Some records, and the ids of those beside them that cannot be read."""
+
+    records: list[Clarification]
+    unreadable: list[str]
 
 
 class Ledger(Protocol):
-    """The records of issues, each changed under its lock. Archived ledgers can be read; they are restored before they are
-    written. `own`: what this process wrote; `receipts` checks receipts (None: nothing does), `signer` signs them (None:
-    there is no key in this process). `found_tampered` is called with records that do not agree with their receipts.
+    """The records. `receipts` checks receipts (None: nothing does), `signer` signs them (None: there is no key in this
+    process). `found_tampered` is called with records that do not agree with their receipts.
     """
 
-    own: OwnRecords
     receipts: Receipts | None = None
     signer: Signer | None = None
     found_tampered: Callable[[Sequence[Clarification]], None] | None = None
 
     async def transact(
         self,
-        issue: int,
+        reach: Reach | Callable[[Any], Reach],
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
+        along: Callable[[Any, _T], None] | None = None,
     ) -> _T:
-        """Run `decide` on the records of `issue` under its lock, write what it put, return what it returned.
+        """Run `decide` on the records that `reach` names, under their locks, write what it put, return what it returned.
 
         `decide` runs in a worker thread; if it raises, nothing is written. Once started, it finishes even if the caller is
-        cancelled; `written` is called in the event loop if it succeeded.
+        cancelled; `written` is called in the event loop if it succeeded. `reach` may be a function of the storage's own
+        transaction, which runs first, and `along` writes more in it, after the decision. All of it may be tried again.
 
         Raises:
             LockTimeout: not locked within `timeout` seconds, and `decide` will not run.
-            LedgerUnreadable: the ledger does not parse; it is left as it is.
-            LedgerUnwritable: the database refused; the ledger is unchanged.
+            LedgerUnreadable: a record does not parse; it is left as it is.
+            LedgerUnwritable: the database refused; nothing is changed.
             LedgerInDoubt: it is unknown whether it was written.
         """
 
-    async def read(self, issue: int) -> list[Raw]:
-        """The raw records of `issue` as last written, without its lock; none if there is no ledger.
+    async def find(self, clarification_id: str) -> Clarification:
+        """One record, as last written.
 
         Raises:
+            BadInput: no id. NotFound: no such record.
             LedgersAway: the database cannot be read. LedgerUnreadable: it does not parse.
         """
 
-    async def find(self, clarification_id: str, issue: int) -> Clarification:
-        """One record, read without the lock.
+    async def by_token(self, producer: str, token: str) -> Clarification:
+        """The record whose current round is replied to with a producer's token.
 
         Raises:
-            NotFound: no such record.
-        """
-        for item in await self.read(issue):
-            if identity(item) == clarification_id and (record := self.own.parse(issue, item)):
-                return record
-        raise NotFound(clarification_id)
-
-    async def load(self, last_issue: int, take: Take) -> Loaded:
-        """On start, call `take` with the records of every live ledger, in a worker thread. It returns whether `changes` must
-        report the ledger again.
-
-        `last_issue`: the last reserved number that was given out, according to the storage.
+            NotFound: there is none. LedgersAway, LedgerUnreadable: as `find`.
         """
 
-    async def live(self) -> list[int]:
-        """The issues of all ledgers that are not archived, sorted.
+    async def read(self, issue: int) -> list[Clarification]:
+        """The records of an issue as last written, in the order of their numbers, without those that cannot be read.
 
         Raises:
-            LedgersAway: they are missing.
+            LedgersAway: the database cannot be read.
         """
 
-    async def latest(self, most: int) -> list[int]:
-        """The issues whose live ledgers were written last, the latest first; raises LedgersAway."""
-
-    def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[IssueContents]:
-        """Each issue once, sorted, or only `issue`; includes ledgers that are archived meanwhile.
+    async def load(self) -> Contents:
+        """On start, the records that need something.
 
         Raises:
-            LedgersAway: they are missing.
+            LedgersAway: the database cannot be read.
         """
 
-    async def news(self, issue: int) -> list[Raw] | None:
-        """The raw records, or None if the ledger is unchanged since this process last wrote it or called `news`.
+    def every(
+        self,
+        *,
+        issue: int | None = None,
+        since: datetime | None = None,
+        waiting: bool = False,
+        after: tuple[int, int] = (0, 0),
+    ) -> AsyncGenerator[Contents]:
+        """All records, some at a time, in the order of issues and numbers.
+
+        Args:
+            issue: only its records.
+            since: without those that were over before.
+            waiting: only those that need something.
+            after: only those after this issue and number.
 
         Raises:
-            LedgerUnreadable, LockTimeout: as `read`.
+            LedgersAway: the database cannot be read.
         """
 
-    def forget(self, issue: int) -> None:
-        """Have `news` report it again."""
+    async def issues(self, since: datetime) -> list[int]:
+        """The issues with records that are not over, or have not been since then; sorted. Raises LedgersAway."""
 
-    def changes(self, clock: Clock) -> AsyncGenerator[list[int]]:
-        """The issues whose ledgers other processes may have changed, while it is iterated, beginning with those before."""
+    async def latest(self, most: int) -> list[Clarification]:
+        """The records that were written last, the latest first; raises LedgersAway."""
 
-    def woken(self, issue: int) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set whenever any process writes the ledger. Notices can be lost, so look regularly too."""
-
-    async def shelve(
-        self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
-    ) -> bool:
-        """Archive a ledger if `is_over(records)` under its lock; returns whether it was archived.
+    async def news(self, clarification_id: str) -> Clarification | None:
+        """A record as another process wrote it last; None: this process wrote it since, or as last.
 
         Raises:
-            LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it was not archived.
+            NotFound, LedgersAway, LedgerUnreadable: as `find`.
         """
+
+    def changes(self, clock: Clock) -> AsyncGenerator[list[str]]:
+        """The ids of records that other processes may have changed, while it is iterated, beginning with those before."""
+
+    def woken(self, clarification_id: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event that is set whenever any process writes the record. Notices can be lost, so look regularly too."""
 
     async def is_tampered(self, record: Clarification) -> bool:
         """Whether a record does not agree with its receipts: then no one may get it as an answer."""
@@ -172,7 +187,7 @@ class Ledger(Protocol):
         return await asyncio.to_thread(lambda: any(map(signer.owes, rounds)))
 
 
-def ended(issue: int, change: asyncio.Future[Any]) -> None:
+def ended(what: str, change: asyncio.Future[Any]) -> None:
     """Log that a change failed whose caller is gone; without the error's message, which may quote answers."""
     if not change.cancelled() and (error := change.exception()) is not None:
-        _log.warning("issue %d: abandoned transaction failed: %s", issue, type(error).__name__)
+        _log.warning("%s: abandoned transaction failed: %s", what, type(error).__name__)

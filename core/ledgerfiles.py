@@ -81,10 +81,10 @@ class LedgerFiles:
             return False
         return True
 
-    def require(self, issue: int = 0) -> None:
+    def require(self) -> None:
         """Raises LedgersAway unless the folder is there."""
         if not self.is_there():
-            raise LedgersAway(self.directory, issue)
+            raise LedgersAway(self.directory)
 
     def trouble(self, *, thorough: bool = False) -> str | None:
         """Why no ledger can be written now; None if no reason is known. `thorough` tries to write."""

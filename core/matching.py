@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -51,6 +53,19 @@ UNANSWERED: dict[str, Any] = dict.fromkeys(
     )
 )
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
+
+
+def session_asking(asked: Ask | Clarification) -> tuple[str, str]:
+    """Returns the session that asks: a producer's, or, with "" in place of the producer, who asks whom about what."""
+    if isinstance(asked, Clarification):
+        facts = asked.asked
+        token, producer, session, asker = facts.reply_token, facts.producer, facts.session_id, asked.from_
+    else:
+        token, producer, session, asker = asked.reply_token, asked.producer, asked.session_id, asked.agent_id
+    if token is not None and producer is not None and session is not None:
+        return producer, session
+    between = json.dumps([agent_key(asker), agent_key(asked.to), _words(asked.topic or "")])
+    return "", hashlib.blake2b(between.encode(), digest_size=12).hexdigest()
 
 
 def is_duplicate(record: Clarification, ask: Ask) -> bool:
@@ -212,7 +227,7 @@ def concerns(news: SessionNews, known: Clarification) -> bool:
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:
-    """Returns the changed records of a session after an event.
+    """Returns the changed records of a session after an event. `records`: those that are not over, or ended since.
 
     Any event after an answer confirms that answer. The end of the session closes all open questions. Leaving
     `awaiting_input` closes the open question if there is exactly one, and no answer explains the event: otherwise the
@@ -268,7 +283,3 @@ def _asked_before(record: Clarification, news: SessionNews) -> bool:
     """Compares two times of the producer's own clock."""
     asked_at = record.asked.asked_at
     return asked_at is None or asked_at <= news.sent
-
-
-def of_session(record: Clarification, news: SessionNews) -> bool:
-    return record.asked.producer == news.producer and record.asked.session_id == news.session_id

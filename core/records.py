@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -22,10 +20,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from core.aaep import whole_characters
-from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Aaep, Clarification
+from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Aaep, Clarification, parse_id
 from core.errors import NotFound
-
-_log = logging.getLogger("clarify.ledger")
 
 Raw = dict[str, Any]
 _NAME = 60
@@ -42,8 +38,6 @@ _LONG_FIELDS = (
     "reply_note",
 )
 _PLAUSIBLE = 999_999_999
-_MOST_KEPT = 512  # ledgers in OwnRecords
-_LARGEST_KEPT = 65_536  # bytes of a ledger in OwnRecords
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
 _OURS = frozenset(_ALIASES.values())
@@ -98,9 +92,6 @@ _KEPT_OF_AAEP = (
 )
 
 
-Own = Mapping[str, tuple[Raw, Clarification]]
-
-
 class Receipts(Protocol):
     """Checks the receipts of decisions (`core.receipts`). Safe to use from several threads."""
 
@@ -120,75 +111,47 @@ class Signer(Receipts, Protocol):
         """Whether the round ended without a receipt since receipts are made, and the key can be read."""
 
 
-class OwnRecords:
-    """The records that this process wrote last, by issue and id, with their JSON. `parse` returns them without reading
-    and checking the JSON, or the receipts (`agrees`), again. Safe to use from several threads.
-    """
-
-    def __init__(self) -> None:
-        self._by_issue: OrderedDict[int, dict[str, tuple[Raw, Clarification]]] = OrderedDict()
-
-    def note(self, issue: int, written: Own, size: int) -> None:
-        """Keeps the records `written` to a ledger of `size` bytes, unless it is large."""
-        if size > _LARGEST_KEPT:
-            self.forget(issue)
-            return
-        self._by_issue[issue] = self._by_issue.get(issue, {}) | dict(written)
-        self._by_issue.move_to_end(issue)
-        while len(self._by_issue) > _MOST_KEPT:
-            self._by_issue.popitem(last=False)
-
-    def forget(self, issue: int) -> None:
-        """Drops the records of an issue: another process wrote its ledger, and may have forgotten them on purpose."""
-        self._by_issue.pop(issue, None)
-
-    def parse(self, issue: int, item: object) -> Clarification | None:
-        """Returns what `parse` would; faster if this process wrote the item."""
-        raw, record = self._by_issue.get(issue, {}).get(identity(item), (None, None))
-        return record if raw == item and not isinstance(item, Stray) else parse(item)
-
-
 class Book:
-    """The records of one issue inside a transaction. The ledger writes what was `put` when the decision returns."""
+    """The records that a decision reads, inside its transaction. The ledger writes what was `put` when it returns."""
 
     def __init__(
         self,
-        issue: int,
-        raw: Raw,
-        highest: Callable[[], int],
-        parsed: Callable[[object], Clarification | None] | None = None,
+        records: Iterable[Clarification] = (),
         *,
+        issue: int = 0,
+        highest: int = 0,
         signer: Signer | None = None,
     ) -> None:
-        """`highest`: returns the highest number given out so far, as known outside the file; `parsed`: replaces `parse`;
-        `signer`: signs the receipts of rounds that end; None: this process has no key.
+        """`issue`: the one that is asked about, and `highest` its highest number that was ever given out. `signer`: signs the
+        receipts of rounds that end; None: this process has no key.
         """
         self.issue = issue
-        self.raw = raw
+        self.highest = highest
         self.signer = signer
+        self.read = {record.id: record for record in records}
         self.changed: list[Clarification] = []
-        self.written: dict[str, tuple[Raw, Clarification]] = {}
-        self.numbered = 0  # the number given out, if any
-        self._highest = highest
-        self._parse = parsed or parse
-        # By `id`, with the object itself, so that its id is not reused.
-        self._read: dict[int, tuple[object, Clarification | None]] = {}
+        self._now = dict(self.read)
 
     @property
     def records(self) -> list[Clarification]:
-        """All valid records, in the order of the file."""
-        return [record for item in self._items if (record := self._parsed(item)) is not None]
+        """All records, the oldest first."""
+        return list(self._now.values())
+
+    @property
+    def written(self) -> list[Clarification]:
+        """What was put, each record as it was put last."""
+        return [self._now[name] for name in dict.fromkeys(record.id for record in self.changed)]
 
     def get(self, clarification_id: str) -> Clarification:
         """Returns one record.
 
         Raises:
-            NotFound: no such record, or it is invalid.
+            NotFound: no such record.
         """
-        for item in self._items:
-            if identity(item) == clarification_id and (record := self._parsed(item)):
-                return record
-        raise NotFound(clarification_id)
+        try:
+            return self._now[clarification_id]
+        except KeyError:
+            raise NotFound(clarification_id) from None
 
     def owes_receipt(self, record: Clarification) -> bool:
         """Whether `put` with `owed` would add a receipt."""
@@ -200,69 +163,43 @@ class Book:
         """Adds a record, or replaces the one with its id. Signs its receipt if its round ends. `owed`: also those of rounds
         that ended without one.
         """
-        before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
-        raw = _as_written(record)
-        record = self._with_receipt(record, before, raw, owed=owed)
+        before = self._now.get(record.id)
+        record = self._with_receipt(record, before, owed=owed)
+        if before is None:
+            number = parse_id(record.id)[1]
+            if number <= _PLAUSIBLE:  # higher ones were made up: counting from there would leave no room
+                self.highest = max(self.highest, number)
+        elif record.revision <= before.revision:
+            record = record.model_copy(update={"revision": before.revision + 1})
         if before is None or agrees(before, None):
             _mark(record)
-        return self._store(record, raw)
+        self._now[record.id] = record
+        self.changed.append(record)
+        return record
 
     def _with_receipt(
-        self, record: Clarification, before: Clarification | None, raw: Raw, *, owed: bool
+        self, record: Clarification, before: Clarification | None, *, owed: bool
     ) -> Clarification:
-        """Adds the receipt of a round that ends with this write, or those that are `owed`. `raw`: gets them, too."""
+        """Adds the receipt of a round that ends with this write, or those that are `owed`."""
         signer, asked = self.signer, record.asked
         if signer is None:
             return record
         for place, then in unsigned_rounds(record) if owed else ():
-            if not signer.owes(then):
-                continue
-            past = {**asked.earlier[place], "receipt": signer.made(then)}
-            earlier = (*asked.earlier[:place], past, *asked.earlier[place + 1 :])
-            asked = asked.model_copy(update={"earlier": earlier})
-            raw["aaep"]["earlier"][place] = past
+            if signer.owes(then):
+                past = {**asked.earlier[place], "receipt": signer.made(then)}
+                earlier = (*asked.earlier[:place], past, *asked.earlier[place + 1 :])
+                asked = asked.model_copy(update={"earlier": earlier})
         if not record.is_open and asked.receipt is None:
             ends = before is None or before.is_open
             receipt = signer.made(record) if ends or (owed and signer.owes(record)) else None
-            asked = asked.model_copy(update={"receipt": receipt})
-            raw["aaep"]["receipt"] = receipt
+            if receipt is not None:
+                asked = asked.model_copy(update={"receipt": receipt})
         return record if asked is record.asked else record.model_copy(update={"aaep": asked})
 
-    def _parsed(self, item: object) -> Clarification | None:
-        """Returns `parse` of an item, called once for each."""
-        known = self._read.get(id(item))
-        if known is None:
-            known = self._read[id(item)] = item, self._parse(item)
-        return known[1]
-
-    def _store(self, record: Clarification, raw: Raw) -> Clarification:
-        dumped = _tidied(raw)
-        object.__setattr__(record, "_digest", dumped)
-        for position, item in enumerate(self._items):
-            if identity(item) == record.id:
-                self._items[position] = dumped
-                break
-        else:
-            self._items.append(dumped)
-        self.changed.append(record)
-        self.written[record.id] = self._read[id(dumped)] = dumped, record
-        return record
-
     def next_seq(self) -> int:
-        """Returns a number for a new record: by the file's length, as other programs count, but never one used before."""
-        pattern = re.compile(rf"CLR-{self.issue}-([0-9]{{3,15}})")
-        used = {int(match.group(1)) for item in self._items if (match := pattern.fullmatch(identity(item)))}
-        # Ignores implausibly high numbers, which another program made up: counting from there would leave no room.
-        number = max(len(self._items), self._highest(), *(each for each in used if each <= _PLAUSIBLE)) + 1
-        while number in used:
-            number += 1
-        self.numbered = number
-        return number
-
-    @property
-    def _items(self) -> list[Any]:
-        items: list[Any] = self.raw["clarifications"]
-        return items
+        """Gives out the number of a new record: never one that was used before."""
+        self.highest += 1
+        return self.highest
 
 
 class Stray(Raw):
@@ -360,15 +297,6 @@ def digest(item: object) -> str:
     return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
-def digest_of(record: Clarification) -> str:
-    """Returns `digest` of a record, computed once for each object. Until then, `_digest` holds the JSON as written."""
-    known: str | Raw | None = getattr(record, "_digest", None)
-    if not isinstance(known, str):
-        known = digest(dump(record) if known is None else known)
-        object.__setattr__(record, "_digest", known)
-    return known
-
-
 class Outline(Clarification):
     """A record without its long texts, for the index. Read the record from its ledger before you show it."""
 
@@ -382,13 +310,11 @@ def outline(record: Clarification) -> Outline:
     short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale", "receipt")}
     fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct, "earlier": ()}
     thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
-    found = Outline.model_construct(
+    return Outline.model_construct(
         **{name: getattr(record, name) for name in Clarification.model_fields}
         | {"topic": record.short_topic, "thread": tuple(thread)}
         | {"aaep": record.aaep and asked.model_copy(update=fields)}
     )
-    object.__setattr__(found, "_digest", digest_of(record))
-    return found
 
 
 def _cut(value: Any) -> Any:
@@ -405,6 +331,29 @@ def encode(raw: Raw) -> bytes:
     except ValueError:
         # Another program's field is nested deeply, or has a lone surrogate that needs an escape.
         return json.dumps(raw, indent=2).encode()
+
+
+def packed(raw: Raw) -> str:
+    """Returns a record's JSON as its row has it."""
+    try:
+        return to_json(raw).decode()
+    except ValueError:  # see `encode`
+        return json.dumps(raw)
+
+
+def unpacked(text: str) -> Raw:
+    """Returns the JSON of a row.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        raw = from_json(text)
+    except ValueError:
+        raw = Halved(_decode_oddly(text.encode()))
+    if not isinstance(raw, dict):
+        raise ValueError("expected an object")  # noqa: TRY004 - one error for "no record"
+    return raw
 
 
 def decode(content: bytes, issue: int | None = None) -> Raw:
@@ -577,16 +526,6 @@ def forgotten(item: object) -> Raw:
     if parse(kept) == record:
         return raw
     return kept | {"revision": record.revision + 1}
-
-
-def forget_in(raw: Raw, wanted: Iterable[int]) -> bool:
-    """Forgets the items of a ledger at the indexes `wanted`. Returns whether that changed anything."""
-    items, changed = raw["clarifications"], False
-    for place in wanted:
-        after = forgotten(items[place])
-        changed |= after != items[place]
-        items[place] = after
-    return changed
 
 
 def _forgotten_aaep(asked: Mapping[str, Any]) -> Raw:

@@ -1,4 +1,4 @@
-"""Makes and writes every decision about a clarification, under its issue's lock. Only this module changes ledgers."""
+"""Makes and writes every decision about a clarification, under its lock. Only this module changes records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from core.answers import hint
 from core.approvals import accepted, check_seen, why_refused, with_refusal
@@ -60,7 +60,7 @@ from core.errors import (
     TooLong,
 )
 from core.escalation import escalation_words
-from core.ledger import LOCK_TIMEOUT, Ledger
+from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfSession, One, Reach, Whole
 from core.matching import (
     SessionNews,
     after_event,
@@ -68,7 +68,6 @@ from core.matching import (
     is_duplicate,
     is_follow_up,
     is_with_people,
-    of_session,
     rounds_before,
     settled,
 )
@@ -126,17 +125,30 @@ class Router:
         self._refused: dict[tuple[str, int], tuple[Refusal, ...]] = {}
         self._has_refused, self._writing = asyncio.Event(), asyncio.Lock()
 
-    async def open(self, issue: int, ask: Ask) -> Opened:
+    async def open(
+        self,
+        issue: int | Callable[[Any], int],
+        ask: Ask,
+        along: Callable[[Any, Opened], None] | None = None,
+    ) -> Opened:
         """Records a question. Idempotent by producer, session, reply token and text.
+
+        `issue` may be a function of the storage's transaction, and `along` writes more in it (see `Ledger.transact`).
 
         Raises:
             MaxRoundsExceeded: a follow-up to a clarification that was escalated because its rounds were used up.
         """
-        return (await self.open_all(issue, [ask]))[0]
+        reach: Reach | Callable[[Any], Reach]
+        if isinstance(issue, int):
+            reach = Asking(issue, [ask])
+        else:
+            find = issue
+            reach = lambda tx: Asking(find(tx), [ask])  # noqa: E731
+        return await self._transact(reach, lambda book: self._open(book, ask), along)
 
     async def open_all(self, issue: int, asks: Sequence[Ask]) -> list[Opened]:
         """Records the questions of one issue, in this order, in one write: all of them or none."""
-        return await self._transact(issue, lambda book: [self._open(book, ask) for ask in asks])
+        return await self._transact(Asking(issue, asks), lambda book: [self._open(book, ask) for ask in asks])
 
     def _open(self, book: Book, ask: Ask) -> Opened:
         records = book.records
@@ -164,14 +176,14 @@ class Router:
             return each.from_, each.created, each.topic, [entry.body for entry in each.thread[:1]]
 
         def decide(book: Book) -> Clarification:
-            if all(each.id != record.id for each in book.records):
+            if record.id not in book.read:
                 return book.put(record)
             same = [each for each in book.records if begun(each) == begun(record)]
             if same:
                 return next((each for each in same if each.id == record.id), same[0])
             return book.put(record.model_copy(update={"id": f"CLR-{book.issue}-{book.next_seq():03d}"}))
 
-        return await self._transact(record.issue_number, decide)
+        return await self._transact(Whole(record.issue_number), decide)
 
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
         """Records a follow-up as the next round of an answered clarification; after its last round, escalates it instead.
@@ -485,15 +497,14 @@ class Router:
 
         return await self._decide(clarification_id, decide)
 
-    async def session_went_on(self, issue: int, news: SessionNews) -> None:
+    async def session_went_on(self, news: SessionNews) -> None:
         """Applies a session's event to its clarifications (see `after_event`)."""
 
         def decide(book: Book) -> None:
-            records = [record for record in book.records if of_session(record, news)]
-            for record in after_event(records, news, self._clock.now()):
+            for record in after_event(book.records, news, self._clock.now()):
                 book.put(record)
 
-        await self._transact(issue, decide)
+        await self._transact(OfSession(news.producer, news.session_id, news.at), decide)
 
     async def settle_reply(
         self,
@@ -558,8 +569,10 @@ class Router:
 
     async def _decide(self, clarification_id: str, decide: Callable[[Book, Clarification], _T]) -> _T:
         """Runs `decide` on one record under the lock."""
-        issue, _ = parse_id(clarification_id)
-        return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
+        parse_id(clarification_id)
+        return await self._transact(
+            One(clarification_id), lambda book: decide(book, book.get(clarification_id))
+        )
 
     def _agrees(self, record: Clarification) -> bool:
         return self._ledger.receipts is None or agrees(record, self._ledger.receipts)
@@ -569,12 +582,17 @@ class Router:
         if not self._agrees(record):
             raise Tampered(record.id)
 
-    async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
+    async def _transact(
+        self,
+        reach: Reach | Callable[[Any], Reach],
+        decide: Callable[[Book], _T],
+        along: Callable[[Any, _T], None] | None = None,
+    ) -> _T:
         written: list[Clarification] = []
 
         def run(book: Book) -> _T:
             result = decide(book)
-            written.extend(book.changed)
+            written[:] = book.changed
             return result
 
         def report() -> None:
@@ -582,7 +600,7 @@ class Router:
                 self._changed(record)
 
         # `report` runs even if the caller is cancelled: what is written must be shown.
-        return await self._ledger.transact(issue, run, self._patience, report)
+        return await self._ledger.transact(reach, run, self._patience, report, along)
 
 
 def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record: Clarification) -> None:

@@ -88,7 +88,8 @@ async def _fleet_of(shell: Shell) -> _Fleet:
         else:
             over[key] = max(ended, over.get(key, ended))
 
-    problems = await each_record(shell.ledger, take, archived=False)
+    since = shell.clock.now() - _HEARD_WITHIN
+    problems = await each_record(shell.ledger.every(since=since), take)
     known = await _sessions(shell)
     return _Fleet(records, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
 

@@ -1,22 +1,23 @@
 """`clarify list`, `stale`, `mine`, `show`: lists clarifications without a lock, even while the bot runs. Also finds
-clarifications by id, in any spelling, or by issue number, in all ledgers, even archived ones.
+clarifications by id, in any spelling, or by issue number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
 
 from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
 from bot.cli.waiting import answered, seconds_of
 from bot.commands.grammar import id_of
 from bot.views.records import record_json
-from core.clarification import OPEN, TRANSITIONS, Clarification, agent_key, parse_id
+from core.clarification import OPEN, Clarification, agent_key
 from core.errors import BadInput, NotFound
-from core.ledger import Ledger
+from core.ledger import Contents, Ledger
 from core.lists import is_late, order
-from core.records import Raw, parse, why_invalid
+from core.records import Raw
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
 WHICH = "Which question? Give its id or issue number: CLR-42-001, or 42. (The shell reads an unquoted #42 as a comment.)"
@@ -38,14 +39,15 @@ async def some(
         raise BadInput(f"“{name[:40]}” is not an issue number, such as 42 or '#42'.")
     shown = frozenset(statuses) or (None if every_status else OPEN)
 
-    def wanted(item: Raw) -> bool:
+    def wanted(record: Clarification) -> bool:
         return (
-            (shown is None or has_status(item, shown))
-            and (from_ is None or agent_key(str(item.get("from"))) == agent_key(from_))
-            and (to is None or agent_key(str(item.get("to"))) == agent_key(to))
+            (shown is None or record.status in shown)
+            and (from_ is None or agent_key(record.from_) == agent_key(from_))
+            and (to is None or agent_key(record.to) == agent_key(to))
         )
 
-    found, problems = await everywhere(shell, wanted, only)
+    waiting = shown is not None and shown <= OPEN
+    found, problems = await everywhere(shell, wanted, only, waiting=waiting)
     await _tell(shell, found, problems, "No matching questions.")
 
 
@@ -120,38 +122,24 @@ def issue_of(name: str) -> int | None:
 
 
 async def by_id(shell: Shell, name: str) -> Clarification:
-    """Returns one clarification, even an archived one.
+    """Returns one clarification.
 
     Raises:
         BadInput: not an id.
         NotFound: no such record.
     """
-    found = id_of(name) or name.strip()
-    issue, _ = parse_id(found)
-    try:
-        return await shell.ledger.find(found, issue)
-    except NotFound:
-        records: list[Clarification] = []
-        await each_record(shell.ledger, records.append, issue=issue)
-        for record in records:
-            if record.id == found:
-                return record
-        raise
+    return await shell.ledger.find(id_of(name) or name.strip())
 
 
 async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
-    """Returns all clarifications of an issue, in the order of the ledger.
+    """Returns all clarifications of an issue, in the order of their numbers.
 
     Raises:
         NotFound: it has none.
     """
-    items = await shell.ledger.read(issue)
-    records = [record for item in items if (record := parse(item)) is not None]
-    if len(records) < len(items):
-        shell.out.note(f"{len(items) - len(records)} more records in issue-{issue}.json are unreadable.")
-    if not records:
-        raise NotFound(f"of issue {issue}")
-    return records
+    if records := await shell.ledger.read(issue):
+        return records
+    raise NotFound(f"of issue {issue}")
 
 
 async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarification:
@@ -177,71 +165,34 @@ async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarif
 
 
 async def everywhere(
-    shell: Shell, wanted: Callable[[Raw], bool], issue: int | None = None
+    shell: Shell, wanted: Callable[[Clarification], bool], issue: int | None = None, *, waiting: bool = True
 ) -> tuple[list[Clarification], list[str]]:
-    """Returns the records of all live ledgers, or of one issue, whose raw form `wanted` accepts; and messages about what
-    cannot be read.
+    """Returns the records, all or of one issue, that `wanted` accepts, and messages about what cannot be read. `waiting`: only
+    those that need something.
     """
     found: list[Clarification] = []
-    troubles: list[str] = []
-    async for kept in shell.ledger.every(issue=issue, archived=False):
-        troubles += kept.problems
-        for name, items in kept.parts:
-            # Other programs write ledgers, too: an item may be no object.
-            records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
-            found.extend(record for record in records if record is not None)
-            if odd := sum(record is None for record in records):
-                troubles.append(
-                    f"{odd} record{'s' if odd > 1 else ''} in {name} {'are' if odd > 1 else 'is'} unreadable."
-                )
-    return found, troubles
+
+    def take(record: Clarification) -> None:
+        if wanted(record):
+            found.append(record)
+
+    return found, await each_record(shell.ledger.every(issue=issue, waiting=waiting), take)
 
 
-def has_status(item: Raw, statuses: Collection[str]) -> bool:
-    """Whether a raw record has one of these statuses, or an unknown one, so that it is reported as unreadable."""
-    status = item.get("status")
-    return status in statuses if isinstance(status, str) and status in TRANSITIONS else True
+def is_open(record: Clarification) -> bool:
+    return record.is_open
 
 
-def is_open(item: Raw) -> bool:
-    return has_status(item, OPEN)
-
-
-async def each_record(
-    ledger: Ledger,
-    take: Callable[[Clarification], object],
-    *,
-    issue: int | None = None,
-    archived: bool = True,
-) -> list[str]:
-    """Pass every record to `take`, ledger by ledger; returns messages about what cannot be read."""
-
-    async def each(records: Sequence[Clarification]) -> None:
-        for record in records:
-            take(record)
-
-    return await each_ledger(ledger, each, issue=issue, archived=archived)
-
-
-async def each_ledger(
-    ledger: Ledger,
-    take: Callable[[Sequence[Clarification]], Awaitable[None]],
-    *,
-    issue: int | None = None,
-    archived: bool = True,
-) -> list[str]:
-    """Pass the records of each ledger to `take`; returns messages about what cannot be read."""
+async def each_record(every: AsyncGenerator[Contents], take: Callable[[Clarification], object]) -> list[str]:
+    """Pass every record to `take`; returns messages about what cannot be read."""
     problems: list[str] = []
-    async for kept in ledger.every(issue=issue, archived=archived):
-        problems += kept.problems
-        # The same record in two files counts once. Other programs restart numbering in a new file, so ids may repeat.
-        records: dict[tuple[str, object], Clarification] = {}
-        for name, items in kept.parts:
-            for position, item in enumerate(items, 1):
-                if (record := parse(item)) is not None:
-                    records.setdefault((record.id, record.created), record)
-                elif (odd := why_invalid(0, position, item)) is not None:
-                    fields = ", ".join(odd.fields)
-                    problems.append(f"{odd.name} in {name} is not a valid clarification (see {fields}).")
-        await take(list(records.values()))
+    async with aclosing(every):
+        async for some in every:
+            problems += [unreadable(each) for each in some.unreadable]
+            for record in some.records:
+                take(record)
     return problems
+
+
+def unreadable(clarification: str) -> str:
+    return f"{clarification} is not a valid clarification in the database."

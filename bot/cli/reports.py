@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from bot.cli.copies import kept_in
-from bot.cli.lists import each_ledger, each_record
+from bot.cli.lists import each_record, unreadable
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
 from bot.cli.running import Shell
@@ -20,7 +21,6 @@ from bot.errors import StorageError
 from bot.oncall.pages import logged
 from bot.retention.backup import Kept
 from bot.routing import Audiences
-from core.clarification import Clarification
 from core.clock import iso, recent, span_of, spoken
 from core.digest import NO_APPROVALS, Count, Digest, DigestBuilder, Share
 from core.errors import BadInput
@@ -49,7 +49,8 @@ async def digest(shell: Shell, span: str | None, since: str | None) -> None:
     audiences = Audiences(shell.settings)
     routed = bool(shell.settings.routes)
     problems = await each_record(
-        shell.ledger, lambda record: builder.add(record, audiences.route(record).name if routed else "")
+        shell.ledger.every(since=period.since),
+        lambda record: builder.add(record, audiences.route(record).name if routed else ""),
     )
     counted = builder.result(period.until)
     shell.out.show(_digest_json(counted, period), *digest_parts(counted, period))
@@ -122,16 +123,17 @@ async def export_to(
     issue: int | None,
     beside: Beside | None = None,
 ) -> list[str]:
-    """Write every line, ledger by ledger; returns messages about what cannot be read."""
-
-    async def take(records: Sequence[Clarification]) -> None:
-        tampered = await ledger.tampered_among(records)
-        for record in records:
-            mark = {"tampered": True} if record.id in tampered else {}
-            for line in trail(record, since, beside):
-                write(line | mark)
-
-    return await each_ledger(ledger, take, issue=issue)
+    """Write every line; returns messages about what cannot be read."""
+    problems: list[str] = []
+    async with aclosing(ledger.every(issue=issue)) as every:
+        async for some in every:
+            problems += [unreadable(each) for each in some.unreadable]
+            tampered = await ledger.tampered_among(some.records)
+            for record in some.records:
+                mark = {"tampered": True} if record.id in tampered else {}
+                for line in trail(record, since, beside):
+                    write(line | mark)
+    return problems
 
 
 def _digest_json(digest: Digest, period: Period) -> dict[str, object]:

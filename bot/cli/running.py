@@ -28,7 +28,6 @@ from core.agents import StatusFile
 from core.clarification import Clarification, Decider
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
-from core.index import scan
 from core.ledger import Ledger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
@@ -270,7 +269,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
 def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
     """Returns a function that reads all records; call that in a thread."""
     loop = asyncio.get_running_loop()
-    return lambda: asyncio.run_coroutine_threadsafe(scan(ledger), loop).result().records
+    return lambda: asyncio.run_coroutine_threadsafe(ledger.load(), loop).result().records
 
 
 @asynccontextmanager

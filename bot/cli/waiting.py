@@ -41,7 +41,7 @@ async def answered(shell: Shell, record: Clarification, seconds: float | None) -
         try:
             return await shell.hub.wait(record.id, timeout=seconds, round=record.round)
         except TimeoutError:
-            now = await shell.ledger.find(record.id, record.issue_number)
+            now = await shell.ledger.find(record.id)
             said = failure(now)
             if said is not None:
                 raise AgentError(

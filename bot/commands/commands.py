@@ -33,7 +33,7 @@ from bot.views.reaction import Reaction, Tell, Told, explained
 from bot.views.render import Renderer
 from bot.views.shifts import SwapRequest, swap_words
 from core import answers
-from core.clarification import Clarification, Decider, Holder, NotOpen, parse_id
+from core.clarification import Clarification, Decider, Holder, NotOpen
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition, NotFound
 from core.escalation import Override
@@ -155,11 +155,11 @@ class ChangeCommands:
     async def apply(self, command: Change, person: Person) -> Draft:
         """Make the change, if the person may; returns the reply."""
         if command.id is not None:
-            record = await self.hub.ledger.find(command.id, parse_id(command.id)[0])
+            record = await self.hub.ledger.find(command.id)
             return await self._apply(command, record, person)
         # #42 instead of an id means the only open question; several are listed.
         issue = command.issue
-        waiting = [each for each in (await self.lists.of_issue(issue, person))[0] if each.is_open]
+        waiting = [each for each in await self.lists.of_issue(issue, person) if each.is_open]
         if len(waiting) == 1:
             return await self._apply(command, waiting[0], person)
         if waiting:
@@ -169,7 +169,7 @@ class ChangeCommands:
 
     async def take(self, clarification_id: str, person: Person) -> Draft:
         """Claim it for the person."""
-        record = await self.hub.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        record = await self.hub.ledger.find(clarification_id)
         if (refusal := await self.access.refusal(person, record)) is not None:
             return await self._refused(record, person, refusal)
         holder = Holder(user=person.user, team=person.team or None, at=self.hub.clock.now())

@@ -6,9 +6,9 @@ topics, since `clarify forget` could not remove those agents' words from it, and
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -27,12 +27,10 @@ from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.figures import digest
 from bot.views.render import Renderer
-from core.clarification import Clarification
 from core.clock import Clock, recent
 from core.digest import Digest, DigestBuilder
 from core.errors import ClarifyError
 from core.ledger import Ledger
-from core.records import parse
 
 _log = logging.getLogger("clarify.commands")
 _WEEK, _LATE = timedelta(days=7), timedelta(days=1)
@@ -62,7 +60,7 @@ class Digests:
             return audience in (await self.access.rights(person, [audience])).sees
 
         zone = await self._zone(person)
-        figures, unread = await self._count(DigestBuilder(until - command.span, zone=zone), until, sees)
+        figures, unread = await self._count(until - command.span, until, zone, sees)
         return digest(
             figures,
             recent(command.span),
@@ -87,7 +85,7 @@ class Digests:
         async def sees(audience: Audience) -> bool:
             return audiences.route_of(audience).channel in seen
 
-        figures, unread = await self._count(DigestBuilder(since, until, zone), until, sees)
+        figures, unread = await self._count(since, until, zone, sees)
         names = {each.name: await self._called(each.name) for each in figures.people}
 
         def named(name: str) -> str:
@@ -124,29 +122,22 @@ class Digests:
         return inert.escaped_line(name, _NAME)
 
     async def _count(
-        self, builder: DigestBuilder, until: datetime, sees: Callable[[Audience], Awaitable[bool]]
+        self, since: datetime, until: datetime, zone: ZoneInfo, sees: Callable[[Audience], Awaitable[bool]]
     ) -> tuple[Digest, int]:
-        """Returns the figures of the audiences for which `sees` is true, and how many ledgers could not be read."""
+        """Returns the figures of the audiences for which `sees` is true, and how many questions could not be read."""
+        builder = DigestBuilder(since, until, zone)
         known: dict[Audience, bool] = {}
         unread = 0
-        issues = await self.ledger.live()
-        for start in range(0, len(issues), _AT_ONCE):
-            for records in await asyncio.gather(*map(self._read, issues[start : start + _AT_ONCE])):
-                unread += records is None
-                for record in records or ():
+        async with aclosing(self.ledger.every(since=since)) as every:
+            async for some in every:
+                unread += len(some.unreadable)
+                for record in some.records:
                     audience = audience_of(record)
                     if audience not in known:
                         known[audience] = await sees(audience)
                     if known[audience]:
                         builder.add(record, self.access.audiences.route_of(audience).name)
         return builder.result(until), unread
-
-    async def _read(self, issue: int) -> list[Clarification] | None:
-        try:
-            return [each for item in await self.ledger.read(issue) if (each := parse(item)) is not None]
-        except ClarifyError as error:
-            _log.warning("digest leaves out a ledger: %s", error)
-            return None
 
 
 @dataclass(eq=False)

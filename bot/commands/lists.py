@@ -38,13 +38,13 @@ from bot.views.lists import (
 )
 from bot.views.numerals import in_words
 from core.agents import SessionFact, ready_queue, tree
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import Index, as_read
 from core.ledger import Ledger
 from core.lists import PastDecision, is_held_by, is_late, order, page_of
-from core.records import Outline, parse
+from core.records import Outline
 
 _BREATH = 1000  # records handled before other tasks get a turn
 _HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}
@@ -185,21 +185,18 @@ class Lists:
         Raises:
             NotFound: it does not exist, or this person may not see it.
         """
-        record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        record = await self.ledger.find(clarification_id)
         rights = await self.access.rights(person, [audience_of(record)])
         if not self._may_see(record, rights):
             raise NotFound(clarification_id)
         return await self._page([record], rights, 1, heading=record.id, query=record.id)
 
-    async def of_issue(self, issue: int, person: Person) -> tuple[list[Clarification], int]:
-        """Returns the issue's records that the person may see, open ones first, then the latest; and how many records
-        cannot be read.
-        """
-        items = await self.ledger.read(issue)
-        records = [record for item in items if (record := parse(item)) is not None]
+    async def of_issue(self, issue: int, person: Person) -> list[Clarification]:
+        """Returns the issue's records that the person may see, open ones first, then the latest."""
+        records = await self.ledger.read(issue)
         rights = await self.access.rights(person, {audience_of(record) for record in records})
         found = [record for record in records if self._may_see(record, rights)]
-        return sorted(found, key=order), len(items) - len(records)
+        return sorted(found, key=order)
 
     async def board(self, command: Board, person: Person, page: int) -> Draft:
         """Returns a page of the agents, or of the sessions.
@@ -222,15 +219,13 @@ class Lists:
         return board("Ready queue", page_of(queue, page, LINES), session_line, query=query, empty=empty)
 
     async def _issue(self, command: List, person: Person, page: int) -> Draft:
-        found, unreadable = await self.of_issue(command.issue, person)
-        odd = [f"{unreadable} more cannot be read in issue-{command.issue}.json"] if unreadable else []
+        found = await self.of_issue(command.issue, person)
         if not found:
-            nothing = f"Issue {command.issue} has no questions that you may see."
-            return said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
+            return said(f"Issue {command.issue} has no questions that you may see.", live=False)
         rights = await self.access.rights(person, {audience_of(record) for record in found})
         counts = f"{len(found)} clarifications, {sum(r.is_open for r in found)} open"
         heading = f"Issue {command.issue}: {in_words(counts, self.locale_of(person.user))}"
-        return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
+        return await self._page(found, rights, page, heading=heading, query=command.query)
 
     async def _wanted(
         self, command: List, person: Person, place: Place

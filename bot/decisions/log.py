@@ -26,13 +26,13 @@ from bot.routing import Audiences
 from bot.signing import Signing
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, NotFound
 from core.ledger import Ledger
 from core.lists import DecidedBy
 from core.receipts import number_of
-from core.records import Subject, parse, signed_rounds
+from core.records import Subject, signed_rounds
 
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
@@ -40,6 +40,7 @@ _BATCH = 64
 _GATHER = 1.0  # seconds: what is decided meanwhile is appended in one write
 _RETRY = 5.0  # seconds between attempts to read the signing key or the ledgers
 _MOST_QUEUED = 1000
+_OVERLAP = timedelta(days=1)  # clocks may have been set back
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
 _LONGEST = 16_384  # characters of a text that search looks through
 
@@ -170,7 +171,7 @@ class DecisionLog:
         name = jti.rpartition("/")[0]
         while True:
             try:
-                record = await self.ledger.find(name, parse_id(name)[0])
+                record = await self.ledger.find(name)
                 return any(each.jti == jti for each in ended_in(record))
             except NotFound:
                 return False
@@ -224,32 +225,35 @@ class DecisionLog:
         return True
 
     async def _compare(self) -> None:
-        """Appends what the ledgers show and the log lacks. Reads the archive only if that was never done."""
-        read = partial(self.store.read_one, "select 1 as done from decisions_compared")
+        """Appends what the records show and the log lacks: of all, or of those that ended since the comparison before."""
+        now = self.clock.now()
+        read = partial(self.store.read_one, "select at from decisions_compared")
         row = await until_stored(read, self.clock, _log, "reading the log later")
-        archived = row is None
-        while not await self._compared(archived=archived):
+        since = None if row is None else datetime.fromtimestamp(row["at"], UTC) - _OVERLAP
+        while not await self._compared(since):
             await self.clock.sleep(_RETRY)
         await self._idle.wait()
-        if archived:
-            done = partial(
-                self.store.run, "insert into decisions_compared (one) values (1) on conflict (one) do nothing"
-            )
-            await until_stored(done, self.clock, _log, "noting later that the log is complete")
+        done = partial(
+            self.store.run,
+            """insert into decisions_compared (one, at) values (1, :at)
+               on conflict (one) do update set at = excluded.at""",
+            at=now.timestamp(),
+        )
+        await until_stored(done, self.clock, _log, "noting later that the log is complete")
         self._is_compared.set()
 
-    async def _compared(self, *, archived: bool) -> bool:
-        """Compares the ledgers with the log. Returns False if they cannot be read now."""
+    async def _compared(self, since: datetime | None) -> bool:
+        """Compares the records with the log. Returns False if they cannot be read now."""
         try:
-            async with aclosing(self.ledger.every(archived=archived)) as every:
-                async for contents in every:
-                    items = [item for _, part in contents.parts for item in part if _has_receipt(item)]
-                    if items and not await self._are_known([jti for item in items for jti in _jtis(item)]):
-                        self._queue(await asyncio.to_thread(_all_ended_in, items))
+            async with aclosing(self.ledger.every(since=since)) as every:
+                async for some in every:
+                    found = await asyncio.to_thread(_all_ended_in, some.records)
+                    if found and not await self._are_known([each.jti for each in found]):
+                        self._queue(found)
                     if len(self._ended) > _MOST_QUEUED:
                         await self._idle.wait()
         except LedgersAway as error:
-            _log.warning("comparing the ledgers with the log later", reason=str(error))
+            _log.warning("comparing the records with the log later", reason=str(error))
             return False
         return True
 
@@ -487,22 +491,5 @@ async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta)
     return went > 0
 
 
-def _has_receipt(item: Any) -> bool:
-    asked = item.get("aaep") if isinstance(item, dict) else None
-    return isinstance(asked, dict) and any(True for _ in _jtis(item))
-
-
-def _jtis(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the names of the receipts in a record as it is written."""
-    asked, name = item["aaep"], item.get("id")
-    earlier = asked.get("earlier")
-    for number, past in enumerate(earlier if isinstance(earlier, list) else (), 1):
-        if isinstance(past, dict) and past.get("receipt") is not None:
-            yield f"{name}/{number}"
-    if asked.get("receipt") is not None:
-        yield f"{name}/{item.get('round', 1)}"
-
-
-def _all_ended_in(items: Sequence[Mapping[str, Any]]) -> list[Ended]:
-    records = [record for item in items if (record := parse(item)) is not None]
+def _all_ended_in(records: Sequence[Clarification]) -> list[Ended]:
     return [each for record in records for each in ended_in(record)]

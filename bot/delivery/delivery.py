@@ -20,7 +20,6 @@ from bot.views import inert
 from core.clarification import Clarification
 from core.clock import Clock
 from core.index import OWN_THREAD, Index
-from core.records import digest_of
 
 _log = structlog.get_logger("clarify.delivery")
 _AT_A_TIME = 200
@@ -146,7 +145,7 @@ class Delivery:
         """Returns the record if it has not changed since startup and its card shows something else."""
         if self.index.get(record.id) is not record:
             return None  # the newer record is queued too
-        if shown != digest_of(record):
+        if shown != str(record.revision):
             return record
         self.messages.inherited.discard(_card_key(record))
         return None

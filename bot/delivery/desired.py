@@ -24,7 +24,6 @@ from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD, Index, whole
 from core.ledger import Ledger
-from core.records import digest_of
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
@@ -134,7 +133,7 @@ class DesiredState:
                 asks_an_agent=self.audiences.asks_an_agent(record),
                 shrinks=thread_ts is not None and route.broadcast == "all",
             )
-            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest_of(record)
+            return message, f"round {row.round}" if _is_earlier(record, row.round) else str(record.revision)
 
         # Arguments can be large; a thread keeps the event loop free.
         message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()

@@ -25,7 +25,6 @@ from bot.settings.model import Settings
 from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
 from bot.views import inert
 from bot.views.classic import classic, newer
-from core.clarification import parse_id
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
 from core.escalation import NewIncident, Raise
@@ -422,7 +421,7 @@ class Messenger:
             incident = NewIncident(key, reason, title, agent_id=(row.body or {}).get("agent"))
         else:
             try:
-                record = await self.ledger.find(row.clarification, parse_id(row.clarification)[0])
+                record = await self.ledger.find(row.clarification)
                 incident = NewIncident.about(record, key, reason, title)
             except ClarifyError as error:
                 _log.warning("paging without the question's details", key=row.key, reason=str(error))

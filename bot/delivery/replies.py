@@ -17,7 +17,7 @@ from bot.producers.producers import Producers
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx, batches
 from bot.views import inert
-from core.clarification import Aaep, Clarification, ReplyState, parse_id
+from core.clarification import Aaep, Clarification, ReplyState
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgerUnreadable, NotFound
 from core.escalation import NewIncident, Raise
@@ -138,7 +138,7 @@ class Replies:
     async def _try(self, clarification: str) -> tuple[Clarification, Settlement] | RetryLater | None:
         """Sends the reply once. Returns its final state, when to try again, or None if there is nothing to send."""
         fresh = self._fresh.pop(clarification, None)
-        record = fresh or await self.ledger.find(clarification, parse_id(clarification)[0])
+        record = fresh or await self.ledger.find(clarification)
         asked, token = record.asked, record.asked.reply_token
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
@@ -206,7 +206,7 @@ class Replies:
         blocked.paged = True
 
     async def _page_refused(self, clarification: str) -> None:
-        record = await self.ledger.find(clarification, parse_id(clarification)[0])
+        record = await self.ledger.find(clarification)
         note = record.asked.reply_note
         reason = f"The agent refused the answer: {inert.quoted(note) if note else 'no reason given'}"
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"

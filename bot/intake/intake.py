@@ -175,11 +175,9 @@ class Intake:
                     if not isinstance(error, StorageUnavailable):
                         self.outage.waits(queue, str(error))
                 except LedgerUnreadable as error:
-                    _log.error("cannot read a ledger", issue=error.issue, reason=str(error))
+                    _log.error("cannot read a record", reason=str(error))
                     page = partial(self.notices.ledger_unreadable, error, run[0].event.agent_id)
                     await self._stored(page, "page delayed")
-                    if error.quarantined is not None:
-                        continue  # the next try starts a new file
                 except Exception:  # noqa: BLE001 - logged and paged
                     # A fault of ours with one event must neither stop the others nor return on every start.
                     if len(run) > 1:
@@ -248,8 +246,6 @@ class Intake:
         event = item.event
         known = self.index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
-        # A session can have questions in several ledgers. If several are open, it is unknown which one is void.
-        left = left and len({summary.issue_number for summary in known if summary.is_open}) == 1
         news = SessionNews(
             producer=item.producer,
             session_id=event.session_id,
@@ -258,8 +254,8 @@ class Intake:
             at=item.received_at if item.live else item.at,
             left_awaiting=event.type == aaep.STATE_CHANGED and left,
         )
-        for issue in {summary.issue_number for summary in known if concerns(news, summary)}:
-            await self.router.session_went_on(issue, news)
+        if any(concerns(news, each) for each in known):
+            await self.router.session_went_on(news)
 
 
 def _envelope(item: Incoming) -> dict[str, object]:

@@ -27,7 +27,7 @@ from bot.views.codec import HAND_BLOCK, PagePress
 from bot.views.forms import full_view, hand_modal, message_modal
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, explained
 from bot.views.render import Renderer
-from core.clarification import Clarification, Holder, NotOpen, parse_id
+from core.clarification import Clarification, Holder, NotOpen
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound
 from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, quiet_until
@@ -250,7 +250,7 @@ class PageActions:
         if len(chosen) != 1:
             return GONE
         if (clarification := chosen[0].clarification) is not None:
-            record = await self.ledger.find(clarification, parse_id(clarification)[0])
+            record = await self.ledger.find(clarification)
             return GONE if record.is_open else phrases.closed(record)
         if chosen[0].kind != "handoff":
             return GONE
@@ -310,7 +310,7 @@ class PageActions:
                 filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
             )
             return OpenModal(self.renderer.view(message_modal("Full text", text)))
-        record = await self.ledger.find(incident.clarification, parse_id(incident.clarification)[0])
+        record = await self.ledger.find(incident.clarification)
         # In a thread: a large record must not delay other clicks.
         if record.is_open:
             locale = self.locale_of(person.user)

@@ -13,7 +13,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents, OpenIncident
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.clock import Clock, iso
 from core.errors import ClarifyError
 from core.escalation import Handed, NewIncident, Taken, is_news
@@ -78,7 +78,7 @@ class Escalations:
         must look at it.
         """
         try:
-            record = await self.ledger.find(clarification, parse_id(clarification)[0])
+            record = await self.ledger.find(clarification)
         except ClarifyError as error:
             _log.warning("cannot read a page's question", id=clarification, reason=str(error))
         else:
@@ -107,7 +107,7 @@ class Escalations:
         if await self.incidents.raise_(new) is not None:
             return
         try:
-            now = await self.ledger.find(record.id, record.issue_number)
+            now = await self.ledger.find(record.id)
         except ClarifyError as error:
             _log.warning("cannot tell whether a question is escalated", id=record.id, reason=str(error))
             return

@@ -19,7 +19,7 @@ from bot.views.inert import is_user
 from bot.views.notices import Handoff, handoff_card
 from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_words, page_card, subject
 from bot.views.render import Message, Renderer
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.errors import ClarifyError
 from core.escalation import Began, Handed, Happening, Snoozed, Taken
 from core.ledger import Ledger
@@ -203,7 +203,7 @@ class PageView:
 
     async def _record(self, clarification: str) -> Clarification | None:
         try:
-            return await self.ledger.find(clarification, parse_id(clarification)[0])
+            return await self.ledger.find(clarification)
         except ClarifyError as error:
             _log.warning("showing a page without its question", id=clarification, reason=str(error))
             return None

@@ -22,16 +22,11 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
-from core.archive import FIRST_RESERVED, HIGHEST
+from core.archive import FIRST_RESERVED
 from core.questions import NewQuestion, event_of
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
-# The limits of one ledger, as each change reads and writes all of it. As many characters as one question's arguments may
-# have, so no ledger gets much larger than the largest question makes it.
-MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
-_DECLARED_FACTOR = 8  # for an issue whose number the agent declared, where people look for its questions
-_FOLLOW_UP_FACTOR = 2  # for a question that continues another one in the ledger
 AT_ONCE = 500  # events in one read
 _FEW = 4  # events to read on the event loop
 _LARGE = 128 * 1024  # characters from which events are parsed in a thread
@@ -121,22 +116,6 @@ class Inbox:
         if self.store.leads:  # else the bot that leads reads them
             self._own += stored
         self.news.set()
-
-    async def reserve_above(self, issue: int) -> None:
-        """Reserves the numbers up to `issue`, whose ledgers are older than the storage."""
-        # Earlier releases counted on from files of others, beyond the highest number.
-        await self.store.run(
-            """insert into counters (name, value) values ('issue', :issue)
-               on conflict (name) do update set value = excluded.value
-               where counters.value > :highest or counters.value < excluded.value""",
-            issue=max(issue, FIRST_RESERVED_ISSUE - 1),
-            highest=HIGHEST,
-        )
-
-    async def last_issue(self) -> int:
-        """Returns the last reserved number in use; 0 if none is."""
-        last = await counter(self.store, "issue") or 0
-        return last if last <= HIGHEST else 0
 
     async def cursor(self, producer: str) -> str | None:
         """Returns a producer's last stored SSE id, to resume after."""
@@ -298,12 +277,11 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
         event, body = _readable(event, incoming.received_at)
     else:
         body = json.dumps(incoming.asked.stored(event.event_id), ensure_ascii=False, separators=(",", ":"))
-    traits = _Traits(question_hash, _topic(event), len(body))
-    issue = _issue(tx, incoming, traits)
+    issue = _issue(tx, incoming)
     (row,) = tx.rows(
-        """insert into inbox (producer, event_id, session_id, issue, token, words, topic, contents, received_at, at,
+        """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at,
              expires_at, live, body, kind)
-           values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :topic, :payload_hash, :received_at, :at,
+           values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :payload_hash, :received_at, :at,
              :expires_at, :live, :body, :kind) returning id""",
         producer=incoming.producer,
         event_id=event_id,
@@ -311,7 +289,6 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
         issue=issue,
         token=token,
         question_hash=question_hash,
-        topic=traits.topic,
         payload_hash=payload_hash,
         received_at=incoming.received_at.timestamp(),
         at=incoming.at.timestamp(),
@@ -372,95 +349,19 @@ def _check_token(
     return "reply_token used" if used and incoming.refusable else "new"
 
 
-class _Traits(NamedTuple):
-    """What decides a question's ledger: the digests of its text and topic, and its length."""
-
-    question_hash: str | None
-    topic: str | None
-    characters: int
-
-
-def _issue(tx: Tx, incoming: Incoming, traits: _Traits) -> int | None:
-    """Returns an event's issue: from its extension, else its session's.
-
-    A question without one, or whose ledger is full, gets a new number.
-    """
+def _issue(tx: Tx, incoming: Incoming) -> int | None:
+    """Returns an event's issue: from its extension, else its session's. A question without one gets a new number."""
     event = incoming.event
     known = tx.one(
         "select issue from sessions where producer = :producer and session_id = :session_id",
         producer=incoming.producer,
         session_id=event.session_id,
     )
-    of_session = known["issue"] if known else None
-    issue = declared_issue(event) or of_session
-    if event.question is not None:
-        issue = _with_room(tx, incoming, traits, issue, of_session)
+    issue = declared_issue(event) or (known["issue"] if known else None)
+    if issue is None and event.question is not None:
+        issue = _new_issue(tx)
     know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
     return issue
-
-
-def _with_room(tx: Tx, incoming: Incoming, traits: _Traits, issue: int | None, of_session: int | None) -> int:
-    """Returns an issue whose ledger has room for a question.
-
-    That is `issue`; else the one where its session asked the same text or about the same topic before; else its
-    session's own reserved issue; else a new one.
-    """
-    fits = issue is not None and _has_room(tx, issue, traits)
-    # Questions asked directly never continue another one.
-    if incoming.asked is None and issue is not None and (not fits or _is_further(tx, issue)):
-        before = _asked_before(tx, incoming, traits)
-        if before is not None and _has_room(tx, before, traits, _FOLLOW_UP_FACTOR):
-            issue, fits = before, True
-    if not fits and issue is not None and of_session is not None and of_session >= FIRST_RESERVED_ISSUE:
-        issue, fits = of_session, _has_room(tx, of_session, traits)
-    further = issue is not None and not fits
-    if issue is None or further:
-        issue = _new_issue(tx)
-        tx.run(
-            "update sessions set issue = :issue where producer = :producer and session_id = :session",
-            issue=issue,
-            producer=incoming.producer,
-            session=incoming.event.session_id,
-        )
-    tx.run(
-        """insert into issues (issue, questions, characters, further) values (:issue, 1, :characters, :further)
-           on conflict (issue) do update set questions = issues.questions + 1,
-             characters = issues.characters + excluded.characters""",
-        issue=issue,
-        characters=traits.characters,
-        further=int(further),
-    )
-    return issue
-
-
-def _has_room(tx: Tx, issue: int, traits: _Traits, factor: int = 1) -> bool:
-    """Whether a ledger has room for one more question. An empty one always has."""
-    row = tx.one("select questions, characters from issues where issue = :issue", issue=issue)
-    factor *= _DECLARED_FACTOR if issue < FIRST_RESERVED_ISSUE else 1
-    return row is None or (
-        row["questions"] < factor * MOST_QUESTIONS
-        and row["characters"] + traits.characters <= factor * MOST_CHARACTERS
-    )
-
-
-def _is_further(tx: Tx, issue: int) -> bool:
-    return tx.one("select 1 from issues where issue = :issue and further = 1", issue=issue) is not None
-
-
-def _asked_before(tx: Tx, incoming: Incoming, traits: _Traits) -> int | None:
-    """Returns the issue where a session last asked the same text, or about the same topic."""
-    row = tx.one(
-        """select id, issue from inbox where producer = :producer and session_id = :session and words = :question_hash
-             and issue is not null
-           union select id, issue from inbox where producer = :producer and session_id = :session and topic = :topic
-             and issue is not null
-           order by id desc limit 1""",
-        producer=incoming.producer,
-        session=incoming.event.session_id,
-        question_hash=traits.question_hash,
-        topic=traits.topic,
-    )
-    return None if row is None else int(row["issue"])
 
 
 def _new_issue(tx: Tx) -> int:
@@ -470,6 +371,15 @@ def _new_issue(tx: Tx) -> int:
         first=FIRST_RESERVED_ISSUE,
     )
     return int(row["value"])
+
+
+def reserve_above(tx: Tx, issue: int) -> None:
+    """Reserves the numbers up to `issue`: records of a lost database have them."""
+    tx.run(
+        """insert into counters (name, value) values ('issue', :issue)
+           on conflict (name) do update set value = excluded.value where counters.value < excluded.value""",
+        issue=issue,
+    )
 
 
 class Session(NamedTuple):
@@ -554,11 +464,6 @@ def _question_hash(event: Event) -> str | None:
     return None if event.question is None else _digest(event.question.text)
 
 
-def _topic(event: Event) -> str | None:
-    topic = event.extension("agentx").get("topic")
-    return _digest(topic) if event.question is not None and isinstance(topic, str) and topic else None
-
-
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -628,18 +533,6 @@ SWEEP_SESSIONS = Sweep(
 )
 
 
-SWEEP_ISSUES = Sweep(
-    "issues",
-    """select issue as name from issues where issue > :after and issue not in (
-         select issue from sessions where issue is not null) order by issue limit :most""",
-    (
-        """delete from issues where issue in :names
-           and issue not in (select issue from sessions where issue is not null)""",
-    ),
-    first=0,
-)
-
-
 def producers_of(tx: Tx, session: str, producer: str | None) -> set[str]:
     """Returns the producers, or only `producer`, that have a session with this id."""
     rows = tx.rows("select producer from sessions where session_id = :session", session=session)
@@ -662,12 +555,12 @@ def forget(tx: Tx, subject: Subject) -> None:
     """Forgets the contents of events, and their sessions' names. Keeps the ids to recognize duplicates."""
     sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
     tx.many(
-        """update inbox set body = null, words = null, topic = null, contents = null, state = 'done'
+        """update inbox set body = null, words = null, contents = null, state = 'done'
            where producer = :producer and session_id = :name""",
         sessions,
     )
     tx.many(
-        """update inbox set body = null, words = null, topic = null, contents = null, state = 'done'
+        """update inbox set body = null, words = null, contents = null, state = 'done'
            where producer = :producer and event_id = :name""",
         [{"producer": producer, "name": name} for producer, name in subject.events],
     )

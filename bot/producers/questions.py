@@ -39,7 +39,7 @@ from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
-from core.clarification import Ask, Clarification, parse_id
+from core.clarification import Ask, Clarification
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
 from core.fairness import FairLimit
@@ -58,7 +58,7 @@ from core.questions import (
     plain,
     state_of,
 )
-from core.records import Raw, Subject, identity, is_direct, parse
+from core.records import Subject, is_direct
 from core.router import Router
 from core.workflow import Speaker
 
@@ -493,31 +493,19 @@ class Questions:
             return await self._by_token(token, producer)
 
     async def _by_token(self, token: str, producer: str) -> Clarification:
-        row = await self.store.read_one(
-            "select issue from inbox where producer = :producer and token = :token",
-            producer=producer,
-            token=token,
-        )
-        for item in (
-            await self.ledger.read(row["issue"]) if row is not None and row["issue"] is not None else ()
-        ):
-            record = parse(item)
-            if record is None or record.asked.reply_token != token or record.asked.producer != producer:
-                continue
-            if await self.ledger.owes_receipt(record):
-                record = await self.router.receipt(record.id)
-            if await self.ledger.is_tampered(record):
-                raise Tampered(record.id)
-            return record
-        raise NotFound(token[:40])
+        record = await self.ledger.by_token(producer, token)
+        if await self.ledger.owes_receipt(record):
+            record = await self.router.receipt(record.id)
+        if await self.ledger.is_tampered(record):
+            raise Tampered(record.id)
+        return record
 
     async def _found(self, clarification_id: str, producer: str) -> Clarification:
         """Returns the record of a question of this producer from its ledger, also if it was forgotten."""
         try:
-            issue, _ = parse_id(clarification_id)
+            record = await self.ledger.find(clarification_id)
         except BadInput:
             raise NotFound(clarification_id[:40]) from None
-        record = await self.ledger.find(clarification_id, issue)
         if record.asked.producer != producer or not is_direct(record):
             raise NotFound(clarification_id)
         if await self.ledger.is_tampered(record):
@@ -597,10 +585,9 @@ class Questions:
 
     async def _fill(self, page: _Page, rows: Sequence[Row], step: Step) -> bool:
         """Adds stored questions to a page, each in a `step`. Returns False if one finds no room."""
-        ledgers: dict[int, list[Raw]] = {}
         for row in rows:
             async with step():
-                record = await self._record(row, ledgers)
+                record = await self._record(row)
                 if record is not None and not await asyncio.to_thread(page.add, record):
                     return False
         return True
@@ -614,21 +601,16 @@ class Questions:
 
     async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
         """Returns the records of stored questions, in their order, without those that `_record` leaves out."""
-        ledgers: dict[int, list[Raw]] = {}
-        found = [await self._record(row, ledgers) for row in rows]
+        found = [await self._record(row) for row in rows]
         return [each for each in found if each is not None]
 
-    async def _record(self, row: Row, ledgers: dict[int, list[Raw]]) -> Clarification | None:
-        """Returns the record of a stored question; None if it is missing, forgotten or tampered. `ledgers`: those that
-        were read already, by issue; gets the one of this row.
-        """
-        if (issue := row["issue"]) not in ledgers:
-            ledgers[issue] = await self.ledger.read(issue)
-        name, of = (row["clarification"], identity) if row["clarification"] else (row["token"], _event_of)
-        record = parse(next((item for item in ledgers[issue] if of(item) == name), None))
-        if record is not None and row["clarification"] is None:
-            self._note(_place(row), record)
-        if record is None or record.asked.direct is None or await self.ledger.is_tampered(record):
+    async def _record(self, row: Row) -> Clarification | None:
+        """Returns the record of a stored question; None if it is missing, forgotten or tampered."""
+        try:
+            record = await self._at(_place(row))
+        except (NotFound, NotRecordedYet):
+            return None
+        if record.asked.direct is None or await self.ledger.is_tampered(record):
             return None
         return record
 
@@ -707,7 +689,7 @@ class Questions:
             return row
         # Which clarification it is may not be stored yet.
         try:
-            record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+            record = await self.ledger.find(clarification_id)
         except (BadInput, NotFound):
             return None
         # By now it may be. A record cannot claim another question's row.
@@ -885,9 +867,9 @@ class Questions:
             NotRecordedYet: it is not in its ledger yet. NotFound: it is no longer there.
         """
         if place.clarification is not None:
-            return await self.ledger.find(place.clarification, place.issue)
-        for item in await self.ledger.read(place.issue):
-            if _event_of(item) == place.token and (record := parse(item)) is not None:
+            return await self.ledger.find(place.clarification)
+        for record in await self.ledger.read(place.issue):
+            if record.asked.event_id == place.token:
                 self._note(place, record)
                 return record
         raise NotRecordedYet

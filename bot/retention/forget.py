@@ -7,10 +7,9 @@ skipped: close them first. Blocking.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bot import github, outbox
@@ -20,38 +19,27 @@ from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
 from bot.storage import ledger
-from bot.storage.tx import Tx
-from core.clarification import DONE, ID, Clarification
-from core.errors import BadInput, LedgerUnreadable, NotFound
-from core.records import (
-    Raw,
-    Stray,
-    Subject,
-    decode,
-    forget_in,
-    forgotten,
-    identity,
-    is_of_session,
-    is_unsettled,
-    parse,
-)
+from bot.storage.tx import Row, Tx
+from core.clarification import DONE, ID, Clarification, parse_id
+from core.errors import BadInput, NotFound
+from core.records import Raw, Subject, forgotten, is_forgotten, is_unsettled, parse
 
 Pair = tuple[str, str]
-_PAGE = 500  # ledgers read at once
-_Items = Sequence[tuple[int, Raw]]  # of ledgers, with their issues
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The clarifications and sessions with a name, and the issues whose ledgers contain them.
-
-    `unsettled`: those still waiting for something; `unknown`: the names of unreadable ledgers.
+    """The clarifications and sessions with a name. `unsettled`: those still waiting for something; `unknown`: the ids of
+    unreadable ones.
     """
 
     subject: Subject
-    issues: frozenset[int]
     unsettled: tuple[Clarification, ...] = ()
     unknown: tuple[str, ...] = ()
+
+    @property
+    def issues(self) -> list[int]:
+        return sorted({parse_id(each)[0] for each in self.subject.clarifications})
 
     @property
     def ids(self) -> list[str]:
@@ -88,26 +76,27 @@ def find(kept: Kept, name: str, producer: str | None = None) -> Found:
     Raises:
         NotFound: nothing has that name.
         BadInput: sessions of several producers have it.
-        LedgerUnreadable: the clarification's ledger cannot be read.
         StorageUnavailable: the storage cannot be read.
     """
     with kept.read_only() as tx:
-        if match := ID.fullmatch(name):
-            return _one(tx, name, int(match[1]))
-        items, unknown = list[tuple[int, Raw]](), list[str]()
-        for issue, listed in _ledgers(tx):
-            if listed is None:
-                unknown.append(f"issue-{issue}")
-            else:
-                items += [(issue, item) for item in listed if is_of_session(item, name, producer)]
-        known = {whose for whose, _ in _asked(items)} | inbox.producers_of(tx, name, producer)
+        if ID.fullmatch(name):
+            rows = tx.rows("select id, producer, body from clarifications where id = :id", id=name)
+            if not rows:
+                raise NotFound(name)
+            return _found(rows)
+        rows = tx.rows(
+            "select id, producer, body from clarifications where session = :session and producer <> ''",
+            session=name,
+        )
+        rows = [row for row in rows if producer in {None, row["producer"]}]
+        known = {row["producer"] for row in rows} | inbox.producers_of(tx, name, producer)
     if not known:
         raise NotFound(f"or session {name}")
     if len(known) > 1:
         raise BadInput(
             f"Several producers have a session of that name. Pick one with --producer: {', '.join(sorted(known))}."
         )
-    return _found(items, {(known.pop(), name)}, unknown)
+    return _found(rows, {(known.pop(), name)})
 
 
 def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
@@ -123,11 +112,11 @@ def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
     """
 
     def work(tx: Tx) -> Traces:
-        ledger.hold(tx, sorted(found.issues))
+        ledger.hold(tx, found.ids)
         traces = forget_rows(tx, found.subject, even_waiting=abandoned)
         if traces.is_all(abandoned=abandoned):  # otherwise nothing was changed
-            for issue in sorted(found.issues):
-                ledger.rewrite(tx, issue, partial(_rewritten, found, abandoned))
+            may_go = partial(_may_go, abandoned=abandoned)
+            ledger.rewrite(tx, found.ids, lambda raw: forgotten(raw) if may_go(raw) else raw)
             tx.tell("forgotten")
         return traces
 
@@ -187,103 +176,50 @@ def forgotten_in(kept: Kept, found: Found, *, known: bool) -> dict[int, set[str]
     """
     with kept.read_only() as tx:
         rows = tx.rows(
-            "select ledgers.issue as issue, body, base from ledgers left join bridge on bridge.issue = ledgers.issue"
-            " where ledgers.issue in :issues order by ledgers.issue",
-            issues=sorted(found.issues),
+            "select id, clarifications.issue as issue, body, base from clarifications"
+            " left join bridge on bridge.issue = clarifications.issue where id in :ids order by clarifications.issue",
+            ids=found.ids,
         )
-    return {
-        row["issue"]: {
-            name
-            for item in _records(row["issue"], row["body"]) or ()
-            if (name := identity(item)) in found.subject.clarifications
-            and forgotten(item) == item
-            and (not known or name in json.loads(row["base"] or "{}"))
-        }
-        for row in rows
-    }
+    names: dict[int, set[str]] = {row["issue"]: set() for row in rows}
+    for row in rows:
+        record = ledger.record_of(row["body"])
+        is_gone = record is not None and is_forgotten(record)
+        if is_gone and (not known or row["id"] in json.loads(row["base"] or "{}")):
+            names[row["issue"]].add(row["id"])
+    return names
 
 
 def has_files(kept: Kept, found: Found) -> bool:
     """Returns whether ledger files contain it, or did."""
     with kept.read_only() as tx:
-        issues = sorted(found.issues)
-        return tx.one("select 1 from bridge where issue in :issues limit 1", issues=issues) is not None
+        return tx.one("select 1 from bridge where issue in :issues limit 1", issues=found.issues) is not None
 
 
-def _ledgers(tx: Tx) -> Iterator[tuple[int, list[Raw] | None]]:
-    """Yields each issue with its records, or None if they cannot be read."""
-    last = 0
-    page = "select issue, body from ledgers where issue > :last order by issue limit :most"
-    while rows := tx.rows(page, last=last, most=_PAGE):
-        for row in rows:
-            last = row["issue"]
-            yield last, _records(last, row["body"])
-
-
-def _records(issue: int, body: str) -> list[Raw] | None:
-    try:
-        items: list[Raw] = decode(body.encode(), issue)["clarifications"]
-    except ValueError:
-        return None
-    return items
-
-
-def _one(tx: Tx, name: str, issue: int) -> Found:
-    row = tx.one("select body from ledgers where issue = :issue", issue=issue)
-    items = [] if row is None else _records(issue, row["body"])
-    if items is None:
-        raise LedgerUnreadable(issue, Path(f"issue-{issue}"), "it is not a ledger", None)
-    found = _found([(issue, item) for item in items if identity(item) == name])
-    if not found.ids:
-        raise NotFound(name)
-    return found
-
-
-def _found(items: _Items, sessions: Iterable[Pair] = (), unknown: Iterable[str] = ()) -> Found:
-    asked = list(_asked(items))
-    ids = [identity(item) for _, item in items if not isinstance(item, Stray)]
-    records = (parse(item) for _, item in items)
+def _found(rows: Sequence[Row], sessions: Iterable[Pair] = ()) -> Found:
+    records = {row["id"]: ledger.record_of(row["body"]) for row in rows}
+    known = [record for record in records.values() if record is not None]
+    asked = list(_asked(known))
     subject = Subject(
-        clarifications=frozenset(each for each in ids if ID.fullmatch(each)),
+        clarifications=frozenset(records),
         sessions=frozenset(sessions),
         events=frozenset(_named(asked, "eventId")),
         tokens=frozenset(_named(asked, "replyToken")),
     )
-    unsettled = {record.id: record for record in records if record is not None and is_unsettled(record)}
-    issues = frozenset(issue for issue, _ in items)
-    return Found(subject, issues, tuple(unsettled.values()), tuple(unknown))
+    unsettled = tuple(record for record in known if is_unsettled(record))
+    return Found(subject, unsettled, tuple(name for name, record in records.items() if record is None))
 
 
-def _asked(items: _Items) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _asked(records: Iterable[Clarification]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields what asked each of their rounds, with its producer."""
-    for _, item in items:
-        asked = item.get("aaep")
-        rounds = [asked, *_earlier(asked)] if isinstance(asked, dict) else []
-        yield from ((each["producer"], each) for each in rounds if isinstance(each.get("producer"), str))
-
-
-def _earlier(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    earlier = asked.get("earlier")
-    return [past for past in earlier if isinstance(past, dict)] if isinstance(earlier, list) else []
+    for record in records:
+        now = {"eventId": record.asked.event_id, "replyToken": record.asked.reply_token}
+        for each in (*record.asked.earlier, now):
+            if (producer := each.get("producer", record.producer)) is not None:
+                yield producer, each
 
 
 def _named(asked: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> Iterator[Pair]:
     return ((producer, each[name]) for producer, each in asked if isinstance(each.get(name), str))
-
-
-def _rewritten(found: Found, abandoned: bool, raw: Raw) -> bool:  # noqa: FBT001 - bound by `partial`
-    """Rewrites the records under the lock. Keeps what was asked in the meantime: its agent is waiting."""
-    is_meant: Callable[[object], bool]
-    if found.session is None:
-        is_meant = lambda item: identity(item) in found.subject.clarifications  # noqa: E731
-    else:
-        producer, session = found.session
-        is_meant = partial(is_of_session, session=session, producer=producer)
-    items = raw["clarifications"]
-    places = [
-        place for place, item in enumerate(items) if is_meant(item) and _may_go(item, abandoned=abandoned)
-    ]
-    return forget_in(raw, places)
 
 
 def _may_go(item: Raw, *, abandoned: bool) -> bool:

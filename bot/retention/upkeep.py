@@ -1,13 +1,12 @@
-"""Once a day, archives finished ledgers and deletes rows of the storage that are no longer needed."""
+"""Once a day, deletes rows of the storage that are no longer needed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -18,16 +17,13 @@ from bot.producers import inbox, push, questions
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
-from core.clock import Clock, within
-from core.errors import ClarifyError, LedgersAway
+from core.clock import Clock
 from core.index import session_of
-from core.ledger import Ledger
-from core.records import Subject, is_over
+from core.records import Subject
 
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
 _BATCH = 200  # rows per transaction
-_PATIENCE = 600.0  # seconds
 # In this order, because rows protect the rows that they belong to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
@@ -42,7 +38,6 @@ _SWEEPS = (
     roster.SWEEP,
     swaps.SWEEP,
     inbox.SWEEP_SESSIONS,
-    inbox.SWEEP_ISSUES,
     erasing.SWEEP,
 )
 
@@ -50,18 +45,15 @@ _SWEEPS = (
 @dataclass(kw_only=True, eq=False)
 class Upkeep:
     """Runs the daily clean-up. `index`: what still needs something, filled before `run`. `keep`: how long the storage
-    keeps finished things; None means forever. `sweeps`: rows of other packages to delete. `logged` returns once all decisions
-    are in the log: ledgers are archived only then. `forget_decisions` deletes what the log need not keep any more.
+    keeps finished things; None means forever. `sweeps`: rows of other packages to delete. `forget_decisions`
+    deletes what the log need not keep any more.
     """
 
-    ledger: Ledger
     store: Store
     index: Iterable[Clarification]
     clock: Clock
-    archive_after: timedelta
     keep: timedelta | None
     sweeps: Sequence[Sweep] = ()
-    logged: Callable[[], Coroutine[Any, Any, None]] | None = None
     forget_decisions: Callable[[], Awaitable[None]] | None = None
 
     async def run(self) -> None:
@@ -72,37 +64,10 @@ class Upkeep:
 
     async def tidy(self) -> None:
         """Cleans up once. Failures are logged and retried the next day."""
-        if self.logged is None or await within(self.clock, _PATIENCE, self.logged()):
-            await self._archive()
-        else:
-            _log.warning("archiving later: decisions are not in the log yet")
         if self.keep is not None:
             await self._sweep(self.keep)
         if self.forget_decisions is not None:
             await self.forget_decisions()
-
-    async def _archive(self) -> None:
-        now, moved = self.clock.now(), 0
-        try:
-            there = await self.ledger.live()
-        except LedgersAway as error:
-            _log.warning("cannot archive ledgers", reason=str(error))
-            return
-        waiting = {each.issue_number for each in self.index if each.is_open}
-        for issue in there:
-            if issue in waiting:
-                continue  # saves reading it
-            try:
-                moved += await self._shelve(issue, now)
-            except ClarifyError as error:
-                _log.warning("cannot archive a ledger", issue=issue, reason=str(error))
-        if moved:
-            _log.info("ledgers archived", ledgers=moved)
-
-    async def _shelve(self, issue: int, now: datetime) -> bool:
-        """Archives a ledger if it is finished. Checks without the lock first, because most are not."""
-        over = partial(is_over, now=now, after=self.archive_after)
-        return over(await self.ledger.read(issue)) and await self.ledger.shelve(issue, over)
 
     async def _sweep(self, keep: timedelta) -> None:
         now = self.clock.now()

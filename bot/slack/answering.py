@@ -42,7 +42,7 @@ from bot.views.verify import Proof, verify_view
 from core import answers
 from core.answers import Written
 from core.approvals import check_four_eyes, check_seen, why_refused
-from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, parse_id
+from core.clarification import Answer, Clarification, Decider, Holder, NotOpen
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index, whole
@@ -363,7 +363,7 @@ class Answering:
         Raises:
             NotFound, BadInput: no clarification has that id.
         """
-        return await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        return await self.ledger.find(clarification_id)
 
 
 def _tried(read: Read, seen: Clarification) -> str | None:

@@ -14,12 +14,11 @@ from bot.delivery.rollups import RollupThreads
 from bot.oncall.pages import Pages
 from bot.routing import Audiences, Thread
 from bot.slack.payloads import MessageEvent
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, Session
 from core.ledger import Ledger
 from core.lists import urgency
-from core.records import parse
 
 MOST_ASKED_ABOUT = 100
 
@@ -117,12 +116,11 @@ class Threads:
         thread: Thread | None = await self.messages.thread_at(channel, ts)
         if thread is None:
             return None
-        # A session whose ledger was full continues in another one, with open questions in the earlier ones.
+        # Its events may name issues of their own.
         waits = self.index.of_session(thread.producer, thread.session_id)
         found = []
         for issue in sorted({thread.issue} | {each.issue_number for each in waits}):
-            items = await self.ledger.read(issue)
-            found += [record for item in items if (record := parse(item)) is not None]
+            found += await self.ledger.read(issue)
         return [record for record in found if self.audiences.is_asked_in(thread, record)]
 
     async def is_session(self, channel: str, ts: str) -> bool:
@@ -161,4 +159,4 @@ class Threads:
         return found
 
     async def _find(self, clarification: str) -> Clarification:
-        return await self.ledger.find(clarification, parse_id(clarification)[0])
+        return await self.ledger.find(clarification)

@@ -18,7 +18,7 @@ class Database(ABC):
     installation: str
     secret: bytes
     clock: Clock
-    horizon = "(select coalesce(max(written), 0) + 1 from ledgers)"
+    horizon = "(select coalesce(max(written), 0) + 1 from clarifications)"
     """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""
     is_shared = False
     name = ""

@@ -88,7 +88,7 @@ _SEEN = """, seen as (
   insert into alive (id, seen_at) values (%(name)s, clock_timestamp()) on conflict (id) do update
   set seen_at = excluded.seen_at where alive.seen_at < excluded.seen_at - %(again)s * interval '1 second')
 select (select epoch from mine) as epoch, extract(epoch from clock_timestamp())::float8 as at,
-  (select max(xid) from news) as told, (select max(written) from ledgers) as written"""
+  (select max(xid) from news) as told, (select max(written) from clarifications) as written"""
 
 
 @dataclass(eq=False)

@@ -1,36 +1,51 @@
-"""Ledgers as rows of the database: the same JSON, one row per issue.
+"""Records as rows of the database, one clarification a row: its JSON, and as columns what is looked up.
 
 Callers share transactions, so no transaction waits for a lock while it holds another: two bots waiting for each other
-would deadlock. If an issue is locked, the caller retries in a new transaction.
+would deadlock. If a record, a session or an issue is locked, the caller retries in a new transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from bot.errors import StorageBusy, StorageInDoubt, StorageUnavailable
 from bot.storage.store import Store, until_stored
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import Row, Tx, batches
+from core.clarification import Ask, Clarification, parse_id
 from core.clock import Clock
-from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
-from core.ledger import LOCK_TIMEOUT, IssueContents, Ledger, Loaded, Take, ended
-from core.records import Book, OwnRecords, Raw, decode, encode
+from core.errors import (
+    LedgerInDoubt,
+    LedgersAway,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+    RecordUnreadable,
+)
+from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfSession, One, Reach, Whole, ended
+from core.matching import session_asking
+from core.records import Book, Raw, closed_at, dump, packed, parse, unpacked
 
 _T = TypeVar("_T")
-_SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a locked row
+_SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a lock
 _LOOK, _DOUBT = 0.25, 1.0  # seconds between checks, and until waiting callers are told: Slack allows three
 _BUSY = 1.0  # seconds that an attempt takes while another process holds SQLite's file
-_PAGE = 500  # ledgers read at once at startup
-CHANNEL = "clarify_ledgers"
+_PAGE = 500  # records read at once
+_MOST_KNOWN = 1024  # records in memory
+_LARGEST_KNOWN = 65_536  # characters of one
+_LATEST = 200  # records of a session that a question is compared with, beside those with its token
+CHANNEL = "clarify_records"
+_READ = "select id, body from clarifications where "
 _log = structlog.get_logger("clarify.storage")
 
 
@@ -39,68 +54,77 @@ class DatabaseLedger(Ledger):
     """A `core.ledger.Ledger` on a `Store`."""
 
     store: Store
-    own: OwnRecords = field(default_factory=OwnRecords)
-    _seen: dict[int, int] = field(default_factory=dict)
-    _writing: dict[int, set[asyncio.Future[None]]] = field(default_factory=dict)
-    _waiting: dict[asyncio.Event, int] = field(default_factory=dict)
+    # By id, with the text of the row: while that is the same, nothing is parsed again, and no receipt checked. Used from
+    # several threads.
+    _known: OrderedDict[str, tuple[str, Clarification]] = field(default_factory=OrderedDict)
+    _wrote: OrderedDict[str, int] = field(default_factory=OrderedDict)  # the revision that we wrote last
+    _writing: set[asyncio.Future[None]] = field(default_factory=set)
+    _waiting: dict[asyncio.Event, str] = field(default_factory=dict)
+    _loaded: int = 0
 
     async def transact(
         self,
-        issue: int,
+        reach: Reach | Callable[[Any], Reach],
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
+        along: Callable[[Any, _T], None] | None = None,
     ) -> _T:
-        transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written))
+        transaction = asyncio.ensure_future(self._transact(reach, decide, timeout, written, along))
         try:
             while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
                 if self.store.doubt > _DOUBT:  # the caller needs an answer
-                    raise LedgerInDoubt(issue)
+                    raise LedgerInDoubt(_what(reach))
         finally:
             if not transaction.done():
-                transaction.add_done_callback(partial(ended, issue))  # it continues regardless
+                transaction.add_done_callback(partial(ended, _what(reach)))  # it continues regardless
         return transaction.result()
 
     async def _transact(
-        self, issue: int, decide: Callable[[Book], _T], timeout: float, written: Callable[[], None] | None
+        self,
+        reach: Reach | Callable[[Any], Reach],
+        decide: Callable[[Book], _T],
+        timeout: float,
+        written: Callable[[], None] | None,
+        along: Callable[[Any, _T], None] | None,
     ) -> _T:
-        def work(tx: Tx) -> tuple[_T, int | None]:
-            row = _locked(tx, issue)
-            parsed = partial(self.own.parse, issue)
-            highest = row["highest"] if row else 0
-            book = Book(issue, _raw(issue, row), lambda: highest, parsed, signer=self.signer)
+        def work(tx: Tx) -> tuple[_T, list[Clarification]]:
+            book = self._book(tx, reach(tx) if callable(reach) else reach)
             result = decide(book)
-            if not book.changed:
-                return result, None
-            content = encode(book.raw)
-            self.own.note(issue, book.written, len(content))
-            return result, _write(tx, book, content, row)
+            put = book.written
+            for record in put:
+                self._write(tx, book.read.get(record.id), record)
+            if any(record.id not in book.read for record in put):
+                _note_number(tx, book.issue, book.highest)
+            if along is not None:
+                along(tx, result)
+            return result, put
 
-        with self._marked_as_ours(issue):
-            result, version = await self._locking(issue, work, timeout)
-            if version is not None and self._seen.get(issue, 0) == version - 1:
-                self._seen[issue] = version  # otherwise another writer came first, and that is news
-        if version is not None:
-            self._wake(issue)
-        if written is not None:
-            written()
+        with self._marked_as_ours():
+            result, put = await self._locking(_what(reach), work, timeout)
+            for record in put:
+                self._wrote[record.id] = record.revision
+                self._wrote.move_to_end(record.id)
+            while len(self._wrote) > _MOST_KNOWN:
+                self._wrote.popitem(last=False)
+            if written is not None:
+                written()
+        for record in put:
+            self._wake(record.id)
         return result
 
     @contextmanager
-    def _marked_as_ours(self, issue: int) -> Iterator[None]:
+    def _marked_as_ours(self) -> Iterator[None]:
         done = asyncio.get_running_loop().create_future()
-        all_of_them = self._writing.setdefault(issue, set())
-        all_of_them.add(done)
+        self._writing.add(done)
         try:
             yield
         finally:
+            self._writing.discard(done)
             done.set_result(None)
-            all_of_them.discard(done)
-            if not all_of_them:
-                self._writing.pop(issue, None)
 
-    async def _locking(self, issue: int, work: Callable[[Tx], _T], timeout: float) -> _T:
-        """Runs `work` in a transaction; retries while the row is locked."""
+    async def _locking(self, what: str, work: Callable[[Tx], _T], timeout: float) -> _T:
+        """Runs `work` in a transaction; retries while something is locked."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         deadline = began + timeout
@@ -110,258 +134,381 @@ class DatabaseLedger(Ledger):
             except StorageBusy:
                 waited = loop.time() - began
                 if waited + _BUSY > timeout:  # the next attempt would take too long
-                    raise LockTimeout(issue, waited, "another process") from None
+                    raise LockTimeout(what, waited, "another process") from None
             except StorageInDoubt as error:
-                raise LedgerInDoubt(issue) from error
+                raise LedgerInDoubt(what) from error
             except StorageUnavailable as error:
-                raise LedgerUnwritable(issue, str(error)) from error
+                raise LedgerUnwritable(what, str(error)) from error
             except _LockedError:
                 if loop.time() > deadline:
-                    raise LockTimeout(issue, timeout, "another bot") from None
+                    raise LockTimeout(what, timeout, "another bot") from None
             await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two bots do not collide again
 
-    async def read(self, issue: int) -> list[Raw]:
-        return _records(await self._row(issue), issue)
+    def _book(self, tx: Tx, reach: Reach) -> Book:
+        """Returns what a decision reads, with its locks. What it writes is locked when it is written (`_write`)."""
+        match reach:
+            case One(clarification):
+                _lock(tx, clarification)
+                return self._read_book(tx.rows(f"{_READ} id = :id", id=clarification))
+            case OfSession(producer, session, since):
+                _lock(tx, f"session {producer} {session}")
+                return self._read_book(
+                    tx.rows(
+                        f"{_READ} producer = :producer and session = :session and (closed is null or closed >= :since)"
+                        " order by issue, number",
+                        producer=producer,
+                        session=session,
+                        since=since.timestamp(),
+                    )
+                )
+            case Whole(issue):
+                _lock(tx, f"issue {issue}")
+                return self._read_book(
+                    tx.rows(f"{_READ} issue = :issue order by number", issue=issue), tx, issue
+                )
+            case Asking(issue, asks):
+                sessions = [session_asking(ask) for ask in asks]
+                for producer, session in sorted(set(sessions)):
+                    _lock(tx, f"session {producer or issue} {session}")
+                _lock(tx, f"issue {issue}")
+                found: dict[str, Row] = {}
+                for ask, (producer, session) in zip(asks, sessions, strict=True):
+                    found |= {row["id"]: row for row in _asked_before(tx, issue, ask, producer, session)}
+                return self._read_book(sorted(found.values(), key=lambda row: parse_id(row["id"])), tx, issue)
 
-    async def news(self, issue: int) -> list[Raw] | None:
-        row = await self._row(issue)
-        if issue in self._writing:  # the row may contain our own write before we know that it succeeded
-            await asyncio.wait(set(self._writing[issue]), timeout=LOCK_TIMEOUT)
-        if row is not None:
-            if self._seen.get(issue, 0) >= row["version"]:
-                return None
-            self._seen[issue] = row["version"]
-        self.own.forget(issue)
-        return _records(row, issue)
+    def _read_book(self, rows: Sequence[Row], tx: Tx | None = None, issue: int = 0) -> Book:
+        records = [self._parsed(row) for row in rows]
+        highest = 0 if tx is None else _highest(tx, issue)
+        return Book(records, issue=issue, highest=highest, signer=self.signer)
 
-    def forget(self, issue: int) -> None:
-        self._seen.pop(issue, None)
-        self.own.forget(issue)
+    def _write(self, tx: Tx, before: Clarification | None, record: Clarification) -> None:
+        """Writes a record, if it is still as it was read.
 
-    async def load(self, last_issue: int, take: Take) -> Loaded:  # noqa: ARG002 - all numbers here are ours
-        troubles: list[LedgerUnreadable] = []
+        Raises:
+            _LockedError: it is not, or another bot is about to change it.
+        """
+        _lock(tx, record.id)
+        body = packed(dump(record))
+        if not write(tx, record, body, None if before is None else before.revision):
+            raise _LockedError
+        self._know(record, body)
 
-        def take_page(rows: list[Row]) -> None:
+    def _know(self, record: Clarification, body: str) -> None:
+        if len(body) > _LARGEST_KNOWN:
+            self._known.pop(record.id, None)
+            return
+        self._known[record.id] = body, record
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    def _parsed(self, row: Row) -> Clarification:
+        """Returns the record of a row.
+
+        Raises:
+            LedgerUnreadable: somebody else wrote into it.
+        """
+        name, body = row["id"], row["body"]
+        known = self._known.get(name)
+        if known is not None and known[0] == body:
+            return known[1]
+        record = record_of(body)
+        if record is None or record.id != name:
+            raise RecordUnreadable(name, parse_id(name)[0])
+        self._know(record, body)
+        return record
+
+    async def find(self, clarification_id: str) -> Clarification:
+        parse_id(clarification_id)
+        rows = await self._rows("id = :id", few=True, id=clarification_id)
+        if not rows:
+            raise NotFound(clarification_id)
+        return self._parsed(rows[0])
+
+    async def by_token(self, producer: str, token: str) -> Clarification:
+        where = "producer = :producer and token = :token order by issue desc, number desc limit 1"
+        rows = await self._rows(where, few=True, producer=producer, token=token)
+        if not rows:
+            raise NotFound(token[:40])
+        return self._parsed(rows[0])
+
+    async def news(self, clarification_id: str) -> Clarification | None:
+        record = await self.find(clarification_id)
+        if self._writing:  # the row may contain our own write before we know that it succeeded
+            await asyncio.wait(set(self._writing), timeout=LOCK_TIMEOUT)
+        return record if self._wrote.get(clarification_id, 0) < record.revision else None
+
+    async def read(self, issue: int) -> list[Clarification]:
+        rows = await self._rows("issue = :issue order by number", few=True, issue=issue)
+        return (await self._contents(rows)).records
+
+    async def _contents(self, rows: Sequence[Row]) -> Contents:
+        """Returns the records of many rows. In a thread, unless they are few."""
+
+        def contents() -> Contents:
+            found = Contents([], [])
             for row in rows:
                 try:
-                    self._seen[row["issue"]] = row["version"]
-                    if take(_records(row, row["issue"])):
-                        self.forget(row["issue"])
-                except LedgerUnreadable as error:
-                    troubles.append(error)
+                    found.records.append(self._parsed(row))
+                except LedgerUnreadable:
+                    found.unreadable.append(row["id"])
+            return found
 
-        try:
-            last, rows = 0, await self._page(0)
-            while rows:
-                await asyncio.to_thread(take_page, rows)
-                last = rows[-1]["issue"]
-                rows = await self._page(last)
-            highest = await self.store.read_one("select coalesce(max(issue), 0) as issue from ledgers")
-        except StorageUnavailable as error:
-            return Loaded(0, [LedgersAway(None, why=str(error))])
-        return Loaded(highest["issue"] if highest else 0, [*troubles])
+        return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
-    async def _page(self, after: int, *, archived: bool = False) -> list[Row]:
-        live = "select issue, body, version from ledgers where archived = 0 and issue > :after order by issue limit :most"
-        return await self.store.read(
-            live.replace("archived = 0 and", "") if archived else live, after=after, most=_PAGE
-        )
+    async def load(self) -> Contents:
+        until = f"select {self.store.horizon} as until"
+        self._loaded = (await self._query(until))[0]["until"]  # what is written from here on is news
+        found = Contents([], [])
+        async for some in self._pages("live = 1"):
+            found.records.extend(some.records)
+            found.unreadable.extend(some.unreadable)
+        return found
 
     async def every(
-        self, *, issue: int | None = None, archived: bool = True
-    ) -> AsyncGenerator[IssueContents]:
+        self,
+        *,
+        issue: int | None = None,
+        since: datetime | None = None,
+        waiting: bool = False,
+        after: tuple[int, int] = (0, 0),
+    ) -> AsyncGenerator[Contents]:
+        where, values = ["live = 1" if waiting else "1 = 1"], dict[str, Any]()
         if issue is not None:
-            row = await self._row(issue)
-            if row is not None:
-                yield _contents(row, issue)
-            return
-        last = 0
-        try:
-            while rows := await self._page(last, archived=archived):
-                for row in rows:
-                    yield _contents(row, row["issue"])
-                last = rows[-1]["issue"]
-        except StorageUnavailable as error:
-            raise LedgersAway(None, why=str(error)) from error
+            where.append("issue = :of")
+            values["of"] = issue
+        if since is not None:
+            where.append("(closed is null or closed >= :since)")
+            values["since"] = since.timestamp()
+        async for some in self._pages(" and ".join(where), after, **values):
+            yield some
 
-    async def live(self) -> list[int]:
-        return await self._issues("select issue from ledgers where archived = 0 order by issue")
+    async def _pages(
+        self, where: str, last: tuple[int, int] = (0, 0), **values: object
+    ) -> AsyncGenerator[Contents]:
+        """Yields records in the order of issues and numbers."""
+        while True:
+            rows = await self._rows(
+                f"{where} and (issue, number) > (:issue, :number) order by issue, number limit :most",
+                issue=last[0],
+                number=last[1],
+                most=_PAGE,
+                **values,
+            )
+            if not rows:
+                return
+            yield await self._contents(rows)
+            last = parse_id(rows[-1]["id"])
 
-    async def latest(self, most: int) -> list[int]:
-        return await self._issues(
-            "select issue from ledgers where archived = 0 order by written desc limit :most", most=most
+    async def issues(self, since: datetime) -> list[int]:
+        rows = await self._query(
+            "select distinct issue from clarifications where closed is null or closed >= :since order by issue",
+            since=since.timestamp(),
         )
+        return [row["issue"] for row in rows]
 
-    async def _issues(self, sql: str, **values: object) -> list[int]:
+    async def latest(self, most: int) -> list[Clarification]:
+        rows = await self._rows("1 = 1 order by written desc, id desc limit :most", most=most)
+        return (await self._contents(rows)).records
+
+    async def _rows(self, where: str, *, few: bool = False, **values: object) -> list[Row]:
+        return await self._query(_READ + where, few=few, **values)
+
+    async def _query(self, sql: str, *, few: bool = False, **values: object) -> list[Row]:
         try:
-            return [row["issue"] for row in await self.store.read(sql, **values)]
+            return await (self.store.find if few else self.store.read)(sql, **values)
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
 
-    async def changes(self, clock: Clock) -> AsyncGenerator[list[int]]:  # noqa: ARG002 - uses the server's time
-        """Each notice names an issue. Without any, some may have been missed."""
-        since = 0
+    async def changes(self, clock: Clock) -> AsyncGenerator[list[str]]:  # noqa: ARG002 - uses the server's time
+        """Each notice names a record and its revision. Without any, some may have been missed."""
+        since = self._loaded
         async with aclosing(self.store.notices(CHANNEL)) as told:
             async for heard in told:
-                if not heard:
-                    look = partial(self._changed, since)
-                    since, issues = await until_stored(
-                        look, self.store.clock, _log, "looking for changed ledgers later"
-                    )
-                    yield self._report(issues)
+                if heard:
+                    news = [(name, int(revision)) for name, revision in map(str.split, heard)]
                 else:
-                    yield self._report([int(each) for each in heard])
+                    look = partial(self._changed, since)
+                    since, news = await until_stored(
+                        look, self.store.clock, _log, "looking for changed records later"
+                    )
+                yield self._report(news)
 
-    async def _changed(self, since: int) -> tuple[int, list[int]]:
-        """Returns the issues changed by transactions still open at `since`, and from when to look next time."""
+    async def _changed(self, since: int) -> tuple[int, list[tuple[str, int]]]:
+        """Returns the records changed by transactions still open at `since`, and from when to look next time."""
         rows = await self.store.read(
-            f"select {self.store.horizon} as until, issue, version from installation"  # noqa: S608 - a constant
-            " left join ledgers on archived = 0 and written >= :since",
+            f"select {self.store.horizon} as until, clarifications.id as id, revision from installation"  # noqa: S608 - a constant
+            " left join clarifications on written >= :since",
             since=since,
         )
-        changed = (row["issue"] for row in rows if self._seen.get(row["issue"]) != row["version"])
-        return rows[0]["until"], [issue for issue in changed if issue is not None]
+        return rows[0]["until"], [(row["id"], row["revision"]) for row in rows if row["id"] is not None]
 
-    def _report(self, issues: list[int]) -> list[int]:
-        for issue in issues:
-            self._wake(issue)
-        return sorted(set(issues))
+    def _report(self, news: Sequence[tuple[str, int]]) -> list[str]:
+        found = {name for name, revision in news if self._wrote.get(name, 0) < revision}
+        for name in found:
+            self._wake(name)
+        return sorted(found)
 
-    def _wake(self, issue: int) -> None:
+    def _wake(self, clarification: str) -> None:
         for event, meant in self._waiting.items():
-            if meant == issue:
+            if meant == clarification:
                 event.set()
 
     @asynccontextmanager
-    async def woken(self, issue: int) -> AsyncIterator[asyncio.Event]:
+    async def woken(self, clarification_id: str) -> AsyncIterator[asyncio.Event]:
         event = asyncio.Event()
-        self._waiting[event] = issue
+        self._waiting[event] = clarification_id
         try:
             yield event
         finally:
             del self._waiting[event]
 
-    async def shelve(
-        self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
-    ) -> bool:
-        def work(tx: Tx) -> bool:
-            row = _locked(tx, issue)
-            if row is None or row["archived"] or not is_over(_records(row, issue)):
-                return False
-            return tx.run("update ledgers set archived = 1 where issue = :issue", issue=issue) == 1
 
-        return await self._locking(issue, work, timeout)
-
-    async def _row(self, issue: int) -> Row | None:
-        try:
-            return await self.store.read_one(
-                "select body, version from ledgers where issue = :issue", issue=issue
-            )
-        except StorageUnavailable as error:
-            raise LedgersAway(None, issue, str(error)) from error
-
-
-def _contents(row: Row, issue: int) -> IssueContents:
+def record_of(body: str) -> Clarification | None:
+    """Returns the record of a row's text; None: it cannot be read."""
     try:
-        return IssueContents([(f"issue-{issue}", _records(row, issue))], [])
-    except LedgerUnreadable as error:
-        return IssueContents([], [str(error)])
+        return parse(unpacked(body))
+    except ValueError:
+        return None
 
 
-def hold(tx: Tx, issues: Sequence[int]) -> None:
-    """Locks the issues before the transaction takes any other lock, so that bots never wait for one while holding one."""
-    for issue in sorted(issues):
-        tx.lock(issue, wait=True)
-
-
-def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
-    """Lets `change` edit a row that is held, archived or not, and writes it if `change` returns True. Skips an unreadable
-    row.
-    """
-    row = tx.one("select body from ledgers where issue = :issue", issue=issue)
-    try:
-        raw = _raw(issue, row)
-    except LedgerUnreadable:
-        return
-    if row is None or not change(raw):
-        return
-    tx.run(
-        f"update ledgers set body = :body, version = version + 1, written = {tx.stamp} where issue = :issue",  # noqa: S608
+def write(tx: Tx, record: Clarification, body: str, before: int | None) -> bool:
+    """Writes a record, if its row still has the revision `before` (None: there is none yet). Returns whether it did."""
+    producer, session = session_asking(record)
+    closed, asked = closed_at(record), record.asked
+    issue, number = parse_id(record.id)
+    changed = tx.run(
+        _INSERT.format(stamp=tx.stamp) if before is None else _UPDATE.format(stamp=tx.stamp),
+        id=record.id,
         issue=issue,
-        body=encode(raw).decode(),
+        number=number,
+        producer=producer,
+        session=session,
+        token=asked.reply_token,
+        event=asked.event_id,
+        live=int(record.needs_something),
+        closed=None if closed is None else closed.timestamp(),
+        revision=record.revision,
+        body=body,
+        before=before,
     )
-    tx.notify(CHANNEL, str(issue))
+    if changed:
+        tx.notify(CHANNEL, f"{record.id} {record.revision}")
+    return changed == 1
+
+
+_INSERT = (
+    "insert into clarifications"
+    " (id, issue, number, producer, session, token, event, live, closed, revision, body, written)"
+    " values (:id, :issue, :number, :producer, :session, :token, :event, :live, :closed, :revision, :body, {stamp})"
+    " on conflict (id) do nothing"
+)
+_UPDATE = (
+    "update clarifications set producer = :producer, session = :session, token = :token, event = :event, live = :live,"
+    " closed = :closed, revision = :revision, body = :body, written = {stamp} where id = :id and revision = :before"
+)
+
+
+def hold(tx: Tx, clarifications: Iterable[str]) -> None:
+    """Locks records before the transaction takes any other lock, so that bots never wait for one while holding one."""
+    for each in sorted(clarifications):
+        tx.lock(each, wait=True)
+
+
+def rewrite(tx: Tx, clarifications: Iterable[str], change: Callable[[Raw], Raw]) -> None:
+    """Lets `change` edit the JSON of rows that are held."""
+    for some in batches(clarifications):
+        for row in tx.rows("select id, body, revision from clarifications where id in :some", some=some):
+            try:
+                raw = unpacked(row["body"])
+            except ValueError:
+                raw = {"id": row["id"]}
+            if (after := change(raw)) == raw:
+                continue
+            after = after | {"revision": row["revision"] + 1}
+            if (record := parse(after)) is not None:
+                write(tx, record, packed(after), row["revision"])
 
 
 def leave_out_numbers(tx: Tx, count: int) -> None:
-    """Skips the next `count` numbers of each issue."""
-    tx.run("update ledgers set highest = highest + :count", count=count)
+    """Skips the next `count` numbers of each issue, also of those that have none yet."""
+    tx.run("update issues set highest = highest + :count", count=count)
+    tx.run(
+        """insert into counters (name, value) values ('number', :count)
+           on conflict (name) do update set value = counters.value + :count""",
+        count=count,
+    )
 
 
 def note_written(tx: Tx) -> None:
     """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
-    tx.run(f"update ledgers set written = {tx.stamp}")  # noqa: S608 - a constant
+    tx.run(f"update clarifications set written = {tx.stamp}")  # noqa: S608 - a constant
 
 
-def fill(tx: Tx, books: Iterable[Book], archived: Collection[int]) -> None:
-    """Writes the ledgers of issues that have none yet. `archived`: the issues whose ledgers are archived."""
-    tx.many(
-        "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
-        f" values (:issue, :body, :highest, 1, {tx.stamp}, :archived)",
-        [
-            {
-                "issue": book.issue,
-                "body": encode(book.raw).decode(),
-                "highest": book.numbered,
-                "archived": int(book.issue in archived),
-            }
-            for book in books
-        ],
+def fill(tx: Tx, records: Iterable[Clarification], highest: Mapping[int, int]) -> None:
+    """Writes records of a new database. `highest`: the highest number that was given out, by issue."""
+    for record in records:
+        write(tx, record, packed(dump(record)), None)
+    for issue, number in highest.items():
+        _note_number(tx, issue, number)
+
+
+def _note_number(tx: Tx, issue: int, highest: int) -> None:
+    """Stores an issue's highest number, which stays whatever is deleted: no number is used twice."""
+    tx.run(
+        """insert into issues (issue, highest) values (:issue, :highest)
+           on conflict (issue) do update set highest = excluded.highest where issues.highest < excluded.highest""",
+        issue=issue,
+        highest=highest,
     )
+
+
+def _highest(tx: Tx, issue: int) -> int:
+    row = tx.one(
+        """select coalesce((select highest from issues where issue = :issue),
+             (select value from counters where name = 'number'), 0) as highest""",
+        issue=issue,
+    )
+    return 0 if row is None else int(row["highest"])
+
+
+def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> list[Row]:
+    """Returns the rows that a question may repeat or continue."""
+    if ask.direct is not None:  # its caller has compared it, and it continues nothing
+        return []
+    if not producer:
+        return tx.rows(
+            f"{_READ} producer = '' and issue = :issue and (session = :session or event = :event)"
+            " order by number desc limit :most",
+            issue=issue,
+            session=session,
+            event=ask.event_id,
+            most=_LATEST,
+        )
+    same = {"producer": producer, "session": session}
+    of_session = f"{_READ} producer = :producer and session = :session"
+    return [
+        *tx.rows(f"{of_session} order by issue desc, number desc limit :most", most=_LATEST, **same),
+        *tx.rows(f"{of_session} and token = :token", token=ask.reply_token, **same),
+    ]
 
 
 class _LockedError(Exception):
-    """Another bot is about to change the row."""
+    """Another bot is about to change it."""
 
 
-def _locked(tx: Tx, issue: int) -> Row | None:
-    """Locks an issue. Returns its row, or None if there is none yet."""
-    if not tx.lock(issue):
+def _lock(tx: Tx, name: str) -> None:
+    if not tx.lock(name):
         raise _LockedError
-    return tx.one("select body, highest, version, archived from ledgers where issue = :issue", issue=issue)
 
 
-def _write(tx: Tx, book: Book, content: bytes, before: Row | None) -> int:
-    """Writes the row. Returns its new version."""
-    version = 1 if before is None else int(before["version"]) + 1
-    tx.run(
-        "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
-        f" values (:issue, :body, :highest, :version, {tx.stamp}, 0) on conflict (issue) do update"
-        " set body = excluded.body, highest = excluded.highest, version = excluded.version, written = excluded.written,"
-        " archived = 0",
-        issue=book.issue,
-        body=content.decode(),
-        highest=max(book.numbered, before["highest"] if before else 0),
-        version=version,
-    )
-    tx.notify(CHANNEL, str(book.issue))
-    return version
-
-
-def _raw(issue: int, row: Row | None) -> Raw:
-    """Returns the row's ledger.
-
-    Raises:
-        LedgerUnreadable: another program wrote something else into the row.
-    """
-    if row is None:
-        return {"issueNumber": issue, "clarifications": []}
-    try:
-        return decode(row["body"].encode(), issue)
-    except ValueError as error:
-        raise LedgerUnreadable(issue, Path(f"issue-{issue}.json"), str(error), None) from None
-
-
-def _records(row: Row | None, issue: int) -> list[Raw]:
-    items: list[Raw] = _raw(issue, row)["clarifications"]
-    return items
+def _what(reach: Reach | Callable[[Any], Reach]) -> str:
+    """Returns a name for what is locked, for errors."""
+    match reach:
+        case One(clarification):
+            return clarification
+        case Asking(issue, _) | Whole(issue):
+            return f"issue {issue}"
+        case OfSession(_, session, _):
+            return f"session {session}"
+        case _:
+            return "the database"

@@ -72,7 +72,7 @@ _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
-_LOCKS = 0x636C6172  # the space of the issues' advisory locks: "clar"
+_LOCK = "hashtextextended('clarify lock ' || %s::text, 0)"  # the number of a name's advisory lock
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
 
@@ -338,11 +338,11 @@ class PostgresTx(Tx):
     def queue(self, what: str) -> None:
         self._db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
 
-    def lock(self, number: int, *, wait: bool = False) -> bool:
+    def lock(self, name: str, *, wait: bool = False) -> bool:
         if wait:
-            self._db.execute("select pg_advisory_xact_lock(%s, %s)", [_LOCKS, number])
+            self._db.execute(f"select pg_advisory_xact_lock({_LOCK})", [name])
             return True
-        tried = self._db.execute("select pg_try_advisory_xact_lock(%s, %s) as had", [_LOCKS, number])
+        tried = self._db.execute(f"select pg_try_advisory_xact_lock({_LOCK}) as had", [name])
         return bool(tried.fetchone()["had"])
 
     def notify(self, channel: str, text: str) -> None:

@@ -56,7 +56,7 @@ class Tx:
     This one is SQLite's, which has one writer at a time; `PostgresTx` is for several.
     """
 
-    stamp = "(select coalesce(max(written), 0) + 1 from ledgers)"
+    stamp = "(select coalesce(max(written), 0) + 1 from clarifications)"
     """SQL for the number of this transaction; a later one has a higher number."""
 
     def __init__(self, db: Any) -> None:
@@ -95,8 +95,8 @@ class Tx:
         their numbers.
         """
 
-    def lock(self, number: int, *, wait: bool = False) -> bool:  # noqa: ARG002 - there is one writer
-        """Locks an issue until the commit. Returns False if another bot holds it; with `wait`, waits for it instead."""
+    def lock(self, name: str, *, wait: bool = False) -> bool:  # noqa: ARG002 - there is one writer
+        """Locks a name until the commit. Returns False if another bot holds it; with `wait`, waits for it instead."""
         return True
 
     def notify(self, channel: str, text: str) -> None:

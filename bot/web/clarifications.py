@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
@@ -20,12 +21,11 @@ from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
 from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
-from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
+from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.hub import Request as HubRequest
 from core.ledger import Ledger
-from core.records import Raw, digest_of, parse
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 
@@ -170,7 +170,7 @@ class ClarificationPage(BaseModel):
 
     clarifications: list[Shown]
     next: str | None
-    unreadable: list[int] = Field(description="Issues left out because their ledger cannot be read")
+    unreadable: list[str] = Field(description="Ids of clarifications that cannot be read")
 
 
 def clarification_routes(
@@ -219,7 +219,7 @@ def clarification_routes(
         that many seconds. `after_round` and `revision` change what to wait for.
         """
         record = await find(clarification_id, who)
-        is_news = _news(record, query.after_round, query.revision)
+        is_news = _news(query.after_round, query.revision)
         if not query.wait or is_news(record):
             return _shown(record)
         with places.place(who.producer) as lost:
@@ -254,12 +254,11 @@ def _seen_by(who: Speaker) -> _Test:
     return seen
 
 
-def _news(record: Clarification, after_round: int | None, revision: int | None) -> _Test:
-    """Tests for the change that a caller waits for. Compares content, too: others do not count revisions."""
-    before = digest_of(record)
+def _news(after_round: int | None, revision: int | None) -> _Test:
+    """Tests for the change that a caller waits for."""
 
     def changed(now: Clarification) -> bool:
-        return now.revision != revision or digest_of(now) != before
+        return now.revision != revision
 
     def went_on(now: Clarification) -> bool:
         return now.status in DONE or now.round > (after_round or 0)
@@ -336,29 +335,28 @@ def _without_halves(value: Any) -> Any:
 
 
 async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery, step: Step) -> ClarificationPage:
-    """Returns the next matching clarifications. Reads ledgers one by one, each in a `step`, until the page is full."""
-    place = parse_id(wanted.after) if wanted.after else (0, 0)
+    """Returns the next matching clarifications. Reads some at a time, each time in a `step`, until the page is full."""
     page = ClarificationPage(clarifications=[], next=None, unreadable=[])
     left = LARGEST_PAGE
-    for number in await _issues(ledger, wanted.issue, place[0]):
-        async with step():
-            try:
-                records = await asyncio.to_thread(_in_order, await ledger.read(number))
-            except (LedgerUnreadable, LockTimeout):
-                page.unreadable.append(number)
-                continue
-            for each in records:
-                if parse_id(each.id) <= place or not (_has(each, wanted.status) and may_see(each)):
-                    continue
-                if await ledger.is_tampered(each):
-                    continue
-                shown, size = await asyncio.to_thread(_shown_and_size, each)
-                if (found := page.clarifications) and (len(found) == wanted.limit or size > left):
-                    page.next = found[-1].id
+    place = parse_id(wanted.after) if wanted.after else (0, 0)
+    async with aclosing(
+        ledger.every(issue=wanted.issue, waiting=wanted.status == "open", after=place)
+    ) as every:
+        while True:
+            async with step():
+                some = await anext(every, None)
+                if some is None:
                     return page
-                found.append(shown)
-                left -= size
-    return page
+                page.unreadable += some.unreadable
+                for each in some.records:
+                    if not (_has(each, wanted.status) and may_see(each)) or await ledger.is_tampered(each):
+                        continue
+                    shown, size = await asyncio.to_thread(_shown_and_size, each)
+                    if (found := page.clarifications) and (len(found) == wanted.limit or size > left):
+                        page.next = found[-1].id
+                        return page
+                    found.append(shown)
+                    left -= size
 
 
 def _shown_and_size(record: Clarification) -> tuple[Shown, int]:
@@ -368,14 +366,3 @@ def _shown_and_size(record: Clarification) -> tuple[Shown, int]:
 
 def _has(record: Clarification, status: str | None) -> bool:
     return status is None or (record.is_open if status == "open" else record.status == status)
-
-
-async def _issues(ledger: Ledger, issue: int | None, start: int) -> list[int]:
-    if issue is not None:
-        return [issue]
-    return [each for each in await ledger.live() if each >= start]
-
-
-def _in_order(items: list[Raw]) -> list[Clarification]:
-    records = [record for item in items if (record := parse(item)) is not None]
-    return sorted(records, key=lambda record: parse_id(record.id))

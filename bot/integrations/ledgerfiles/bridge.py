@@ -67,7 +67,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, decode, encode, identity, is_over
+from core.records import InvalidRecord, Raw, encode, identity, is_over, unpacked
 from core.router import Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -314,7 +314,7 @@ class Bridge:
         now: datetime,
     ) -> _Exchanged:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
-        self.files.require(issue)
+        self.files.require()
         is_ours = self._is_ours()
         gone = self._blank(issue, kept, is_ours=is_ours)
         with self.files.hold(issue, _LOCK) as check:
@@ -375,20 +375,20 @@ class Bridge:
         return names
 
     async def _kept(self, issue: int) -> _Ours:
-        row = await self.store.read_one(
-            "select body, ledgers.version as version, base, state, bridge.version as written from installation"
-            " left join ledgers on ledgers.issue = :issue left join bridge on bridge.issue = :issue",
+        rows = await self.store.read(
+            "select clarifications.id as id, body, clarifications.written as at, base, state, version from installation"
+            " left join bridge on bridge.issue = :issue left join clarifications on clarifications.issue = :issue"
+            " order by number",
             issue=issue,
         )
-        assert row is not None  # noqa: S101 - every database has one installation
-        base = json.loads(row["base"] or "{}")
-        record = {"issueNumber": issue, "clarifications": []}
+        records = [unpacked(row["body"]) for row in rows if row["id"] is not None]
+        base = json.loads(rows[0]["base"] or "{}")
         return _Ours(
-            decode(row["body"].encode(), issue) if row["body"] is not None else record,
-            row["version"] or 0,
+            {"issueNumber": issue, "clarifications": records},
+            max(row["at"] or 0 for row in rows),
             {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
-            row["state"],
-            row["written"] or 0,
+            rows[0]["state"],
+            rows[0]["version"] or 0,
         )
 
     async def _remember(
@@ -464,7 +464,7 @@ class Bridge:
                 await self.router.abandon(clarification, by)
 
     async def _find(self, clarification: str) -> Clarification:
-        return await self.ledger.find(clarification, parse_id(clarification)[0])
+        return await self.ledger.find(clarification)
 
     @asynccontextmanager
     async def _told(self, record: Clarification, by: Decider) -> AsyncIterator[None]:
@@ -563,14 +563,15 @@ class Bridge:
         """Looks at what other processes write into the database."""
         async with aclosing(self.store.notices(CHANNEL)) as told:
             async for heard in told:
-                for issue in heard or ():
-                    self._look_at(int(issue), self._now() + _SOON)
+                for each in heard or ():
+                    self._look_at(parse_id(each.split()[0])[0], self._now() + _SOON)
                 if heard:
                     continue
                 try:
                     rows = await self.store.read(
-                        "select ledgers.issue as issue from ledgers left join bridge on bridge.issue = ledgers.issue"
-                        " where bridge.version is null or bridge.version <> ledgers.version"
+                        "select clarifications.issue as issue from clarifications"
+                        " left join bridge on bridge.issue = clarifications.issue group by clarifications.issue, version"
+                        " having version is null or version <> max(written)"
                     )
                 except StorageUnavailable as error:
                     _log.warning("looking at changed ledgers later", reason=str(error))
@@ -587,7 +588,7 @@ class Bridge:
                 if not await asyncio.to_thread(owner_of, self.files):
                     await self.store.run("delete from bridge")
                     await asyncio.to_thread(own, self.files, self.store.installation)
-                    for row in await self.store.read("select issue from ledgers"):
+                    for row in await self.store.read("select distinct issue from clarifications"):
                         self._look_at(row["issue"], self._now())
                 rows = await self.store.read("select issue, state from bridge")
                 there = await asyncio.to_thread(self._states)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.files import is_odd, read_regular
 from core.ledgerfiles import LedgerFiles
-from core.records import Raw, decode, forget_in, identity
+from core.records import Raw, decode, forgotten, identity
 
 
 def blank(files: LedgerFiles, issue: int, names: Container[str], timeout: float) -> None:
@@ -43,4 +43,6 @@ def _may_contain(path: Path, issue: int, names: Container[str]) -> bool:
 
 
 def _blank(names: Container[str], raw: Raw) -> bool:
-    return forget_in(raw, [at for at, item in enumerate(raw["clarifications"]) if identity(item) in names])
+    before = raw["clarifications"]
+    raw["clarifications"] = [forgotten(item) if identity(item) in names else item for item in before]
+    return bool(raw["clarifications"] != before)

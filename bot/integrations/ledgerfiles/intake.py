@@ -33,7 +33,7 @@ from bot.intake.notices import content
 from bot.integrations.ledgerfiles.acts import Seen
 from bot.integrations.ledgerfiles.bridge import REMEMBER, Bridge, remembered
 from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
-from bot.producers.inbox import Session, know_sessions
+from bot.producers.inbox import Session, know_sessions, reserve_above
 from bot.settings.model import Settings
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
@@ -41,6 +41,7 @@ from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.answers import decision_in
+from core.archive import FIRST_RESERVED, HIGHEST
 from core.clarification import DONE, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
@@ -52,6 +53,11 @@ _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
 _NUMBER = re.compile(r"CLR-[0-9]+-([0-9]{3,9})")
+# A file that is in the archive, and remembered with version 1, is not written again.
+_ARCHIVED = (
+    "update bridge set version = (select max(written) from clarifications where clarifications.issue = bridge.issue)"
+    " where version = 1"
+)
 # What people did to an open question: no receipt proves it yet.
 _UNPROVEN: dict[str, Any] = dict.fromkeys(
     ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
@@ -100,8 +106,11 @@ async def take_in(
         notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
 
     def work(tx: Tx) -> None:
-        fill(tx, taking.books, taking.archived)
+        fill(tx, taking.records, taking.highest)
         tx.many(REMEMBER, taking.bases)
+        tx.run(_ARCHIVED)
+        reserved = [each for each in taking.highest if FIRST_RESERVED <= each <= HIGHEST]
+        reserve_above(tx, max(reserved, default=FIRST_RESERVED - 1))
         know_sessions(tx, _sessions(records))
         _put(tx, cards, former)
         put(tx, notices)
@@ -147,13 +156,9 @@ class _Taking:
     keys: PublicKeys
     sla: timedelta
     now: datetime
-    books: list[Book] = field(default_factory=list)
-    archived: set[int] = field(default_factory=set)
+    records: list[Clarification] = field(default_factory=list)
+    highest: dict[int, int] = field(default_factory=dict)  # number that was given out, by issue
     bases: list[Mapping[str, object]] = field(default_factory=list)
-
-    @property
-    def records(self) -> list[Clarification]:
-        return [record for book in self.books for record in book.changed]
 
     def read(self) -> str:
         """Reads all of it. Returns the installation that wrote them, empty if unknown.
@@ -169,14 +174,15 @@ class _Taking:
 
     def _take(self, issue: int, paths: Sequence[Path]) -> None:
         state, names = self.files.state(issue), set[str]()
-        book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0)
+        book = Book(issue=issue)
         usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
         base: dict[str, Seen] = {}
+        known = set[str]()
         for path in sorted(paths, key=lambda each: each != usual):
             for item in self._items(issue, path):
                 names.add(identity(item))
                 found = parse(item)
-                if found is None or found.id in book.written:
+                if found is None or found.id in known:
                     continue
                 try:
                     taken = self._taken(found)
@@ -185,16 +191,15 @@ class _Taking:
                     _log.exception("a ledger has a record that cannot be taken in", file=path.name)
                     continue
                 record = book.put(taken)
+                known.add(record.id)
                 if path == usual:
                     base[record.id] = seen
         if not book.changed:
             return
         numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
-        book.numbered = max(numbers, default=0)
+        self.highest[issue] = max(numbers, default=0)
         is_archived = state is None and not any(record.needs_something for record in book.changed)
-        if is_archived:
-            self.archived.add(issue)
-        self.books.append(book)
+        self.records += book.changed
         # A live file is behind: it is written once more, with what became of its records.
         self.bases.append(remembered(issue, int(is_archived), [base], state))
 

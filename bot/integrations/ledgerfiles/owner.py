@@ -22,7 +22,7 @@ from core.records import Raw, identity
 
 NOT_EMPTY = (
     "select 1 from inbox union all select 1 from messages union all select 1 from sessions"
-    " union all select 1 from ledgers limit 1"
+    " union all select 1 from clarifications limit 1"
 )
 _ID = "installation"
 
