@@ -283,7 +283,7 @@ class DatabaseLedger(Ledger):
             yield some
 
     async def _pages(
-        self, where: str, last: tuple[int, int] = (0, 0), **values: object
+        self, where: str, last: tuple[int, int] = (0, 0), **values: Any
     ) -> AsyncGenerator[Contents]:
         """Yields records in the order of issues and numbers."""
         while True:

@@ -111,7 +111,7 @@ class Rounds:
 
         async def found() -> int:
             async with kept_ledger(folder) as ledger:
-                records = [await ledger.find(name, parse_id(name)[0]) for name in self.ids]
+                records = [await ledger.find(name) for name in self.ids]
             return sum(each.revision - 1 for each in records)
 
         return sum(turn.done for turn in self.ours) - asyncio.run(found())

@@ -214,39 +214,58 @@ def _reading(place: Place) -> Iterator[Tx | None]:
         yield tx
 
 
-def rows_of_ledgers(place: Place) -> list[int]:
-    """The issues that have one."""
+def issues_in(place: Place) -> list[int]:
+    """The issues that have records."""
     with _reading(place) as tx:
-        return [row["issue"] for row in tx.rows("select issue from ledgers order by issue")] if tx else []
+        sql = "select distinct issue from clarifications order by issue"
+        return [row["issue"] for row in tx.rows(sql)] if tx else []
 
 
-def ledger_row(place: Place, issue: int) -> str | None:
-    """A ledger as its row has it; None: there is none."""
+def records_in(place: Place, issue: int) -> list[Any]:
+    """The records of an issue, as their rows have them."""
     with _reading(place) as tx:
-        row = tx.one("select body from ledgers where issue = :issue", issue=issue) if tx else None
-        return None if row is None else str(row["body"])
+        return _records(tx, issue) if tx else []
 
 
-def change_ledger_row(place: Place, issue: int, change: Callable[[Any], Any]) -> None:
-    """Put what `change` makes of a ledger into its row, behind the back of bots, and tell them; None: there is no row."""
+def _records(tx: Tx, issue: int) -> list[Any]:
+    sql = "select body from clarifications where issue = :issue order by number"
+    return [json.loads(row["body"]) for row in tx.rows(sql, issue=issue)]
+
+
+def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any]]) -> None:
+    """Put what `change` makes of an issue's records into their rows, behind the back of bots, and tell them."""
     with _beside(place) as tx:
-        tx.lock(issue, wait=True)
-        row = tx.one("select body from ledgers where issue = :issue", issue=issue)
-        tx.run(
-            "insert into ledgers (issue, body, highest, version, written, archived)"  # noqa: S608 - a constant
-            f" values (:issue, :body, 0, 1, {tx.stamp}, 0) on conflict (issue) do update"
-            " set body = excluded.body, version = ledgers.version + 1, written = excluded.written",
-            issue=issue,
-            body=json.dumps(change(None if row is None else json.loads(row["body"]))),
-        )
-        tx.notify(ledger.CHANNEL, str(issue))
+        before = {each["id"]: each for each in _records(tx, issue)}
+        for after in change(list(before.values())):
+            name, body = after["id"], json.dumps(after)
+            revision = after["revision"] if isinstance(after.get("revision"), int) else 1
+            record = ledger.record_of(body)
+            if record is None:  # no record of ours: what is looked up stays as it was
+                _number, number = name.split("-")[1:]
+                tx.run(
+                    f"""insert into clarifications (id, issue, number, producer, session, live, revision, body, written)
+                        values (:id, :issue, :number, '', '', 1, :revision, :body, {tx.stamp}) on conflict (id) do update
+                        set body = excluded.body, revision = clarifications.revision + 1, written = excluded.written""",
+                    id=name,
+                    issue=issue,
+                    number=int(number),
+                    revision=revision,
+                    body=body,
+                )
+                tx.notify(ledger.CHANNEL, f"{name} {revision + 1}")
+            elif after != before.get(name):
+                then = tx.one("select revision from clarifications where id = :id", id=name)
+                revision = max(record.revision, 1 if then is None else then["revision"] + 1)
+                record = record.model_copy(update={"revision": revision})
+                body = json.dumps(after | {"revision": revision})
+                assert ledger.write(tx, record, body, then and then["revision"])
 
 
 @contextmanager
-def row_held(place: Place, issue: int) -> Iterator[None]:
-    """Somebody else is about to change a ledger's row."""
+def row_held(place: Place, name: str) -> Iterator[None]:
+    """Somebody else is about to change what has this name: a record, or `issue 42`."""
     with _beside(place) as tx:
-        assert tx.lock(issue)
+        assert tx.lock(name)
         yield
 
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from tests.kit.databases import change_ledger_row, make_tables
+from tests.kit.databases import change_rows, make_tables
 
 _FILE = "clarify.db"
 
@@ -31,23 +31,22 @@ async def kept_ledger(place: Path | str) -> AsyncIterator[DatabaseLedger]:
 
 
 @contextmanager
-def issue_held(issue: int) -> Iterator[None]:
-    """Another bot has one issue's lock. With SQLite, where one bot has all, it is as if there were one."""
-    with patch.object(Tx, "lock", lambda _tx, number, **_: number != issue):
+def held(*names: str) -> Iterator[None]:
+    """Another bot has these locks: of records, or `issue 42`. With SQLite, where one bot has all, it is as if there were one."""
+    with patch.object(Tx, "lock", lambda _tx, name, **_: name not in names):
         yield
 
 
-def write_records(folder: Path, issue: int, *items: object) -> None:
-    """Make these all that a ledger holds, behind the back of whoever has it open."""
-    ledger = {"issueNumber": issue, "clarifications": list(items)}
-    change_ledger_row(folder / _FILE, issue, lambda _: ledger)
+def write_records(folder: Path, issue: int, *items: Any) -> None:
+    """Put these records into an issue, behind the back of whoever has it open."""
+    change_rows(folder / _FILE, issue, lambda _: list(items))
 
 
 def change_record(folder: Path, issue: int, change: Callable[[dict[str, Any]], object]) -> None:
-    """Have `change` edit the first record of a ledger, in the same way."""
+    """Have `change` edit the first record of an issue, in the same way."""
 
-    def changed(ledger: Any) -> Any:
-        change(ledger["clarifications"][0])
-        return ledger
+    def changed(records: list[Any]) -> list[Any]:
+        change(records[0])
+        return records
 
-    change_ledger_row(folder / _FILE, issue, changed)
+    change_rows(folder / _FILE, issue, changed)

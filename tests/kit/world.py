@@ -32,9 +32,9 @@ from bot.workspace.controls import find
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
-from core.records import agrees, digest_of, parse
+from core.records import agrees, parse
 from core.router import Router
-from tests.kit.databases import Place, ledger_row, rows_of_ledgers
+from tests.kit.databases import Place, issues_in, records_in
 from tests.kit.files import replace_text
 from tests.kit.times import judge_all
 from tests.kit.until import until
@@ -309,7 +309,7 @@ class World:
                 if bot.signing is not None and not agrees(record, bot.signing):
                     continue  # nothing follows from it
                 kept, known = record, bot.base.index.get(record.id)
-                if digest_of(kept) != digest_of(known) if known is not None else kept.needs_something:
+                if kept.revision != known.revision if known is not None else kept.needs_something:
                     return False
         return True
 
@@ -351,15 +351,14 @@ class World:
         return count
 
     def ledger(self, issue: int) -> dict[str, Any]:
-        """A whole ledger, as it is kept."""
-        row = ledger_row(self.rows, issue)
-        assert row is not None, issue
-        ledger: dict[str, Any] = json.loads(row)
-        return ledger
+        """What is kept of an issue, as a ledger file would have it."""
+        records = records_in(self.rows, issue)
+        assert records, issue
+        return {"issueNumber": issue, "clarifications": records}
 
     def issues(self) -> list[int]:
-        """Those that have a ledger."""
-        return rows_of_ledgers(self.rows)
+        """Those that have records."""
+        return issues_in(self.rows)
 
     def write_ledger(self, issue: int, ledger: dict[str, Any]) -> None:
         """Another program puts a whole ledger file in its place."""

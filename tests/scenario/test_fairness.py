@@ -54,7 +54,7 @@ class Held:
 
     async def find(self, clarification_id: str, issue: int) -> Any:
         await self.read(issue)
-        return await self._ledger.find(clarification_id, issue)
+        return await self._ledger.find(clarification_id)
 
     async def go_on(self) -> None:
         """Lets the reader go on that has waited longest, once there is one."""

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Ask, Clarification, Decider, answered, opened
+from core.ledger import Whole
 from tests.kit.clocks import ManualClock
 
 SLA = timedelta(minutes=30)
@@ -55,7 +56,7 @@ class Following(Generic[_F]):
 
     async def write(self, record: Clarification) -> Clarification:
         """Into the ledger, without a word to anybody."""
-        await self.ledger.transact(record.issue_number, lambda book: book.put(record))
+        await self.ledger.transact(Whole(record.issue_number), lambda book: book.put(record))
         return record
 
     async def put(self, record: Clarification) -> Clarification:

@@ -25,7 +25,7 @@ from core.workflow import Scopes
 from tests.kit.builders import ADE, SLA
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming, other, raw
-from tests.kit.ledgers import issue_held
+from tests.kit.ledgers import held
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
 
@@ -127,7 +127,7 @@ async def test_question_becomes_a_clarification_once(world: World) -> None:
     await world.worked_off()
     assert await world.records() == [("CLR-42-001", "pending")]
     assert await world.inbox.waiting(0) == []
-    found = await world.ledger.find("CLR-42-001", ISSUE)
+    found = await world.ledger.find("CLR-42-001")
     assert (found.asked.producer, found.asked.agent_name, found.to, found.blocking) == (
         "planner",
         "Planner",
@@ -161,7 +161,7 @@ async def test_extension_of_a_question(
 ) -> None:
     await world.put(raw(extensions={"agentx": {"issue": ISSUE} | agentx}))
     await world.worked_off()
-    found = await world.ledger.find("CLR-42-001", ISSUE)
+    found = await world.ledger.find("CLR-42-001")
     assert (found.to, found.topic, found.blocking) == (to, topic, blocking)
 
 
@@ -261,7 +261,7 @@ async def test_broken_ledger_is_paged_and_the_question_waits_until_it_is_whole(w
 
 
 async def test_locked_ledger_holds_up_its_session_only(world: World) -> None:
-    with issue_held(ISSUE):
+    with held(ISSUE):
         await world.put(raw(**IN_42))
         await world.put(
             raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
@@ -292,7 +292,7 @@ async def test_question_to_an_agent_gets_the_limits_of_its_workflow(world: World
     )
     await world.put(raw(**to("architect")))
     await world.worked_off()
-    record = await world.ledger.find("CLR-42-001", ISSUE)
+    record = await world.ledger.find("CLR-42-001")
     assert (record.to, record.max_rounds, record.asked.held_back) == ("architect", 2, None)
     assert record.stale_after is not None
     assert record.stale_after <= record.created + timedelta(minutes=3)

@@ -15,7 +15,7 @@ from bot.errors import StorageUnavailable
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.signing import Owing
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Clarification, Closed, parse_id
+from core.clarification import Answer, Clarification, Closed
 from core.errors import LedgerUnreadable
 from core.index import Index, scan
 from core.monitor import Monitor
@@ -24,7 +24,7 @@ from core.router import Router
 from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import change_ledger_row
-from tests.kit.ledgers import change_record, issue_held, write_records
+from tests.kit.ledgers import change_record, held, write_records
 from tests.kit.until import impatient, until
 
 ORDER = ("architect", "engineer", "reviewer")
@@ -111,7 +111,7 @@ class World:
         return (await self.router.open(issue, question)).record.id
 
     async def find(self, clarification: str = "CLR-42-001") -> Clarification:
-        return await self.ledger.find(clarification, parse_id(clarification)[0])
+        return await self.ledger.find(clarification)
 
     async def status(self, clarification: str = "CLR-42-001") -> str:
         return (await self.find(clarification)).status
@@ -128,7 +128,7 @@ class World:
     @contextmanager
     def locked(self, issue: int) -> Iterator[None]:
         """Another bot has a ledger's lock; we do not wait for it as long as in life."""
-        with issue_held(issue), impatient(self.router, seconds=0.8):
+        with held(issue), impatient(self.router, seconds=0.8):
             yield
 
     def change(self, change: Callable[[dict[str, Any]], None]) -> None:

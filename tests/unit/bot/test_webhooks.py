@@ -33,6 +33,7 @@ from core.clarification import (
     nudged,
     resolved,
 )
+from core.ledger import Whole
 from core.matching import followed_up
 from core.receipts import is_decided, jti_of
 from tests.kit import builders
@@ -389,10 +390,10 @@ def signer(world: World) -> Signer:
 async def decided(world: World, response: str = "yes", seq: int = 1) -> Clarification:
     """Asked by an agent, and answered."""
     record = builders.record(seq=seq)
-    record = await world.ledger.transact(42, lambda book: book.put(record))
+    record = await world.ledger.transact(Whole(42), lambda book: book.put(record))
     given = Answer(response, response)
     record = answered(record, given, ADA, record.created + timedelta(minutes=1))
-    return await world.ledger.transact(42, lambda book: book.put(record))
+    return await world.ledger.transact(Whole(42), lambda book: book.put(record))
 
 
 def receipts(receiver: Receiver) -> list[tuple[str, str | None]]:
@@ -410,7 +411,9 @@ async def test_receipt_that_follows_comes_with_the_event_again(
     assert receipts(receiver)[-1] == ("answered", None)
     await world.kill()
     signer.has_key = True
-    signed = await world.ledger.transact(42, lambda book: book.put(record, owed=True))  # and nobody is told
+    signed = await world.ledger.transact(
+        Whole(42), lambda book: book.put(record, owed=True)
+    )  # and nobody is told
     assert signed.asked.receipt == f"{ID}/1"
     told = len(receiver.got)
     for _ in range(2):
@@ -431,7 +434,7 @@ async def test_receipt_is_that_of_the_round(world: World, receiver: Receiver, si
     again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
     assert again.asked.receipt is None
     over = world.answered(again, "no")
-    world.follower.record_changed(await world.ledger.transact(42, lambda book: book.put(over)))
+    world.follower.record_changed(await world.ledger.transact(Whole(42), lambda book: book.put(over)))
     await world.quiet()
     assert [each for each in receipts(receiver) if each[0] != "requested"] == [
         ("answered", f"{ID}/1"),

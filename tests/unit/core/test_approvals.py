@@ -184,7 +184,7 @@ class Approval(RuleBasedStateMachine):
         self.versions.append(version_of(record.asked))
 
     def record(self) -> Clarification:
-        return self.loop.run_until_complete(self.ledger.find("CLR-42-001", 42))
+        return self.loop.run_until_complete(self.ledger.find("CLR-42-001"))
 
     def answer(self, answer: Answer, decider: Decider, version: str | None) -> ClarifyError | None:
         async def work() -> Clarification:
@@ -402,7 +402,7 @@ async def test_person_counts_once_under_all_names(
     await router.answer("CLR-42-001", lambda _: answer, decider_of(first), NOW)
     with pytest.raises(CountsOnce) if is_same else nullcontext():
         await router.answer("CLR-42-001", lambda _: answer, decider_of(second), NOW)
-    assert (await ledger.find("CLR-42-001", 42)).is_open is is_same
+    assert (await ledger.find("CLR-42-001")).is_open is is_same
 
 
 @pytest.mark.parametrize(

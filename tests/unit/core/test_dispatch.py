@@ -16,9 +16,10 @@ import pytest
 from bot.storage.ledger import DatabaseLedger
 from core.aaep import Choice
 from core.answers import from_text
-from core.clarification import Ask, Clarification, opened, parse_id
+from core.clarification import Ask, Clarification, opened
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
+from core.ledger import Whole
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes
@@ -91,7 +92,7 @@ class Desk:
         return (await self.router.open(issue, question(to=to, **more))).record
 
     async def get(self, clarification: str = "CLR-42-001") -> Clarification:
-        return await self.ledger.find(clarification, parse_id(clarification)[0])
+        return await self.ledger.find(clarification)
 
     async def answer(self, text: str, clarification: str = "CLR-42-001") -> Clarification:
         return await self.router.answer(
@@ -105,7 +106,7 @@ class Desk:
     async def settled(self) -> None:
         """What the ledger was asked to do is done, and whoever waited for it ran on."""
         for _ in range(20):
-            await self.ledger.transact(42, lambda _: None)
+            await self.ledger.transact(Whole(42), lambda _: None)
             await asyncio.sleep(0)
 
 
@@ -338,7 +339,7 @@ class Broken:
         self.asked += 1
         if not self.works:
             raise ZeroDivisionError
-        return await self._ledger.find(clarification_id, issue)
+        return await self._ledger.find(clarification_id)
 
 
 async def test_dispatch_a_fault_in_one_does_not_stop_others(

@@ -25,6 +25,7 @@ from core.clarification import (
     Superseded,
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
+from core.ledger import Whole
 from core.monitor import DueCall
 from core.records import dump
 from core.router import Router
@@ -47,7 +48,7 @@ class Hub:
     changed: list[Clarification] = field(default_factory=list)
 
     async def get(self, clarification: str = "CLR-42-001") -> Clarification:
-        return await self.ledger.find(clarification, 42)
+        return await self.ledger.find(clarification)
 
     def write(self, *items: object) -> None:
         """As another implementation writes them."""
@@ -165,7 +166,7 @@ async def test_answer_is_durable_when_it_returns_and_shown_though_the_caller_lef
     task = asyncio.create_task(hub.router.answer("CLR-42-001", give(YES), ADE, NOW))
     await asyncio.sleep(0)
     task.cancel()
-    await hub.ledger.transact(42, lambda book: book.records)  # in its turn, after the answer
+    await hub.ledger.transact(Whole(42), lambda book: book.records)  # in its turn, after the answer
     assert (await hub.get()).status == "answered"
     assert hub.changed[-1].status == "answered"
 

@@ -12,7 +12,7 @@ from bot.cli.waiting import seconds_of
 from core.aaep import Choice, Confirmation
 from core.clarification import Answer, Decider, Status
 from core.errors import BadInput
-from tests.kit.ledgers import issue_held
+from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
@@ -125,7 +125,7 @@ def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> No
 
 def test_list_beside_somebody_who_holds_the_ledger(prompt: Prompt) -> None:
     prompt.asked()
-    with issue_held(42):
+    with held(42):
         assert ids(prompt.fine("list")) == ["CLR-42-001"]
 
 

@@ -17,7 +17,7 @@ from bot.storage import beside, sqlite
 from bot.storage.beside import is_in_use
 from bot.storage.store import Store
 from core import errors
-from tests.kit.ledgers import issue_held
+from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 
@@ -146,7 +146,7 @@ def test_trouble_has_a_code_a_line_and_json(
     is_locked = code == "LOCK_TIMEOUT"
     with (
         mock.patch("bot.cli.running.PATIENCE", 0.2 if is_locked else PATIENCE),
-        issue_held(42) if is_locked else nullcontext(),
+        held(42) if is_locked else nullcontext(),
     ):
         said = prompt(*arguments, "--json")
     assert said.json["error"]["code"] == code

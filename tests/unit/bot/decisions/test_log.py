@@ -21,6 +21,7 @@ from bot.storage.store import Store
 from bot.workspace.seed import AGENTS
 from core.aaep import Confirmation
 from core.clarification import Answer, Clarification, Direct, answered, opened
+from core.ledger import Whole
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.oncall.crew_parties import settings
@@ -104,7 +105,7 @@ def clock() -> ManualClock:
 async def test_only_genuine_receipts_are_logged_each_once(
     keeping: Keeping, ledger: DatabaseLedger, signing: Signing
 ) -> None:
-    real = await ledger.transact(42, lambda book: book.put(decided(1, signing)))
+    real = await ledger.transact(Whole(42), lambda book: book.put(decided(1, signing)))
     forged = changed(decided(2, signing), receipt="eyJhbGciOiJub25lIn0.e30.")
     swapped = changed(decided(3, signing), receipt=real.asked.receipt)
     for each in (forged, swapped, real, real):
@@ -133,7 +134,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
     def put(number: int) -> Any:
         return lambda book: book.put(decided(number, signing))
 
-    keeping.log.record_changed(await ledger.transact(42, put(1)))
+    keeping.log.record_changed(await ledger.transact(Whole(42), put(1)))
     await keeping.log.caught_up()
     await clock.advance(KEEP.total_seconds() / 2)
     await keeping.log.forget()
@@ -150,12 +151,12 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
     await clock.advance(KEEP.total_seconds())
     at = clock.now()
     late = changed(decided(2, signing), answered_at=at, resolved_at=at)
-    keeping.log.record_changed(await ledger.transact(42, lambda book: book.put(late)))
+    keeping.log.record_changed(await ledger.transact(Whole(42), lambda book: book.put(late)))
     await keeping.log.caught_up()
     await keeping.log.forget()
     assert await keeping.kinds() == ["forgotten", "decision", "cut"]
     keeping.log.forgotten()
-    first = await ledger.find("CLR-42-001", 42)
+    first = await ledger.find("CLR-42-001")
     keeping.log.record_changed(first)  # as a start that compares the ledgers with the log
     await keeping.log.caught_up()
     assert await keeping.kinds() == ["forgotten", "decision", "cut"]
@@ -166,7 +167,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
 async def test_restored_ledgers_are_compared_with_the_log_once(
     store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
 ) -> None:
-    await ledger.transact(42, lambda book: book.put(decided(1, signing)))
+    await ledger.transact(Whole(42), lambda book: book.put(decided(1, signing)))
     await ledger.shelve(42, lambda _: True)
     audiences = Audiences(settings(tmp_path))
 

@@ -77,7 +77,7 @@ class World:
         if self.written is not None:
             self.replies.record_changed(self.written)
         else:
-            await self.replies.restore([await self.ledger.find(ID, 42)])
+            await self.replies.restore([await self.ledger.find(ID)])
         self.written = None
 
     async def settle(self) -> Clarification:
@@ -86,7 +86,7 @@ class World:
         while self.replies.outbox:
             await until(lambda: self.clock.sleeping or not self.replies.outbox)
             await self.clock.advance(0.25)
-        return await self.ledger.find(ID, 42)
+        return await self.ledger.find(ID)
 
 
 def started(
@@ -256,11 +256,11 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     noted: float | None = None
     while not world.raised:
         await until(lambda: world.clock.sleeping)
-        if noted is None and (await world.ledger.find(ID, 42)).asked.reply_note is not None:
+        if noted is None and (await world.ledger.find(ID)).asked.reply_note is not None:
             noted = (world.clock.now() - START).total_seconds()
         await world.clock.advance(0.25)
     assert 60 <= (world.clock.now() - START).total_seconds() < 63
-    after = await world.ledger.find(ID, 42)
+    after = await world.ledger.find(ID)
     assert (after.asked.reply, after.asked.reply_note) == ("sending", note)
     assert noted_after <= (60.0 if noted is None else noted) <= noted_after + 1
     (incident,) = world.raised
@@ -270,7 +270,7 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     world.producer.back["planner"].set()
     await world.clock.advance(60)
     await until(lambda: not world.replies.outbox)
-    after = await world.ledger.find(ID, 42)
+    after = await world.ledger.find(ID)
     assert (after.asked.reply, after.asked.reply_note) == ("delivered", None)
     assert len(world.raised) == 1
 

@@ -46,7 +46,7 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
     await world.router.take(record.id, Holder(user=ONCALL, team="T1", at=world.clock.now()))
     await world.pass_by(600)
     await world.paged(2)
-    world.escalations.record_changed(await world.ledger.find(record.id, 42))
+    world.escalations.record_changed(await world.ledger.find(record.id))
     await world.quiet()
     assert (await world.log()).count("taken") == 2
 
@@ -61,7 +61,7 @@ async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -
     await world.actions.press(PagePress("take", 1), ADE)
     assert world.about(record.id) is None
     await world.store.run("update ledgers set issue = 42")
-    world.escalations.record_changed(await world.ledger.find(record.id, 42))
+    world.escalations.record_changed(await world.ledger.find(record.id))
     await until(lambda: world.about(record.id))
     await world.pass_by(61)
     assert len(world.slack.pages()) >= 2

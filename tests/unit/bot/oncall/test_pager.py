@@ -154,7 +154,7 @@ async def test_take_of_a_page_about_many_takes_all_of_it(world: World) -> None:
     await world.pass_by(600)
     await world.paged(count)
     for issue in range(1, 21):
-        record = await world.ledger.find(f"CLR-{issue}-001", issue)
+        record = await world.ledger.find(f"CLR-{issue}-001")
         assert record.asked.taken_by is not None
 
 

@@ -15,6 +15,7 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Clarification, abandoned
 from core.index import Index
+from core.ledger import Whole
 from core.records import Subject
 from tests.kit.builders import NOW as START
 from tests.kit.builders import record
@@ -240,7 +241,7 @@ def upkeep(
 
 
 async def put_record(ledger: DatabaseLedger, made: Clarification) -> None:
-    await ledger.transact(made.issue_number, lambda book: book.put(made))
+    await ledger.transact(Whole(made.issue_number), lambda book: book.put(made))
 
 
 async def test_run_archives_at_the_start_and_a_day_later(ledger: DatabaseLedger, store: Store) -> None:

@@ -33,7 +33,7 @@ from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
 from tests.kit import builders
-from tests.kit.ledgers import issue_held
+from tests.kit.ledgers import held
 from tests.kit.until import impatient
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1), trigger_lifetime=600.0)
@@ -230,7 +230,7 @@ class Bot:
         return record, await self.card(record)
 
     async def find(self, record: Clarification) -> Clarification:
-        return await self.ledger.find(record.id, record.issue_number)
+        return await self.ledger.find(record.id)
 
     async def until_answered(self, record: Clarification) -> Clarification:
         async with asyncio.timeout(60):
@@ -266,5 +266,5 @@ class Bot:
 @contextmanager
 def locked(bot: Bot) -> Iterator[None]:
     """Somebody else writes to the ledger for long."""
-    with issue_held(ISSUE), impatient(bot.router):
+    with held(ISSUE), impatient(bot.router):
         yield
