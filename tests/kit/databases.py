@@ -245,7 +245,7 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
                 tx.run(
                     f"""insert into clarifications (id, issue, number, producer, session, live, revision, body, written)
                         values (:id, :issue, :number, '', '', 1, :revision, :body, {tx.stamp}) on conflict (id) do update
-                        set body = excluded.body, revision = clarifications.revision + 1, written = excluded.written""",
+                        set body = excluded.body, revision = clarifications.revision + 1, written = excluded.written""",  # noqa: S608 - a constant
                     id=name,
                     issue=issue,
                     number=int(number),
