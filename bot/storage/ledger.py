@@ -238,7 +238,7 @@ class DatabaseLedger(Ledger):
         return record if self._wrote.get(clarification_id, 0) < record.revision else None
 
     async def read(self, issue: int) -> list[Clarification]:
-        rows = await self._rows("issue = :issue order by number", few=True, issue=issue)
+        rows = await self._rows("issue = :issue order by number", issue=issue)
         return (await self._contents(rows)).records
 
     async def _contents(self, rows: Sequence[Row]) -> Contents:
@@ -473,8 +473,6 @@ def _highest(tx: Tx, issue: int) -> int:
 
 def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> list[Row]:
     """Returns the rows that a question may repeat or continue."""
-    if ask.direct is not None:  # its caller has compared it, and it continues nothing
-        return []
     if not producer:
         return tx.rows(
             f"{_READ} producer = '' and issue = :issue and (session = :session or event = :event)"
@@ -485,11 +483,12 @@ def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> 
             most=_LATEST,
         )
     same = {"producer": producer, "session": session}
-    of_session = f"{_READ} producer = :producer and session = :session"
-    return [
-        *tx.rows(f"{of_session} order by issue desc, number desc limit :most", most=_LATEST, **same),
-        *tx.rows(f"{of_session} and token = :token", token=ask.reply_token, **same),
-    ]
+    with_token = f"{_READ} producer = :producer and token = :token and session = :session"
+    found = tx.rows(with_token, token=ask.reply_token, **same)
+    if ask.direct is None:  # else it continues nothing
+        of_session = f"{_READ} producer = :producer and session = :session"
+        found += tx.rows(f"{of_session} order by issue desc, number desc limit :most", most=_LATEST, **same)
+    return found
 
 
 class _LockedError(Exception):
