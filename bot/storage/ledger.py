@@ -43,7 +43,7 @@ _BUSY = 1.0  # seconds that an attempt takes while another process holds SQLite'
 _PAGE = 500  # records read at once
 _MOST_KNOWN = 1024  # records in memory
 _LARGEST_KNOWN = 65_536  # characters of one
-_LATEST = 200  # records of a session that a question is compared with, beside those with its token
+_LATEST = 200  # open records of a session, and closed ones, that a question is compared with
 CHANNEL = "clarify_records"
 _READ = "select id, body from clarifications where "
 _log = structlog.get_logger("clarify.storage")
@@ -152,15 +152,11 @@ class DatabaseLedger(Ledger):
                 return self._read_book(tx.rows(f"{_READ} id = :id", id=clarification))
             case OfSession(producer, session, since):
                 _lock(tx, f"session {producer} {session}")
-                return self._read_book(
-                    tx.rows(
-                        f"{_READ} producer = :producer and session = :session and (closed is null or closed >= :since)"
-                        " order by issue, number",
-                        producer=producer,
-                        session=session,
-                        since=since.timestamp(),
-                    )
-                )
+                of_session = f"{_READ} producer = :producer and session = :session and"
+                same = {"producer": producer, "session": session}
+                rows = tx.rows(f"{of_session} closed is null", **same)
+                rows += tx.rows(f"{of_session} closed >= :since", since=since.timestamp(), **same)
+                return self._read_book(sorted(rows, key=_number))
             case Whole(issue):
                 _lock(tx, f"issue {issue}")
                 return self._read_book(
@@ -174,7 +170,7 @@ class DatabaseLedger(Ledger):
                 found: dict[str, Row] = {}
                 for ask, (producer, session) in zip(asks, sessions, strict=True):
                     found |= {row["id"]: row for row in _asked_before(tx, issue, ask, producer, session)}
-                return self._read_book(sorted(found.values(), key=lambda row: parse_id(row["id"])), tx, issue)
+                return self._read_book(sorted(found.values(), key=_number), tx, issue)
 
     def _read_book(self, rows: Sequence[Row], tx: Tx | None = None, issue: int = 0) -> Book:
         records = [self._parsed(row) for row in rows]
@@ -301,7 +297,8 @@ class DatabaseLedger(Ledger):
 
     async def issues(self, since: datetime) -> list[int]:
         rows = await self._query(
-            "select distinct issue from clarifications where closed is null or closed >= :since order by issue",
+            "select issue from clarifications where closed is null"
+            " union select issue from clarifications where closed >= :since order by issue",
             since=since.timestamp(),
         )
         return [row["issue"] for row in rows]
@@ -486,9 +483,15 @@ def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> 
     with_token = f"{_READ} producer = :producer and token = :token and session = :session"
     found = tx.rows(with_token, token=ask.reply_token, **same)
     if ask.direct is None:  # else it continues nothing
-        of_session = f"{_READ} producer = :producer and session = :session"
-        found += tx.rows(f"{of_session} order by issue desc, number desc limit :most", most=_LATEST, **same)
+        of_session = f"{_READ} producer = :producer and session = :session and"
+        unsettled = f"{of_session} closed is null order by issue desc, number desc limit :most"
+        over = f"{of_session} closed is not null order by closed desc limit :most"
+        found += tx.rows(unsettled, most=_LATEST, **same) + tx.rows(over, most=_LATEST, **same)
     return found
+
+
+def _number(row: Row) -> tuple[int, int]:
+    return parse_id(row["id"])
 
 
 class _LockedError(Exception):
