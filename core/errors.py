@@ -177,13 +177,16 @@ class IllegalTransition(ClarifyError):
         super().__init__(f"{clarification_id} cannot go from {old} to {new}.")
 
 
+def _ledger(issue: int) -> str:
+    """Names a ledger. 0: of an issue that is not known yet."""
+    return f"The ledger of issue {issue}" if issue else "The ledger of a new question"
+
+
 class LockTimeout(ClarifyError):
     code = "LOCK_TIMEOUT"
 
     def __init__(self, issue: int, seconds: float, holder: str) -> None:
-        super().__init__(
-            f"The ledger of issue {issue} was locked for {seconds:.1f} s by {holder}. Try again."
-        )
+        super().__init__(f"{_ledger(issue)} was locked for {seconds:.1f} s by {holder}. Try again.")
         self.issue = issue
 
 
@@ -219,7 +222,7 @@ class LedgerUnwritable(ClarifyError):
     code = "LEDGER_UNWRITABLE"
 
     def __init__(self, issue: int, reason: str) -> None:
-        super().__init__(f"The ledger of issue {issue} could not be written ({reason}). Nothing was changed.")
+        super().__init__(f"{_ledger(issue)} could not be written ({reason}). Nothing was changed.")
         self.issue = issue
 
 
@@ -231,7 +234,7 @@ class LedgerInDoubt(LedgerUnwritable):
     def __init__(self, issue: int) -> None:
         ClarifyError.__init__(
             self,
-            f"The ledger of issue {issue} may or may not have been written: the database connection was lost.",
+            f"{_ledger(issue)} may or may not have been written: the database connection was lost.",
         )
         self.issue = issue
 

@@ -61,15 +61,18 @@ class Ledger(Protocol):
 
     async def transact(
         self,
-        issue: int,
+        issue: int | Callable[[Any], int],
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
+        along: Callable[[Any, _T], None] | None = None,
     ) -> _T:
         """Run `decide` on the records of `issue` under its lock, write what it put, return what it returned.
 
-        `decide` runs in a worker thread; if it raises, nothing is written. Once started, it finishes even if the caller is
-        cancelled; `written` is called in the event loop if it succeeded.
+        `issue`, `decide` and `along` run in a worker thread, perhaps several times; if one raises, nothing is written. A
+        function as `issue` is called first, in the same transaction of the storage, which it gets; `along` is called last,
+        with that transaction and what `decide` returned. Once started, it finishes even if the caller is cancelled;
+        `written` is called in the event loop if it succeeded.
 
         Raises:
             LockTimeout: not locked within `timeout` seconds, and `decide` will not run.

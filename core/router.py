@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from core.answers import hint
 from core.approvals import accepted, check_seen, why_refused, with_refusal
@@ -126,17 +126,27 @@ class Router:
         self._refused: dict[tuple[str, int], tuple[Refusal, ...]] = {}
         self._has_refused, self._writing = asyncio.Event(), asyncio.Lock()
 
-    async def open(self, issue: int, ask: Ask) -> Opened:
-        """Records a question. Idempotent by producer, session, reply token and text.
+    async def open(
+        self,
+        issue: int | Callable[[Any], int],
+        ask: Ask,
+        along: Callable[[Any, Opened], None] | None = None,
+    ) -> Opened:
+        """Records a question. Idempotent by producer, session, reply token and text. `issue`, `along`: see `Ledger.transact`.
 
         Raises:
             MaxRoundsExceeded: a follow-up to a clarification that was escalated because its rounds were used up.
         """
-        return (await self.open_all(issue, [ask]))[0]
+        return await self._transact(issue, lambda book: self._open(book, ask), along)
 
-    async def open_all(self, issue: int, asks: Sequence[Ask]) -> list[Opened]:
+    async def open_all(
+        self,
+        issue: int | Callable[[Any], int],
+        asks: Sequence[Ask],
+        along: Callable[[Any, list[Opened]], None] | None = None,
+    ) -> list[Opened]:
         """Records the questions of one issue, in this order, in one write: all of them or none."""
-        return await self._transact(issue, lambda book: [self._open(book, ask) for ask in asks])
+        return await self._transact(issue, lambda book: [self._open(book, ask) for ask in asks], along)
 
     def _open(self, book: Book, ask: Ask) -> Opened:
         records = book.records
@@ -569,7 +579,12 @@ class Router:
         if not self._agrees(record):
             raise Tampered(record.id)
 
-    async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
+    async def _transact(
+        self,
+        issue: int | Callable[[Any], int],
+        decide: Callable[[Book], _T],
+        along: Callable[[Any, _T], None] | None = None,
+    ) -> _T:
         written: list[Clarification] = []
 
         def run(book: Book) -> _T:
@@ -582,7 +597,7 @@ class Router:
                 self._changed(record)
 
         # `report` runs even if the caller is cancelled: what is written must be shown.
-        return await self._ledger.transact(issue, run, self._patience, report)
+        return await self._ledger.transact(issue, run, self._patience, report, along)
 
 
 def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record: Clarification) -> None:

@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -30,6 +30,7 @@ _SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a locked row
 _LOOK, _DOUBT = 0.25, 1.0  # seconds between checks, and until waiting callers are told: Slack allows three
 _BUSY = 1.0  # seconds that an attempt takes while another process holds SQLite's file
 _PAGE = 500  # ledgers read at once at startup
+_UNKNOWN = 0  # in place of an issue that only the transaction knows
 CHANNEL = "clarify_ledgers"
 _log = structlog.get_logger("clarify.storage")
 
@@ -46,42 +47,53 @@ class DatabaseLedger(Ledger):
 
     async def transact(
         self,
-        issue: int,
+        issue: int | Callable[[Any], int],
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
+        along: Callable[[Any, _T], None] | None = None,
     ) -> _T:
-        transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written))
+        transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written, along))
+        known = issue if isinstance(issue, int) else _UNKNOWN
         try:
             while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
                 if self.store.doubt > _DOUBT:  # the caller needs an answer
-                    raise LedgerInDoubt(issue)
+                    raise LedgerInDoubt(known)
         finally:
             if not transaction.done():
-                transaction.add_done_callback(partial(ended, issue))  # it continues regardless
+                transaction.add_done_callback(partial(ended, known))  # it continues regardless
         return transaction.result()
 
     async def _transact(
-        self, issue: int, decide: Callable[[Book], _T], timeout: float, written: Callable[[], None] | None
+        self,
+        issue: int | Callable[[Any], int],
+        decide: Callable[[Book], _T],
+        timeout: float,
+        written: Callable[[], None] | None,
+        along: Callable[[Any, _T], None] | None,
     ) -> _T:
-        def work(tx: Tx) -> tuple[_T, int | None]:
-            row = _locked(tx, issue)
-            parsed = partial(self.own.parse, issue)
+        def work(tx: Tx) -> tuple[_T, int, int | None]:
+            number = issue if isinstance(issue, int) else issue(tx)
+            row = _locked(tx, number)
+            parsed = partial(self.own.parse, number)
             highest = row["highest"] if row else 0
-            book = Book(issue, _raw(issue, row), lambda: highest, parsed, signer=self.signer)
-            result = decide(book)
-            if not book.changed:
-                return result, None
-            content = encode(book.raw)
-            self.own.note(issue, book.written, len(content))
-            return result, _write(tx, book, content, row)
+            book = Book(number, _raw(number, row), lambda: highest, parsed, signer=self.signer)
+            result, version = decide(book), None
+            if book.changed:
+                content = encode(book.raw)
+                self.own.note(number, book.written, len(content))
+                version = _write(tx, book, content, row)
+            if along is not None:
+                along(tx, result)
+            return result, number, version
 
-        with self._marked_as_ours(issue):
-            result, version = await self._locking(issue, work, timeout)
-            if version is not None and self._seen.get(issue, 0) == version - 1:
-                self._seen[issue] = version  # otherwise another writer came first, and that is news
+        known = issue if isinstance(issue, int) else _UNKNOWN
+        with self._marked_as_ours(known):
+            result, number, version = await self._locking(known, work, timeout)
+            if version is not None and self._seen.get(number, 0) == version - 1:
+                self._seen[number] = version  # otherwise another writer came first, and that is news
         if version is not None:
-            self._wake(issue)
+            self._wake(number)
         if written is not None:
             written()
         return result
@@ -115,7 +127,7 @@ class DatabaseLedger(Ledger):
                 raise LedgerInDoubt(issue) from error
             except StorageUnavailable as error:
                 raise LedgerUnwritable(issue, str(error)) from error
-            except _LockedError:
+            except LockedError:
                 if loop.time() > deadline:
                     raise LockTimeout(issue, timeout, "another bot") from None
             await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two bots do not collide again
@@ -125,8 +137,9 @@ class DatabaseLedger(Ledger):
 
     async def news(self, issue: int) -> list[Raw] | None:
         row = await self._row(issue)
-        if issue in self._writing:  # the row may contain our own write before we know that it succeeded
-            await asyncio.wait(set(self._writing[issue]), timeout=LOCK_TIMEOUT)
+        # The row may contain our own write before we know that it succeeded.
+        if writing := self._writing.get(issue, set()) | self._writing.get(_UNKNOWN, set()):
+            await asyncio.wait(writing, timeout=LOCK_TIMEOUT)
         if row is not None:
             if self._seen.get(issue, 0) >= row["version"]:
                 return None
@@ -320,14 +333,14 @@ def fill(tx: Tx, books: Iterable[Book], archived: Collection[int]) -> None:
     )
 
 
-class _LockedError(Exception):
-    """Another bot is about to change the row."""
+class LockedError(Exception):
+    """Another bot holds a lock that this part of a transaction needs. The part is tried again."""
 
 
 def _locked(tx: Tx, issue: int) -> Row | None:
     """Locks an issue. Returns its row, or None if there is none yet."""
     if not tx.lock(issue):
-        raise _LockedError
+        raise LockedError
     return tx.one("select body, highest, version, archived from ledgers where issue = :issue", issue=issue)
 
 
