@@ -139,7 +139,7 @@ class DatabaseLedger(Ledger):
                 raise LedgerInDoubt(what) from error
             except StorageUnavailable as error:
                 raise LedgerUnwritable(what, str(error)) from error
-            except _LockedError:
+            except LockedError:
                 if loop.time() > deadline:
                     raise LockTimeout(what, timeout, "another bot") from None
             await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two bots do not collide again
@@ -181,12 +181,12 @@ class DatabaseLedger(Ledger):
         """Writes a record, if it is still as it was read.
 
         Raises:
-            _LockedError: it is not, or another bot is about to change it.
+            LockedError: it is not, or another bot is about to change it.
         """
         _lock(tx, record.id)
         body = packed(dump(record))
         if not write(tx, record, body, None if before is None else before.revision):
-            raise _LockedError
+            raise LockedError
         self._know(record, body)
 
     def _know(self, record: Clarification, body: str) -> None:
@@ -494,13 +494,13 @@ def _number(row: Row) -> tuple[int, int]:
     return parse_id(row["id"])
 
 
-class _LockedError(Exception):
+class LockedError(Exception):
     """Another bot is about to change it."""
 
 
 def _lock(tx: Tx, name: str) -> None:
     if not tx.lock(name):
-        raise _LockedError
+        raise LockedError
 
 
 def _what(reach: Reach | Callable[[Any], Reach]) -> str:
