@@ -80,6 +80,10 @@ class Callers:
         name = self.pushing(request)
         return self._speakers.get(name, Speaker(name))
 
+    async def asking(self, request: Request) -> Speaker:
+        """Returns `speaker`, for a route's `Depends`: a function that is not async would take a thread."""
+        return self.speaker(request)
+
     def pushing(self, request: Request) -> str:
         """Returns the name of the configured producer that calls.
 
