@@ -36,6 +36,7 @@ from bot.delivery.build import build as build_shown
 from bot.delivery.build import resume_when_back
 from bot.delivery.messages import put
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
+from bot.feed import Feed
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import build as build_told
@@ -161,7 +162,8 @@ class Bot:
         except ClarifyBotError:
             await store.close()
             raise
-        return cls(settings, store, DatabaseLedger(store), clock or store.clock, rng, signing=signing)
+        time = clock or store.clock
+        return cls(settings, store, DatabaseLedger(store, time), time, rng, signing=signing)
 
     def __init__(
         self,
@@ -245,10 +247,30 @@ class Bot:
             clock=clock,
             locale_of=base.people.known_locale,
         )
+        self.webhooks = (
+            Webhooks(
+                endpoints=endpoints_of(settings),
+                store=store,
+                clock=clock,
+                rng=rng,
+                on_outcome=base.telemetry.webhook,
+            )
+            if settings.webhooks
+            else None
+        )
+        self.feed = Feed(
+            consumers=[self.webhooks] if self.webhooks is not None else [],
+            ledger=ledger,
+            store=store,
+            clock=clock,
+            sign=told.owing.sign,
+            keep=settings.storage.keep,
+        )
         self.watch = LedgerWatch(
             ledger=ledger,
             index=base.index,
             changed=partial(self.record_changed, ours=False),
+            heard=self.feed.wake,
             owing=told.owing,
             notices=told.notices,
             clock=clock,
@@ -329,18 +351,6 @@ class Bot:
             if github is not None
             else None
         )
-        self.webhooks = (
-            Webhooks(
-                endpoints=endpoints_of(settings),
-                ledger=ledger,
-                store=store,
-                clock=clock,
-                rng=rng,
-                on_outcome=base.telemetry.webhook,
-            )
-            if settings.webhooks
-            else None
-        )
         self.log = (
             DecisionLog(
                 ledger=ledger,
@@ -374,7 +384,7 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.github, self.webhooks, self.log, self.callbacks)
+        outside = (self.github, self.log, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
             self.dispatcher,
@@ -385,6 +395,7 @@ class Bot:
             self.oncall.escalations,
             self.oncall.quorum,
             *self._outside,
+            self.feed,
             *([self.bridge] if self.bridge is not None else ()),
         )
         self._tasks: set[asyncio.Task[None]] = set()
@@ -501,8 +512,7 @@ class Bot:
         """Resumes the work of the last leader, or of the last run. `found`: what the ledgers hold."""
         meanwhile: list[tuple[Clarification, bool]] = []
         self._meanwhile = meanwhile
-        if self.webhooks is not None:
-            await self.webhooks.restore()
+        await self.feed.begin()
         for record in found.records:
             self.monitoring.record_changed(record)
         await self.slack.app.backfill.expect()
@@ -611,6 +621,7 @@ class Bot:
         if self.github is not None:
             yield "GitHub", self.github.run()
         if self.webhooks is not None:
+            yield "changes", self.feed.run()
             yield "webhooks", self.webhooks.run()
         yield "callbacks", self.callbacks.run()
         if self.log is not None:
@@ -662,8 +673,6 @@ class Bot:
         await self.told.replies.outbox.close()
         await self.shown.lanes.close()
         await self.base.web.close()
-        if self.webhooks is not None:
-            await self.webhooks.close()
         if self.bridge is not None and self.store.leads:
             await self.bridge.settle()
         await self.store.close()
@@ -786,6 +795,7 @@ class Bot:
             self.slack,
             signing=self.signing,
             webhooks=self.webhooks,
+            feed=self.feed,
             callbacks=self.callbacks,
             bridge=self.bridge,
             storage_trouble=self.store.trouble,
@@ -855,7 +865,7 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, webhooks, the log and callbacks of a settled clarification that another bot may have changed.
+        """Tells GitHub, the log and callbacks of a settled clarification that another bot may have changed.
 
         Raises:
             StorageUnavailable: its ledger cannot be read now.
@@ -867,7 +877,7 @@ class Bot:
         except LockTimeout as error:
             raise StorageUnavailable(str(error)) from error
         except (NotFound, LedgerUnreadable) as error:
-            _log.warning("webhook event skipped", id=clarification, reason=str(error))
+            _log.warning("nobody outside is told of a clarification", id=clarification, reason=str(error))
             return
         if self.base.index.get(record.id) is None and not record.needs_something:
             for part in self._outside:

@@ -201,13 +201,14 @@ def _still_waits(record: Clarification) -> bool:
 class LedgerWatch:
     """Finds what other processes (the shell, another replica) wrote.
 
-    `changed` is called with every record that another process changed, unless it does not agree with its receipts. `owing`
-    signs the receipts that are owed.
+    `changed` is called with every record that another process changed, unless it does not agree with its receipts; `heard`
+    whenever there may be one. `owing` signs the receipts that are owed.
     """
 
     ledger: Ledger
     index: Index
     changed: Callable[[Clarification], None]
+    heard: Callable[[], None]
     owing: Owing
     notices: Notices
     clock: Clock
@@ -217,6 +218,7 @@ class LedgerWatch:
         async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
             busy: dict[str, asyncio.Task[None]] = {}
             async for names in changes:
+                self.heard()
                 for name in names:
                     # Retry a locked record in a task of its own, so that it does not delay the others.
                     if not await self.look(name) and (name not in busy or busy[name].done()):

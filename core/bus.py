@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from core.clarification import OPEN, Clarification, Status
 from core.clock import iso
+from core.receipts import number_of
+from core.records import as_of
 
 Name = Literal[
     "clarification-requested",
@@ -16,6 +19,11 @@ Name = Literal[
     "clarification-resolved",
     "clarification-escalated",
 ]
+
+_PREFIX = "clarification-"
+RECEIPT: Literal["receipt"] = "receipt"
+FORGOTTEN = "forgotten"
+_BY_WORD: dict[str, Name] = {name.removeprefix(_PREFIX): name for name in get_args(Name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,19 @@ class LifecycleEvent:
     topic: str
     blocking: bool
     timestamp: datetime
+
+    @classmethod
+    def of(cls, name: Name, record: Clarification, now: datetime) -> LifecycleEvent:
+        return cls(
+            name,
+            record.id,
+            record.issue_number,
+            record.from_,
+            record.to,
+            record.short_topic,
+            record.blocking,
+            now,
+        )
 
     def payload(self) -> dict[str, object]:
         """Returns the event as JSON values under the protocol's names, with the time as RFC 3339."""
@@ -58,7 +79,7 @@ class State(NamedTuple):
 
 
 def lifecycle(
-    before: Clarification | State | None, record: Clarification, now: datetime, *, after: State | None = None
+    before: Clarification | None, record: Clarification, now: datetime
 ) -> tuple[LifecycleEvent, ...]:
     """Returns the events between two states of a clarification, in the order in which they happen.
 
@@ -68,24 +89,51 @@ def lifecycle(
         before: the earlier state; None: seen for the first time, which gives only the event of its current state.
         record: the clarification.
         now: the events' time, on our clock.
-        after: the later state; None: that of `record`.
     """
-    after = after or State.of(record)
-    before = State.of(before) if isinstance(before, Clarification) else before
+    if before is None:
+        first = _FIRST_SEEN[record.status]
+        return () if first is None else (LifecycleEvent.of(first, record, now),)
     return tuple(
-        LifecycleEvent(
-            name,
-            record.id,
-            record.issue_number,
-            record.from_,
-            record.to,
-            record.short_topic,
-            record.blocking,
-            now,
-        )
-        for name in ([_FIRST_SEEN[after.status]] if before is None else _changes(before, after))
-        if name is not None
+        LifecycleEvent.of(name, record, now) for name in _changes(State.of(before), State.of(record))
     )
+
+
+def change(before: Clarification | None, record: Clarification) -> str:
+    """Returns what a write of a record means, for the feed: its events, and receipts that follow the end of their round,
+    each with the round's number: `answered/1 resolved/1`, `receipt/1`. Empty if there are none. A new record was asked first.
+    """
+    after = State.of(record)
+    asked = before is None
+    state = State("pending", 1, record.created, 0) if before is None else State.of(before)
+    names: list[Name] = ["clarification-requested"] if asked else []
+    names += _changes(state, after)
+    found = [f"{name.removeprefix(_PREFIX)}/{number_of(record)}" for name in names]
+    if before is not None:
+        found += [f"{RECEIPT}/{number}" for number in _signed_late(before, record)]
+    return " ".join(found)
+
+
+def told_in(what: str) -> list[tuple[Name | Literal["receipt"], int]]:
+    """Returns the events and receipts of a change, with the number of their round."""
+    found: list[tuple[Name | Literal["receipt"], int]] = []
+    for word in what.split():
+        name, _, number = word.partition("/")
+        if name == RECEIPT:
+            found.append((RECEIPT, int(number)))
+        elif (event := _BY_WORD.get(name)) is not None:
+            found.append((event, int(number)))
+    return found
+
+
+def _signed_late(before: Clarification, record: Clarification) -> Iterator[int]:
+    """Yields the numbers of the rounds that ended before and have got their receipt only now."""
+    earlier, then = record.asked.earlier, before.asked
+    lacked = [past.get("receipt") is None for past in then.earlier]
+    lacked.append(not before.is_open and then.receipt is None)
+    has = [past.get("receipt") is not None for past in earlier] + [record.asked.receipt is not None]
+    for place, (did_lack, has_it) in enumerate(zip(lacked, has, strict=False)):
+        if did_lack and has_it:
+            yield number_of(record if place == len(earlier) else as_of(record, place))
 
 
 _FIRST_SEEN: dict[Status, Name | None] = {
@@ -98,7 +146,7 @@ _FIRST_SEEN: dict[Status, Name | None] = {
 }
 
 
-def _changes(before: State, after: State) -> list[Name | None]:
+def _changes(before: State, after: State) -> list[Name]:
     # A follow-up after the last round keeps the round's number and is escalated at once.
     asked_again = after.round > before.round or after.asked_last > before.asked_last
     changed = after.status != before.status
@@ -106,7 +154,7 @@ def _changes(before: State, after: State) -> list[Name | None]:
     answered = after.status == "answered" or (
         after.status == "resolved" and (before.status in OPEN or asked_again)
     )
-    happened: list[tuple[bool, Name | None]] = [
+    happened: list[tuple[bool, Name]] = [
         (asked_again, "clarification-requested"),
         (after.nudges > nudges or (after.status == "stale" and changed), "clarification-stale"),
         (after.status == "escalated" and changed, "clarification-escalated"),

@@ -124,7 +124,9 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
     """
     end = monotonic() + _PATIENCE
     while True:
-        traces = await asyncio.to_thread(forgetting.forget, kept, found, abandoned=abandon)
+        traces = await asyncio.to_thread(
+            forgetting.forget, kept, found, now=SystemClock().now(), abandoned=abandon
+        )
         if traces.is_all(abandoned=abandon):
             return traces
         # Only a running bot finishes posts and events.

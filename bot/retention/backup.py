@@ -25,7 +25,7 @@ from bot.delivery import messages
 from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, swaps, turns
 from bot.producers import inbox, push
-from bot.storage import ledger
+from bot.storage import changes, ledger
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
 from core.clarification import Moment
@@ -252,3 +252,4 @@ def leave_out(tx: Tx, now: datetime) -> None:
     log.compare_again(tx)
     messages.show_again(tx)
     tx.run("delete from bridge")
+    changes.begin_anew(tx)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
 from bot.storage import ledger
 from bot.storage.tx import Row, Tx
+from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification, parse_id
 from core.errors import BadInput, NotFound
 from core.records import Raw, Subject, forgotten, is_forgotten, is_unsettled, parse
@@ -99,12 +101,13 @@ def find(kept: Kept, name: str, producer: str | None = None) -> Found:
     return _found(rows, {(known.pop(), name)})
 
 
-def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
+def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) -> Traces:
     """Forgets `found`. Call it again unless `Traces.is_all`.
 
     Args:
         kept: where the records are.
         found: what `find` found; it must be settled.
+        now: the time that others are told.
         abandoned: forget unsettled ones too.
 
     Raises:
@@ -116,7 +119,7 @@ def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
         traces = forget_rows(tx, found.subject, even_waiting=abandoned)
         if traces.is_all(abandoned=abandoned):  # otherwise nothing was changed
             may_go = partial(_may_go, abandoned=abandoned)
-            ledger.rewrite(tx, found.ids, lambda raw: forgotten(raw) if may_go(raw) else raw)
+            ledger.rewrite(tx, found.ids, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now)
             tx.tell("forgotten")
         return traces
 

@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 import structlog
 
 from bot.errors import StorageBusy, StorageInDoubt, StorageUnavailable
+from bot.storage import changes
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
+from core.bus import change
 from core.clarification import Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import (
@@ -54,6 +56,7 @@ class DatabaseLedger(Ledger):
     """A `core.ledger.Ledger` on a `Store`."""
 
     store: Store
+    clock: Clock | None = None  # by which changes are told; None: the storage's
     # By id, with the text of the row: while that is the same, nothing is parsed again, and no receipt checked. Used from
     # several threads.
     _known: OrderedDict[str, tuple[str, Clarification]] = field(default_factory=OrderedDict)
@@ -91,9 +94,9 @@ class DatabaseLedger(Ledger):
         def work(tx: Tx) -> tuple[_T, list[Clarification]]:
             book = self._book(tx, reach(tx) if callable(reach) else reach)
             result = decide(book)
-            put = book.written
+            put, now = book.written, (self.clock or self.store.clock).now()
             for record in put:
-                self._write(tx, book.read.get(record.id), record)
+                self._write(tx, book.read.get(record.id), record, now)
             if any(record.id not in book.read for record in put):
                 _note_number(tx, book.issue, book.highest)
             if along is not None:
@@ -178,7 +181,7 @@ class DatabaseLedger(Ledger):
         highest = 0 if tx is None else _highest(tx, issue)
         return Book(records, issue=issue, highest=highest, signer=self.signer)
 
-    def _write(self, tx: Tx, before: Clarification | None, record: Clarification) -> None:
+    def _write(self, tx: Tx, before: Clarification | None, record: Clarification, now: datetime) -> None:
         """Writes a record, if it is still as it was read.
 
         Raises:
@@ -188,6 +191,7 @@ class DatabaseLedger(Ledger):
         body = packed(dump(record))
         if not write(tx, record, body, None if before is None else before.revision):
             raise LockedError
+        changes.note(tx, record.id, change(before, record), now)
         self._know(record, body)
 
     def _know(self, record: Clarification, body: str) -> None:
@@ -409,7 +413,8 @@ _INSERT = (
 )
 _UPDATE = (
     "update clarifications set producer = :producer, session = :session, token = :token, event = :event, live = :live,"
-    " closed = :closed, revision = :revision, body = :body, written = {stamp} where id = :id and revision = :before"
+    " closed = :closed, revision = :revision, body = :body, written = case when written > {stamp} then written else {stamp} end"
+    " where id = :id and revision = :before"
 )
 
 
@@ -419,19 +424,22 @@ def hold(tx: Tx, clarifications: Iterable[str]) -> None:
         tx.lock(each, wait=True)
 
 
-def rewrite(tx: Tx, clarifications: Iterable[str], change: Callable[[Raw], Raw]) -> None:
-    """Lets `change` edit the JSON of rows that are held."""
+def rewrite(
+    tx: Tx, clarifications: Iterable[str], edit: Callable[[Raw], Raw], what: str, now: datetime
+) -> None:
+    """Lets `edit` change the JSON of rows that are held; the feed tells `what` that means."""
     for some in batches(clarifications):
         for row in tx.rows("select id, body, revision from clarifications where id in :some", some=some):
             try:
                 raw = unpacked(row["body"])
             except ValueError:
                 raw = {"id": row["id"]}
-            if (after := change(raw)) == raw:
+            if (after := edit(raw)) == raw:
                 continue
             after = after | {"revision": row["revision"] + 1}
             if (record := parse(after)) is not None:
                 write(tx, record, packed(after), row["revision"])
+                changes.note(tx, record.id, what, now)
 
 
 def leave_out_numbers(tx: Tx, count: int) -> None:
@@ -450,7 +458,9 @@ def note_written(tx: Tx) -> None:
 
 
 def fill(tx: Tx, records: Iterable[Clarification], highest: Mapping[int, int]) -> None:
-    """Writes records of a new database. `highest`: the highest number that was given out, by issue."""
+    """Writes records of a new database, which nobody is told of. `highest`: the highest number that was given out, by
+    issue.
+    """
     for record in records:
         write(tx, record, packed(dump(record)), None)
     for issue, number in highest.items():

@@ -257,7 +257,7 @@ class PostgreSQL(Database):
             if not lease.begins(epoch, db):
                 raise _DeposedError("another bot leads")
         tx = PostgresTx(db, self.name, leads=epoch is not None)
-        results += tx.parts(works, psycopg.OperationalError)
+        results += [tx.part(work) for work in works]
         self._doubtful = time.monotonic()
         db.execute("commit")
         self._doubtful = None
@@ -322,6 +322,8 @@ class PostgresTx(Tx):
     """A transaction beside those of other processes. `teller`: this bot's name; empty: not a bot."""
 
     stamp = "pg_current_xact_id()::text::bigint"
+    place = "greatest(written, pg_current_xact_id()::text::bigint)"
+    fatal = psycopg.OperationalError
 
     def __init__(self, db: PostgresConnection, teller: str = "", *, leads: bool = False) -> None:
         super().__init__(db)

@@ -233,7 +233,8 @@ def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> tuple[list[O
     before = db.total_changes
     try:
         db.execute("begin immediate")
-        results = Tx(db).parts(works, sqlite3.OperationalError)
+        tx = Tx(db)
+        results = [tx.part(work) for work in works]
         _commit(db)
     except BaseException:
         with suppress(sqlite3.Error):

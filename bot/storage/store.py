@@ -45,6 +45,7 @@ class Store:
         self._database = database
         self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
         self._soon: list[tuple[Work[Any], asyncio.Future[Any]]] = []
+        self._hurry_at = 0.0  # when they start a transaction
         self._task = asyncio.create_task(self._commit_batches(), name="storage")
         self._unread: list[tuple[Query, asyncio.Future[list[Row]]]] = []
         self._reading: asyncio.Task[None] | None = None
@@ -78,11 +79,13 @@ class Store:
         self._queue.put_nowait((work, done))
         return await done
 
-    def write_soon(self, work: Work[_T]) -> asyncio.Future[_T]:
-        """Like `write`, but joins the next transaction, or starts one after 50 ms."""
+    def write_soon(self, work: Work[_T], within: float = _SOON) -> asyncio.Future[_T]:
+        """Like `write`, but joins the next transaction, or starts one after `within` seconds."""
         loop = asyncio.get_running_loop()
-        if not self._soon:
-            loop.call_later(_SOON, self._hurry)
+        at = loop.time() + within
+        if not self._soon or at < self._hurry_at:
+            self._hurry_at = at
+            loop.call_at(at, self._hurry)
         done: asyncio.Future[_T] = loop.create_future()
         self._soon.append((work, done))
         return done

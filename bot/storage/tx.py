@@ -7,6 +7,7 @@ list.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeVar
@@ -59,6 +60,12 @@ class Tx:
     stamp = "(select coalesce(max(written), 0) + 1 from clarifications)"
     """SQL for the number of this transaction; a later one has a higher number."""
 
+    place = "0"
+    """SQL for the number by which a change of a row of `clarifications` is ordered before its own (`bot.storage.changes`)."""
+
+    fatal: type[Exception] = sqlite3.OperationalError
+    """Trouble with the disk or a lock: it ends the whole transaction."""
+
     def __init__(self, db: Any) -> None:
         self._db = db
 
@@ -97,17 +104,12 @@ class Tx:
     def notify(self, channel: str, text: str) -> None:
         """Sends a notice (`Database.notices`) once this is committed."""
 
-    def parts(self, works: Sequence[Work[Any]], fatal: type[Exception]) -> list[Outcome]:
-        """Returns each work's result, or its exception, which undoes only that work. Raises a `fatal` one, such as a
-        disk error.
-        """
-        return [self._part(work, fatal) for work in works]
-
-    def _part(self, work: Work[Any], fatal: type[Exception]) -> Outcome:
+    def part(self, work: Work[Any]) -> Outcome:
+        """Returns the work's result, or its exception, which undoes only that work. Raises a `fatal` one."""
         self._db.execute("savepoint part")
         try:
             result = work(self)
-        except fatal:
+        except self.fatal:
             raise
         except Exception as error:  # noqa: BLE001 - passed to the caller
             self._db.execute("rollback to part")

@@ -12,6 +12,7 @@ from bot.base import Base
 from bot.callbacks import Callbacks
 from bot.checks import Check
 from bot.delivery.build import DeliveryParts
+from bot.feed import Feed
 from bot.intake.build import IntakeParts
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.logs import log_trouble
@@ -39,6 +40,7 @@ def build(
     *,
     signing: Signing | None,
     webhooks: Webhooks | None,
+    feed: Feed,
     callbacks: Callbacks,
     bridge: Bridge | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
@@ -82,6 +84,7 @@ def build(
         Check("log", log_trouble),
         Check("callbacks", callbacks.trouble),
         Check("ledgers", lambda: bridge.overdue() if bridge is not None else None),
+        Check("changes", feed.trouble),
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]

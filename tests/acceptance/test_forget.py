@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) ->
             forgetting.find(kept, "s1", "nobody")
         found = forgetting.find(kept, "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(kept, found) == forgetting.Traces()
+        assert forgetting.forget(kept, found, now=datetime.now(UTC)) == forgetting.Traces()
         items = json.loads(ledger_row(kept.database, 7) or "")["clarifications"]
         assert [SECRET in json.dumps(item) for item in items] == [True, False]
         assert forgetting.forgotten_in(kept, found, known=False) == {7: {"CLR-7-002"}}

@@ -78,6 +78,7 @@ class World:
             ledger=self.ledger,
             index=self.index,
             changed=self._seen,
+            heard=lambda: None,
             owing=Owing(ledger=self.ledger, router=self.router, leads=lambda: True, clock=self.clock),
             notices=self.notices,  # type: ignore[arg-type]
             clock=self.clock,

@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 
 from bot import posting
 from bot.errors import NotLeading
+from bot.feed import Feed
 from bot.posting import signature
 from bot.settings.environment import signing_key
 from bot.storage.ledger import DatabaseLedger
@@ -33,7 +34,7 @@ from core.clarification import (
     nudged,
     resolved,
 )
-from core.ledger import Whole
+from core.ledger import One, Whole
 from core.matching import followed_up
 from core.receipts import is_decided, jti_of
 from tests.kit import builders
@@ -100,31 +101,57 @@ async def receiving() -> AsyncIterator[Receiver]:
             receiver.stall.set()
 
 
-class World(Following[Webhooks]):
+class Told:
+    """The feed, with webhooks as its consumer."""
+
+    def __init__(self, feed: Feed, hooks: Webhooks) -> None:
+        self.feed, self.hooks = feed, hooks
+        self.record_changed = feed.record_changed
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.feed.run())
+            group.create_task(self.hooks.run())
+
+
+class World(Following[Told]):
     def __init__(self, clock: ManualClock, ledger: DatabaseLedger, *endpoints: Endpoint) -> None:
         super().__init__(clock, ledger)
+        ledger.clock = clock
         self.endpoints = endpoints
         self.outcomes: list[str] = []
 
-    async def begin(self, follower: Webhooks) -> None:
-        await follower.restore()
+    async def begin(self, follower: Told) -> None:
+        await follower.feed.begin()
 
-    async def start(self, *, compared: bool = True) -> None:
-        made = Webhooks(
+    async def start(self) -> None:
+        hooks = Webhooks(
             endpoints=self.endpoints,
-            ledger=self.ledger,
             store=self.store,
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311 - no secret
             on_outcome=lambda _, word: self.outcomes.append(word),
         )
-        await self.live(made)
-        if compared:
-            await self.quiet()
+        feed = Feed(
+            consumers=[hooks],
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            sign=self.sign,
+            keep=None,
+        )
+        await self.live(Told(feed, hooks))
+        await self.quiet()
+
+    async def sign(self, record: Clarification) -> bool:
+        if not await self.ledger.owes_receipt(record):
+            return False
+        await self.ledger.transact(One(record.id), lambda book: book.put(book.get(record.id), owed=True))
+        return True
 
     async def quiet(self) -> None:
         """Nothing can be done now."""
-        await until(lambda: self.follower.idle)
+        await until(lambda: self.follower.feed.idle and self.follower.hooks.idle)
 
 
 def endpoint(receiver: Receiver, *events: str) -> Endpoint:
@@ -254,7 +281,7 @@ async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
     receiver.answers = [(429, {"Retry-After": "600"})]
     await world.start()
     await world.ask()
-    await until(lambda: len(receiver.got) == 1 and world.follower.idle)
+    await until(lambda: len(receiver.got) == 1 and world.follower.hooks.idle)
     await world.ask(43)
     await world.clock.advance(599)
     await world.quiet()
@@ -294,7 +321,7 @@ async def test_old_messages_are_given_up_and_counted(world: World, receiver: Rec
     assert world.outcomes[-1] == "never"
     assert [log["event"] for log in logs].count("given up") == 1
     assert 60 < len(receiver.got) < 90
-    assert list((await world.follower.waiting()).values()) == [0]
+    assert list((await world.follower.hooks.waiting()).values()) == [0]
 
 
 async def test_endpoint_gets_what_it_wants(world: World, receiver: Receiver) -> None:
@@ -346,6 +373,19 @@ async def test_kill_before_the_outcome_is_known_sends_it_again_with_its_id(
     await world.quiet()
     assert receiver.events == [f"requested {ID}"] * 2
     assert len({got.headers["webhook-id"] for got in receiver.got}) == 1
+
+
+async def test_all_that_others_wrote_meanwhile_is_told(world: World, receiver: Receiver) -> None:
+    """Each round, not only what came of it."""
+    await world.start()
+    await world.kill()
+    record = await world.write(world.answered(await world.write(world.question())))
+    again = followed_up(record, builders.ask(question="And now?"), world.clock.now(), SLA)
+    await world.write(world.answered(await world.write(again)))
+    await world.clock.advance(60)
+    await world.start()
+    assert [event.split()[0] for event in receiver.events] == ["requested", "answered"] * 2
+    assert {got.said["timestamp"] for got in receiver.got} == {"2026-11-21T09:00:00.000Z"}, "as it happened"
 
 
 async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiver) -> None:
@@ -442,6 +482,70 @@ async def test_receipt_is_that_of_the_round(world: World, receiver: Receiver, si
     ]
 
 
+async def test_receipts_are_those_of_their_rounds_when_all_are_told_late(
+    world: World, receiver: Receiver, signer: Signer
+) -> None:
+    await world.start()
+    await world.kill()
+    record = await decided(world)
+    later = record.last_change + timedelta(minutes=1)
+    again = await world.write(followed_up(record, builders.ask(question="And now?"), later, SLA))
+    await world.write(world.answered(again, "no"))
+    await world.start()
+    assert receipts(receiver) == [
+        ("requested", None),
+        ("answered", f"{ID}/1"),
+        ("requested", None),
+        ("answered", f"{ID}/2"),
+    ]
+
+
+async def test_what_the_shell_decided_waits_for_its_receipt(
+    world: World, receiver: Receiver, signer: Signer
+) -> None:
+    """The shell has no key, but the bot does."""
+    await world.start()
+    world.ledger.signer = None
+    record = await decided(world)
+    assert record.asked.receipt is None
+    world.ledger.signer = signer
+    world.follower.feed.wake()
+    await world.quiet()
+    assert receipts(receiver) == [("requested", None), ("answered", f"{ID}/1")]
+
+
+async def test_receipt_of_an_earlier_round_follows_as_well(
+    world: World, receiver: Receiver, signer: Signer
+) -> None:
+    signer.has_key = False
+    await world.start()
+    record = await decided(world)
+    later = record.last_change + timedelta(minutes=1)
+    again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
+    await world.quiet()
+    signer.has_key = True
+    world.follower.record_changed(
+        await world.ledger.transact(One(again.id), lambda book: book.put(again, owed=True))
+    )
+    await world.quiet()
+    assert receipts(receiver)[-1] == ("answered", f"{ID}/1")
+    assert await world.store.read("select * from webhook_unsigned") == []
+
+
+async def test_decision_without_a_receipt_is_not_remembered_for_ever(
+    world: World, receiver: Receiver, signer: Signer
+) -> None:
+    signer.has_key = False
+    await world.start()
+    world.follower.record_changed(await decided(world))
+    await world.quiet()
+    await world.clock.advance(timedelta(days=31).total_seconds())
+    world.follower.record_changed(await decided(world, seq=2))
+    await world.quiet()
+    found = await world.store.read("select clarification from webhook_unsigned")
+    assert [row["clarification"] for row in found] == ["CLR-42-002"]
+
+
 async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(
     world: World, receiver: Receiver, signer: Signer
 ) -> None:
@@ -451,35 +555,6 @@ async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(
     world.follower.record_changed(swapped)
     await world.quiet()
     assert receipts(receiver)[-1] == ("answered", None)
-
-
-@pytest.mark.parametrize("step", ["read", "is_tampered"])
-async def test_what_changes_while_the_ledgers_are_compared_is_newer(
-    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    await world.start()
-    await world.kill()
-    record = await world.write(world.question())
-    begun, go_on, work = asyncio.Event(), asyncio.Event(), getattr(world.ledger, step)
-
-    async def slowly(what: Any) -> Any:
-        found = await work(what)
-        if not begun.is_set():  # later ones are not of the comparison
-            begun.set()
-            await go_on.wait()
-        return found
-
-    monkeypatch.setattr(world.ledger, step, slowly)
-    await world.start(compared=False)
-    await begun.wait()
-    await world.answer(record)
-    await until(lambda: len(receiver.got) == 2)
-    go_on.set()
-    await world.quiet()
-    await world.kill()
-    await world.start()
-    await world.quiet()
-    assert receiver.events == [f"requested {ID}", f"answered {ID}"]
 
 
 async def test_history_is_not_told_but_what_follows_is(world: World, receiver: Receiver) -> None:
@@ -495,37 +570,13 @@ async def test_history_is_not_told_but_what_follows_is(world: World, receiver: R
     assert receiver.events == [f"answered {ID}"]
 
 
-async def test_clean_end_queues_what_was_noted(world: World, receiver: Receiver) -> None:
-    await world.start()
-    await world.kill()
-    await world.ask()
-    await world.follower.close()
-    assert list((await world.follower.waiting()).values()) == [1]
-
-
-async def test_what_is_over_for_long_is_not_known_for_ever(world: World, receiver: Receiver) -> None:
-    await world.start()
-    old = done(world, await world.answer(await world.ask()))
-    await world.put(old)
-    still_open = await world.ask(43)
-    await world.quiet()
-    await world.clock.advance(timedelta(days=31).total_seconds())
-    await world.ask(44)
-    await world.quiet()
-    known = await world.store.read("select clarification from webhook_known order by 1")
-    assert [row["clarification"] for row in known] == [still_open.id, "CLR-44-001"]
-    told = len(receiver.got)
-    await world.put(old)  # as one is whose words are forgotten
-    await world.quiet()
-    assert len(receiver.got) == told
-
-
 async def test_end_while_events_are_being_queued_tells_nothing_twice(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The storage goes on with what it was asked for."""
     await world.start()
     record = await world.write(world.question())
+    await world.write(world.answered(record))
     write, stored = world.store.write, asyncio.Event()
 
     async def never_returns(work: Any) -> Any:
@@ -534,14 +585,12 @@ async def test_end_while_events_are_being_queued_tells_nothing_twice(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(world.store, "write", never_returns)
-    world.follower.record_changed(record)
-    world.follower.record_changed(world.answered(record))
+    world.follower.feed.wake()
     await asyncio.wait_for(stored.wait(), 60)
     monkeypatch.undo()
     await world.kill()
-    await world.follower.close()
-    queued = await world.store.read("select type from webhook_outbox order by seq")
-    assert [row["type"] for row in queued] == ["clarification-requested", "clarification-answered"]
+    await world.start()
+    assert receiver.events == [f"requested {ID}", f"answered {ID}"]
 
 
 async def test_endpoints_that_are_no_more_leave_nothing(world: World, receiver: Receiver) -> None:
@@ -558,10 +607,10 @@ async def test_endpoints_that_are_no_more_leave_nothing(world: World, receiver: 
 
 async def test_storage_that_fails_loses_nothing(world: World, receiver: Receiver) -> None:
     await world.start()
-    await world.store.run("alter table webhook_known rename to away")
+    await world.store.run("alter table webhook_outbox rename to away")
     await world.ask()
     await until(lambda: world.clock.sleeping)
-    await world.store.run("alter table away rename to webhook_known")
+    await world.store.run("alter table away rename to webhook_outbox")
     await world.clock.advance(2)
     await world.quiet()
     assert receiver.events == [f"requested {ID}"]
@@ -572,7 +621,7 @@ async def test_secrets_and_topics_are_in_no_log(world: World, receiver: Receiver
     with capture_logs() as logs:
         await world.start()
         await world.ask(topic="storage")
-        await until(lambda: world.outcomes == ["later"] and world.follower.idle)
+        await until(lambda: world.outcomes == ["later"] and world.follower.hooks.idle)
         await world.clock.advance(60)
         await until(lambda: "never" in world.outcomes)
     assert logs

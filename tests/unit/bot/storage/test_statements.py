@@ -22,7 +22,8 @@ from tests.kit.databases import Server
 
 ROOT = Path(__file__).parents[4] / "bot"
 OF_ONE_DRIVER = {
-    ROOT / "storage" / name for name in ("sqlite.py", "postgres.py", "lease.py", "tables.py", "ledger.py")
+    ROOT / "storage" / name
+    for name in ("sqlite.py", "postgres.py", "lease.py", "tables.py", "ledger.py", "changes.py")
 }
 BEGINS = re.compile(r"\s*(select\s|insert into\s|insert or\s|update \S+ set\s|delete from\s)")
 NAMED = re.compile(r"(?<![:\w]):(\w+)")

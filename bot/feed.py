@@ -1,0 +1,269 @@
+"""The feed: hands each change of a clarification to the consumers that tell others of it, in order, once.
+
+A consumer has two halves. `owes` runs in the transaction that moves the consumer's cursor, and stores what it now owes; sending
+that, and trying again, is an outbox's (`bot.outbox`). So a kill loses nothing and repeats nothing, and a start compares nothing:
+it goes on where the cursor is. A change that a consumer cannot take is stored as failed, told once, and passed.
+
+Only the leader runs it; every bot and the shell write changes (`bot.storage.changes`). A commit wakes it with the record in
+hand, another process's by a notice. What nobody owes anything for only moves the cursor, which waits for the next transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from math import inf
+from typing import Protocol
+
+import structlog
+
+from bot.errors import StorageUnavailable
+from bot.storage import changes as rows
+from bot.storage.changes import Change, Place
+from bot.storage.store import Store
+from bot.storage.tx import Tx
+from core.clarification import Clarification
+from core.clock import Clock, event_or_time
+from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.ledger import Ledger
+
+_log = structlog.get_logger("clarify.feed")
+_NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
+_BATCH = 64  # changes taken at once
+_MOST = 1_000_000  # changes that a consumer may lag behind
+_RETRY = 0.5  # seconds
+_SETTLING = 0.05  # seconds between looks at changes that a running transaction can still come before
+_SAVED_WITHIN = 1.0  # seconds until a cursor that only moves is stored
+_TOLD = timedelta(days=1)  # how long /readyz tells of what failed
+_OPEN = "open/"  # before a consumer's name: it begins again with this clarification
+
+
+class Consumer(Protocol):
+    """Tells others of changes."""
+
+    name: str
+
+    def wants(self, change: Change) -> bool:
+        """Whether it may owe something for such a change; True as well for a clarification that it begins again with."""
+
+    def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+        """Stores what it now owes, in the transaction that moves its cursor. `record` is as of the change, or newer, with the
+        receipts that it is owed. Returns what to call once that is stored; None: nothing.
+        """
+
+    async def load(self) -> None:
+        """Loads what it owes from before. Raises StorageUnavailable."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Feed:
+    """Runs the consumers. Call `begin` once, then `run` until cancelled; `record_changed` and `wake` at any time.
+
+    `sign` signs the receipts that a record is owed, and returns whether it did: what ended without one is told with it.
+    `keep`: how long a change may wait for a consumer; None: for ever.
+    """
+
+    consumers: Sequence[Consumer]
+    ledger: Ledger
+    store: Store
+    clock: Clock
+    sign: Callable[[Clarification], Awaitable[bool]]
+    keep: timedelta | None
+
+    def __post_init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self._in_hand: dict[str, Clarification] = {}  # the newest of records that changed
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._busy = False
+        self._saving: asyncio.Future[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether all changes are taken."""
+        return not self._busy and not self._wake.is_set()
+
+    def record_changed(self, record: Clarification) -> None:
+        if self.consumers:
+            self._in_hand[record.id] = record
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Looks for changes that another process may have written."""
+        self._wake.set()
+
+    async def trouble(self) -> str | None:
+        """Returns which consumers passed something lately that they could not take; None: none did."""
+        try:
+            found = await rows.failures(self.store, self.clock.now() - _TOLD)
+        except StorageUnavailable:
+            return None  # another check tells
+        told = [
+            f"{each.consumer} passed {each.clarification}: {each.why}"
+            if each.clarification
+            else f"{each.consumer} began again with what is open: {each.why}"
+            for each in found
+        ]
+        return "; ".join(told) or None
+
+    async def begin(self) -> None:
+        """Drops consumers that are no longer configured, puts new ones at the end, and loads what is owed.
+
+        Raises:
+            StorageUnavailable: the storage cannot be used now.
+        """
+        if not self.consumers and await self.store.read_one("select 1 from consumers limit 1") is None:
+            return
+        names, now, keep = [each.name for each in self.consumers], self.clock.now(), self.keep
+        oldest = None if keep is None else now - keep
+
+        def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Place]]:
+            known = dict(rows.places(tx))
+            gone, lagging = sorted(known.keys() - set(names)), []
+            for name in names:
+                if name not in known:
+                    known[name] = rows.begin(tx, name, self.store.horizon)
+                    continue
+                count, since = rows.lag(tx, known[name], _MOST + 1)
+                if count > _MOST or (oldest is not None and since is not None and since < oldest):
+                    lagging.append(name)
+                    known[name] = rows.begin_with_open(tx, name, _OPEN + name, self.store.horizon, now)
+                    rows.note_failure(tx, name, None, "it lagged too far behind", now)
+            rows.drop(tx, gone)
+            rows.forget_failures(tx, now - _TOLD)
+            return gone, lagging, {name: known[name] for name in names}
+
+        gone, lagging, self._places = await self.store.write(work)
+        for name in gone:
+            _log.warning("dropped a consumer of changes that is no longer configured", consumer=name)
+        for name in lagging:
+            _log.error(
+                "a consumer of changes lagged too far behind; it begins again with what is open",
+                consumer=name,
+            )
+        for each in self.consumers:
+            await each.load()
+
+    async def run(self) -> None:
+        """Takes changes as they come, until cancelled."""
+        while True:
+            self._wake.clear()
+            self._busy = True
+            try:
+                seconds = await self._take()
+            except _NOT_NOW as error:
+                _log.warning("changes are told later", reason=str(error))
+                seconds = _RETRY
+            if seconds:
+                self._busy = False
+                await event_or_time(self.clock, self._wake, seconds)
+
+    async def _take(self) -> float:
+        """Takes the next changes; returns after how many seconds to look again."""
+        found, more = await rows.following(self.store, min(self._places.values()), _BATCH)
+        if not found:
+            if not more:
+                self._in_hand.clear()
+            return _SETTLING if more else inf
+        wanted = {change for change in found for each in self.consumers if self._is_wanted(each, change)}
+        if wanted:
+            records = await self._records([change for change in found if change in wanted])
+            for act in await self._store(found, records):
+                act()
+        self._places = {name: max(place, found[-1].place) for name, place in self._places.items()}
+        if not wanted and (self._saving is None or self._saving.done()):
+            self._saving = self.store.write_soon(self._move, within=_SAVED_WITHIN)
+            self._saving.add_done_callback(_saved)
+        return 0
+
+    def _is_wanted(self, consumer: Consumer, change: Change) -> bool:
+        if change.place <= self._places[consumer.name]:
+            return False
+        return change.what == _OPEN + consumer.name or (
+            not change.what.startswith(_OPEN) and consumer.wants(change)
+        )
+
+    async def _records(self, wanted: Sequence[Change]) -> dict[str, Clarification | Exception]:
+        """Returns the records of changes, or why one cannot be read; without those that are gone.
+
+        Raises:
+            LockTimeout, LedgerUnwritable: not now.
+        """
+        found: dict[str, Clarification | Exception] = {}
+        for name, revision in {each.clarification: each.revision for each in wanted}.items():
+            record = self._in_hand.pop(name, None)
+            try:
+                if record is None or record.revision < revision:
+                    record = await self.ledger.find(name)
+                if await self.sign(record):
+                    record = await self.ledger.find(name)
+            except NotFound:
+                _log.warning("a change is passed: its clarification is gone", id=name)
+            except LedgerUnreadable as error:
+                found[name] = error
+            else:
+                found[name] = record
+        # Those that agree with their receipts are known to, from here on.
+        await self.ledger.tampered_among([each for each in found.values() if isinstance(each, Clarification)])
+        return found
+
+    async def _store(
+        self, found: Sequence[Change], records: dict[str, Clarification | Exception]
+    ) -> list[Callable[[], None]]:
+        """Stores what consumers owe, and moves their cursors, in one transaction."""
+        now = self.clock.now()
+
+        def work(tx: Tx) -> tuple[list[Callable[[], None]], list[tuple[str, Change, Exception]]]:
+            stored, acts, failed = rows.places(tx), list[Callable[[], None]](), []
+            for each in self.consumers:
+                place = stored.get(each.name, self._places[each.name])
+                for change in found:
+                    # The outcome of an earlier try may be unknown: only the stored cursor tells.
+                    if change.place <= place or not self._is_wanted(each, change):
+                        continue
+                    record = records.get(change.clarification)
+                    if record is None:
+                        continue
+                    act, error = _owed(each, change, record, tx)
+                    if error is not None:
+                        rows.note_failure(tx, each.name, change, type(error).__name__, now)
+                        failed.append((each.name, change, error))
+                    elif act is not None:
+                        acts.append(act)
+                rows.move(tx, each.name, max(place, found[-1].place))
+            return acts, failed
+
+        acts, failed = await self.store.write(work)
+        for consumer, change, error in failed:
+            _log.error(
+                "a change is passed: its consumer failed",
+                consumer=consumer,
+                id=change.clarification,
+                what=change.what,
+                exc_info=error,
+            )
+        return acts
+
+    def _move(self, tx: Tx) -> None:
+        """Stores cursors that only moved."""
+        stored = rows.places(tx)
+        for name, place in self._places.items():
+            if stored.get(name, place) <= place:
+                rows.move(tx, name, place)
+
+
+def _owed(
+    consumer: Consumer, change: Change, record: Clarification | Exception, tx: Tx
+) -> tuple[Callable[[], None] | None, Exception | None]:
+    """Returns what to call once it is stored, or why the consumer could not take the change."""
+    if isinstance(record, Exception):
+        return None, record
+    return tx.part(partial(consumer.owes, change, record))
+
+
+def _saved(saving: asyncio.Future[None]) -> None:
+    if not saving.cancelled() and (error := saving.exception()) is not None:
+        _log.warning("the place in the feed is stored later", reason=str(error))

@@ -1,0 +1,205 @@
+# ruff: noqa: S608 - only our own text is put into statements
+"""The feed's rows: what changed, in order, and how far each consumer is (`bot.feed`).
+
+`bot.storage.ledger` writes a change in the transaction that writes its record; nothing else does. Without consumers it
+writes none.
+
+Where several bots write, numbers are given out in one order and committed in another. So changes are ordered by transaction,
+then by number, and a reader takes only those of transactions that none still running can come before (`Store.horizon`). A
+record that a later transaction has written already counts as of that one: so its revisions stay in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, Self
+
+from bot.storage.store import Store
+from bot.storage.tx import Row, Tx
+
+_MOST_FAILURES = 20
+
+
+class Place(NamedTuple):
+    """Of a change among all."""
+
+    written: int
+    seq: int
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        return cls(row["written"], row["seq"])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write of a clarification. `what`: see `core.bus.change`."""
+
+    place: Place
+    clarification: str
+    revision: int
+    what: str
+    at: datetime
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        at = datetime.fromtimestamp(row["at"], UTC)
+        return cls(Place.of(row), row["clarification"], row["revision"], row["what"], at)
+
+
+def note(tx: Tx, clarification: str, what: str, at: datetime) -> None:
+    """Stores that a record was written in this transaction."""
+    tx.run(
+        f"""insert into changes (written, clarification, revision, what, at)
+            select {tx.place}, id, revision, :what, :at from clarifications
+            where id = :id and exists (select 1 from consumers)""",
+        id=clarification,
+        what=what,
+        at=at.timestamp(),
+    )
+
+
+async def following(store: Store, place: Place, most: int) -> tuple[list[Change], bool]:
+    """Returns the next changes after a place, and whether there are others that cannot be taken yet.
+
+    Raises:
+        StorageUnavailable: they cannot be read now.
+    """
+    rows = await store.find(
+        f"""select written, seq, clarification, revision, what, at, written < {store.horizon} as settled from changes
+            where (written, seq) > (:written, :seq) order by written, seq limit :most""",
+        most=most,
+        **place._asdict(),
+    )
+    settled = [Change.of(row) for row in rows if row["settled"]]
+    return settled, len(settled) < len(rows)
+
+
+def places(tx: Tx) -> Mapping[str, Place]:
+    """Returns up to where each consumer is."""
+    return {row["name"]: Place.of(row) for row in tx.rows("select name, written, seq from consumers")}
+
+
+def begin(tx: Tx, consumer: str, horizon: str) -> Place:
+    """Puts a consumer at the end of what there is."""
+    last = tx.one(
+        f"select written, seq from changes where written < {horizon} order by written desc, seq desc limit 1"
+    )
+    place = Place(0, 0) if last is None else Place.of(last)
+    move(tx, consumer, place)
+    return place
+
+
+def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Place:
+    """Puts a consumer at the end, and a change for each clarification that needs something behind that."""
+    place = begin(tx, consumer, horizon)
+    tx.run(
+        f"""insert into changes (written, clarification, revision, what, at)
+            select {tx.place}, id, revision, :what, :at from clarifications where live = 1 order by issue, number""",
+        what=what,
+        at=now.timestamp(),
+    )
+    return place
+
+
+def lag(tx: Tx, place: Place, most: int) -> tuple[int, datetime | None]:
+    """Returns how many changes follow a place, counted up to `most`, and since when the first of them waits."""
+    row = tx.one(
+        """select count(*) as n from
+           (select 1 from changes where (written, seq) > (:written, :seq) limit :most) as later""",
+        most=most,
+        **place._asdict(),
+    )
+    first = tx.one(
+        "select at from changes where (written, seq) > (:written, :seq) order by written, seq limit 1",
+        **place._asdict(),
+    )
+    since = None if first is None else datetime.fromtimestamp(first["at"], UTC)
+    return (0 if row is None else int(row["n"])), since
+
+
+def move(tx: Tx, consumer: str, place: Place) -> None:
+    """Notes that a consumer has passed the changes up to a place; deletes what all have passed."""
+    tx.run(
+        """insert into consumers (name, written, seq) values (:name, :written, :seq)
+           on conflict (name) do update set written = excluded.written, seq = excluded.seq""",
+        name=consumer,
+        **place._asdict(),
+    )
+    _delete_passed(tx)
+
+
+def _delete_passed(tx: Tx) -> None:
+    last = tx.one("select written, seq from consumers order by written, seq limit 1")
+    if last is None:
+        tx.run("delete from changes")
+    else:
+        tx.run("delete from changes where (written, seq) <= (:written, :seq)", **Place.of(last)._asdict())
+
+
+def drop(tx: Tx, consumers: Sequence[str]) -> None:
+    """Forgets consumers, and what only they had still before them."""
+    for each in consumers:
+        tx.run("delete from consumers where name = :name", name=each)
+        tx.run("delete from failed_changes where consumer = :name", name=each)
+    _delete_passed(tx)
+
+
+def begin_anew(tx: Tx) -> None:
+    """Has changes of another database, which numbered its transactions, taken before all that follow here."""
+    for name, place in places(tx).items():
+        row = tx.one(
+            "select min(seq) - 1 as seq from changes where (written, seq) > (:written, :seq)",
+            **place._asdict(),
+        )
+        seq = None if row is None else row["seq"]
+        if seq is None:  # it has passed all
+            last = tx.one("select max(seq) as seq from changes")
+            seq = (last["seq"] if last is not None else None) or 0
+        tx.run("update consumers set written = 0, seq = :seq where name = :name", seq=seq, name=name)
+    tx.run("update changes set written = 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a consumer could not take, and why. Without a clarification, it began again with what is open."""
+
+    consumer: str
+    clarification: str
+    why: str
+
+
+def note_failure(tx: Tx, consumer: str, change: Change | None, why: str, at: datetime) -> None:
+    """`change`: None: the consumer lagged too far, and begins again."""
+    tx.run(
+        """insert into failed_changes (consumer, clarification, revision, what, why, at)
+           values (:consumer, :clarification, :revision, :what, :why, :at)
+           on conflict (consumer, clarification, revision) do update set why = excluded.why, at = excluded.at""",
+        consumer=consumer,
+        clarification="" if change is None else change.clarification,
+        revision=0 if change is None else change.revision,
+        what="" if change is None else change.what,
+        why=why,
+        at=at.timestamp(),
+    )
+
+
+def forget_failures(tx: Tx, before: datetime) -> None:
+    tx.run("delete from failed_changes where at < :before", before=before.timestamp())
+
+
+async def failures(store: Store, since: datetime) -> list[Failure]:
+    """Returns the latest that consumers could not take.
+
+    Raises:
+        StorageUnavailable: it cannot be read now.
+    """
+    rows = await store.read(
+        """select consumer, clarification, why from failed_changes where at >= :since
+           order by at desc, revision desc limit :most""",
+        since=since.timestamp(),
+        most=_MOST_FAILURES,
+    )
+    return [Failure(row["consumer"], row["clarification"], row["why"]) for row in rows]
