@@ -1,0 +1,305 @@
+"""The feed and one consumer: what is stored when, what is told of troubles. Courses of events: `test_feed_model`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot import feed as feeding
+from bot.errors import StorageUnavailable
+from bot.feed import Feed
+from bot.storage import changes
+from bot.storage.changes import Change
+from bot.storage.ledger import DatabaseLedger, hold, rewrite
+from bot.storage.store import Store
+from bot.storage.tx import Tx
+from core.bus import FORGOTTEN
+from core.clarification import Clarification, abandoned
+from core.ledger import Whole
+from core.records import forgotten
+from tests.kit import builders
+from tests.kit.builders import LATER
+from tests.kit.clocks import ManualClock
+from tests.kit.databases import sqlite_of
+from tests.kit.until import until
+
+
+class Taker:
+    """Notes what it is given, here and in the storage."""
+
+    def __init__(self, name: str = "taker") -> None:
+        self.name = name
+        self.told: list[str] = []
+        self.fails_on: set[str] = set()
+        self.loaded = 0
+
+    def wants(self, change: Change) -> bool:
+        return bool(change.what)
+
+    def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+        tx.run("insert into counters (name, value) values (:name, 1)", name=f"{self.name} {change.place}")
+        if change.clarification in self.fails_on:
+            raise KeyError(record.topic)
+        return lambda: self.told.append(f"{change.clarification} {change.what}")
+
+    async def load(self) -> None:
+        self.loaded += 1
+
+
+class World:
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self.clock = store, clock
+        self.ledger = DatabaseLedger(store, clock)
+        self.feed: Feed
+
+    @asynccontextmanager
+    async def leading(self, *consumers: Taker, keep: timedelta | None = None) -> AsyncIterator[Feed]:
+        self.feed = Feed(
+            consumers=consumers,
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            sign=self._signs_nothing,
+            keep=keep,
+        )
+        await self.feed.begin()
+        running = asyncio.create_task(self.feed.run()) if consumers else None
+        try:
+            if running is not None:
+                await self.quiet()
+            yield self.feed
+        finally:
+            if running is not None:
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+
+    async def _signs_nothing(self, _: Clarification) -> bool:
+        return False
+
+    async def quiet(self) -> None:
+        await until(lambda: self.feed.idle)
+
+    async def put(self, record: Clarification) -> Clarification:
+        return await self.ledger.transact(Whole(42), lambda book: book.put(record))
+
+    async def told(self, record: Clarification) -> None:
+        self.feed.record_changed(record)
+        await self.quiet()
+
+    async def count(self, table: str) -> int:
+        rows = await self.store.read(f"select count(*) as n from {table}")  # noqa: S608 - ours
+        return int(rows[0]["n"])
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store, ManualClock())
+
+
+async def test_without_consumers_there_is_nothing_to_store(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = counted(world.store, monkeypatch)
+    async with world.leading() as feed:
+        assert commits == []
+        feed.record_changed(await world.put(builders.record()))
+        assert feed._in_hand == {}
+    assert len(commits) == 1
+    assert await world.count("changes") == 0
+
+
+def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much was stored in each transaction."""
+    found: list[int] = []
+    database = sqlite_of(store)
+    commit = database.commit
+
+    async def counting(works: Any) -> Any:
+        found.append(len(works))
+        return await commit(works)
+
+    monkeypatch.setattr(database, "commit", counting)
+    return found
+
+
+async def test_what_is_configured_later_begins_at_the_end(world: World) -> None:
+    first, second = Taker("first"), Taker("second")
+    async with world.leading(first):
+        await world.told(await world.put(builders.record()))
+    await world.put(builders.record(seq=2))
+    async with world.leading(first, second):
+        await world.told(await world.put(builders.record(seq=3)))
+    assert first.told == [f"CLR-42-00{n} requested/1" for n in (1, 2, 3)]
+    assert second.told == ["CLR-42-003 requested/1"]
+    assert (first.loaded, second.loaded) == (2, 1)
+    assert await world.count("changes") == 0
+
+
+async def test_what_is_configured_no_more_is_dropped_and_told(world: World) -> None:
+    taker = Taker()
+    taker.fails_on = {"CLR-42-001"}
+    async with world.leading(taker):
+        await world.told(await world.put(builders.record()))
+    await world.put(builders.record(seq=2))
+    assert await world.count("changes") == 1
+    with capture_logs() as logs:
+        async with world.leading():
+            pass
+    assert [(each["event"], each["consumer"]) for each in logs] == [
+        ("dropped a consumer of changes that is no longer configured", "taker")
+    ]
+    assert [await world.count(table) for table in ("changes", "consumers", "failed_changes")] == [0, 0, 0]
+
+
+async def test_change_that_fails_is_undone_told_and_passed(world: World) -> None:
+    taker, other = Taker(), Taker("other")
+    taker.fails_on = {"CLR-42-001"}
+    async with world.leading(taker, other) as feed:
+        with capture_logs() as logs:
+            await world.told(await world.put(builders.record(topic="secret")))
+            await world.told(await world.put(builders.record(seq=2)))
+        assert [each["id"] for each in logs if each["log_level"] == "error"] == ["CLR-42-001"]
+        assert await feed.trouble() == "taker passed CLR-42-001: KeyError"
+        assert await world.count("counters") == 3, "what it stored before it failed is undone"
+    assert taker.told == ["CLR-42-002 requested/1"]
+    assert other.told == ["CLR-42-001 requested/1", "CLR-42-002 requested/1"]
+    world.clock.jump(world.clock.now() + timedelta(days=2))
+    assert await feed.trouble() is None
+
+
+async def test_record_that_cannot_be_read_is_a_failure_like_that(world: World) -> None:
+    taker = Taker()
+    async with world.leading(taker) as feed:
+        await world.put(builders.record())
+        await world.store.run("update clarifications set body = '[]'")
+        world.ledger._known.clear()
+        feed.wake()
+        await world.quiet()
+        assert await feed.trouble() == "taker passed CLR-42-001: RecordUnreadable"
+    assert taker.told == []
+
+
+@pytest.mark.parametrize(("days", "lags"), [(29, False), (31, True)])
+async def test_what_lags_too_long_begins_again_with_what_is_open(world: World, days: int, lags: bool) -> None:
+    taker, keep = Taker(), timedelta(days=30)
+    async with world.leading(taker, keep=keep):
+        pass
+    for n in range(1, 5):
+        record = await world.put(builders.record(seq=n))
+        if n < 3:
+            await world.put(abandoned(record, "by hand", LATER))
+    world.clock.jump(world.clock.now() + timedelta(days=days))
+    with capture_logs() as logs:
+        async with world.leading(taker, keep=keep) as feed:
+            trouble = await feed.trouble()
+    assert await world.count("changes") == 0
+    if lags:
+        assert taker.told == [f"CLR-42-00{n} open/taker" for n in (3, 4)]
+        assert "begins again with what is open" in "".join(each["event"] for each in logs)
+        assert trouble == "taker began again with what is open: it lagged too far behind"
+    else:
+        assert taker.told == [f"CLR-42-00{n} requested/1" for n in (1, 2, 3, 4)]
+        assert trouble is None
+
+
+async def test_what_lags_behind_too_many_begins_again_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Taker("first"), Taker("second")
+    async with world.leading(first):
+        await world.told(await world.put(builders.record()))
+    async with world.leading(first, second):
+        pass
+    for _ in range(3):
+        record = await world.ledger.find("CLR-42-001")
+        await world.put(record)
+    await world.store.run("update consumers set seq = 0, written = 0 where name = 'first'")
+    monkeypatch.setattr(feeding, "_MOST", 3)
+    await world.store.run("update consumers set seq = (select max(seq) from changes) where name = 'second'")
+    await world.put(builders.record(seq=2))
+    async with world.leading(first, second):
+        pass
+    assert first.told[1:] == ["CLR-42-001 open/first", "CLR-42-002 open/first"]
+    assert second.told == ["CLR-42-002 requested/1"]
+
+
+async def test_cursor_that_only_moves_waits_for_the_next_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taker = Taker()
+    async with world.leading(taker):
+        record = await world.put(builders.record())
+        await world.told(record)
+        commits = counted(world.store, monkeypatch)
+        record = await world.put(record)  # tells nothing
+        await world.told(record)
+        assert commits == [1]
+        assert await world.count("changes") == 1
+        await world.store.run("update installation set probes = probes")
+        assert commits == [1, 2]
+        assert await world.count("changes") == 0
+        await world.told(await world.put(record))
+        await until(lambda: commits == [1, 2, 1, 1])
+        assert await world.count("changes") == 0
+
+
+async def test_outcome_that_was_unknown_is_not_stored_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taker = Taker()
+    async with world.leading(taker):
+        write, failed = world.store.write, asyncio.Event()
+
+        async def in_doubt(work: Any) -> Any:
+            await write(work)
+            failed.set()
+            raise StorageUnavailable("nobody knows")
+
+        record = await world.put(builders.record())
+        monkeypatch.setattr(world.store, "write", in_doubt)
+        world.feed.record_changed(record)
+        await failed.wait()
+        monkeypatch.undo()
+        await until(lambda: world.clock.sleeping)
+        await world.clock.advance(1)
+        await world.quiet()
+        assert await world.count("counters") == 1
+
+
+async def test_forgotten_record_is_a_change(world: World) -> None:
+    taker = Taker()
+    async with world.leading(taker):
+        record = await world.put(builders.record())
+        await world.told(await world.put(abandoned(record, "by hand", LATER)))
+
+        def forget(tx: Tx) -> None:
+            hold(tx, [record.id])
+            rewrite(tx, [record.id], forgotten, FORGOTTEN, world.clock.now())
+
+        await world.store.write(forget)
+        world.feed.wake()
+        await world.quiet()
+    assert taker.told == ["CLR-42-001 requested/1", "CLR-42-001 forgotten"]
+
+
+async def test_restored_changes_come_before_all_that_follow(world: World) -> None:
+    """As from PostgreSQL, where each has its transaction's number."""
+    taker = Taker()
+    async with world.leading(taker):
+        pass
+    for n in (1, 2, 3):
+        await world.put(builders.record(seq=n))
+    await world.store.run("update changes set written = 1000 + seq")
+    await world.store.run("update consumers set written = (select min(written) from changes), seq = 1")
+    await world.store.write(changes.begin_anew)
+    await world.put(builders.record(seq=4))
+    async with world.leading(taker):
+        pass
+    assert taker.told == [f"CLR-42-00{n} requested/1" for n in (2, 3, 4)]
