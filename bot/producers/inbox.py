@@ -26,9 +26,7 @@ from core.archive import FIRST_RESERVED, HIGHEST
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
-INBOX = (
-    0  # in place of an issue: the lock of whoever stores an event, or a session or key of a direct question
-)
+INBOX = 0  # in place of an issue: the lock of whoever stores an event or asks a direct question
 # The limits of one ledger, as each change reads and writes all of it. As many characters as one question's arguments may
 # have, so no ledger gets much larger than the largest question makes it.
 MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
