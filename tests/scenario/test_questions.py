@@ -951,6 +951,18 @@ async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: 
     assert (await asker.look(first, wait=30))["answer"] == "main"
 
 
+async def test_session_that_asked_directly_is_listed_after_a_restart(stage: World) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker = Asker(http)
+        asked = await asker.ask(question="Go on?", kind="yes_no", agent="captain")
+        await stage.workspace.click(FOLAKE, AGENTS, (await stage.card("Go on?")).ts, label="Yes")
+        assert (await asker.look(asked, wait=30))["answer"] is True
+        await until(lambda: not bot.base.index.of_issue(100001))
+        assert "captain*, issue 100001: ready" in shown(await command(stage, "ready"))
+    async with stage.bot():
+        assert "captain*, issue 100001: ready" in shown(await command(stage, "ready"))
+
+
 async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_are_taken(
     tmp_path: Path,
 ) -> None:

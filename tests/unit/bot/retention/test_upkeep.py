@@ -209,13 +209,19 @@ async def test_incidents_go_with_their_pages(store: Store) -> None:
 
 
 async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
-    await fill(store, "sessions", *({"session_id": name} for name in ("heard", "shown", "over")))
+    await fill(store, "sessions", *({"session_id": name} for name in ("asked", "heard", "shown", "over")))
     await fill(
         store, "inbox", {"event_id": "1", "producer": "planner", "session_id": "heard", "received_at": NEW}
     )
     await message(store, "notice:1", ts(NEW), producer="planner", session_id="shown")
+    question = {"token": "q", "agent": "a", "digest": "d", "issue": 1, "clarification": "CLR-1-001"}
+    await fill(
+        store,
+        "questions",
+        question | {"producer": "planner", "session_id": "asked", "created_at": NEW, "expires_at": NEW},
+    )
     assert await sweep(store) == {"sessions": 1}
-    assert await names(store, "sessions", "session_id") == ["heard", "shown"]
+    assert await names(store, "sessions", "session_id") == ["asked", "heard", "shown"]
 
 
 async def pragma(store: Store, name: str) -> int:
