@@ -76,6 +76,20 @@ async def test_open_is_idempotent(hub: Hub) -> None:
     assert (await hub.router.open(42, ask())).how == "duplicate", "also once answered"
 
 
+async def test_open_knows_its_session_whatever_the_issue(hub: Hub) -> None:
+    first = await hub.router.open(42, ask())
+    again = await hub.router.open(43, ask(event_id="evt_2"))
+    assert (again.how, again.record) == ("duplicate", first.record)
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    further = await hub.router.open(43, ask(reply_token="rpl_2"))
+    assert (further.how, further.record.id) == ("follow_up", "CLR-42-001")
+    fresh = await hub.router.open(43, ask(reply_token="rpl_3", question="And staging?"))
+    assert (fresh.how, fresh.record.id) == ("new", "CLR-43-001")
+    await hub.router.session_went_on(news(aaep.CANCELLED))
+    assert [(await hub.get(each)).status for each in ("CLR-42-001", "CLR-43-001")] == ["abandoned"] * 2
+
+
 @pytest.mark.parametrize(
     "other",
     [
