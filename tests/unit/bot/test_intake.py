@@ -79,7 +79,7 @@ class World:
         (self.workflows / "feature.toml").write_text(text)
 
     async def records(self, issue: int = ISSUE) -> list[tuple[str, str]]:
-        return [(item["id"], item["status"]) for item in await self.ledger.read(issue)]
+        return [(each.id, each.status) for each in await self.ledger.read(issue)]
 
 
 class Untold:
@@ -245,23 +245,23 @@ async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> No
     assert await world.records() == [("CLR-42-001", "pending")]
 
 
-async def test_broken_ledger_is_paged_and_the_question_waits_until_it_is_whole(world: World) -> None:
+async def test_broken_record_is_paged_and_the_question_waits_until_it_is_whole(world: World) -> None:
     await world.put(raw(**IN_42))
     await world.worked_off()
-    whole = await world.store.read_one("select body from ledgers")
+    whole = await world.store.read_one("select body from clarifications")
     assert whole is not None
-    await world.store.run("update ledgers set body = '{'")
+    await world.store.run("update clarifications set body = '{'")
     world.notices.troubles = [StorageUnavailable()]  # also the page has to wait
     await world.put(raw(event_id="e2", reply_token="r2", **IN_42))
     await until(lambda: world.notices.paged)
-    await world.store.run("update ledgers set body = :body", body=whole["body"])
+    await world.store.run("update clarifications set body = :body", body=whole["body"])
     await world.worked_off()
     assert set(world.notices.paged) == {"ledger 42"}
     assert await world.records() == [("CLR-42-001", "pending"), ("CLR-42-002", "pending")]
 
 
-async def test_locked_ledger_holds_up_its_session_only(world: World) -> None:
-    with held(ISSUE):
+async def test_locked_issue_holds_up_its_session_only(world: World) -> None:
+    with held(f"issue {ISSUE}"):
         await world.put(raw(**IN_42))
         await world.put(
             raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
@@ -320,6 +320,6 @@ async def test_question_that_its_target_may_not_get_is_kept_for_people_with_the_
     await world.put(raw(**asked))
     await world.worked_off()
     issue = ISSUE if asked["extensions"]["agentx"]["issue"] == ISSUE else 100_001
-    (item,) = await world.ledger.read(issue)
-    assert item["status"] == "pending"
-    assert reason in item["aaep"]["heldBack"]
+    (record,) = await world.ledger.read(issue)
+    assert record.status == "pending"
+    assert reason in (record.asked.held_back or "")

@@ -1,4 +1,4 @@
-"""Producers' events: stored once, with the cursor, under the right ledger's number."""
+"""Producers' events: stored once, with the cursor, under the right issue's number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import FIRST_RESERVED_ISSUE, Arrived, Inbox, declared_issue
+from bot.producers.inbox import FIRST_RESERVED_ISSUE, Arrived, Inbox, declared_issue, reserve_above
 from bot.producers.receiver import Arrival, Gaps, Receiver, Trouble
 from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store
@@ -197,31 +197,22 @@ async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:
     assert await issues(inbox) == [42, 42, 43, 42]
 
 
-async def test_number_that_nobody_can_go_on_from_is_left(inbox: Inbox, store: Store) -> None:
-    await store.run("insert into counters values ('issue', 999999999999999)")
-    assert await inbox.last_issue() == 0
-    await inbox.reserve_above(100_007)
-    await put(inbox)
-    assert await issues(inbox) == [100_008]
-    assert await inbox.last_issue() == 100_008
-
-
 async def test_event_without_a_question_takes_no_number(inbox: Inbox) -> None:
     await put(inbox, other("tool.completed"))
     await put(inbox)
     assert await issues(inbox) == [None, FIRST_RESERVED_ISSUE]
 
 
-@pytest.mark.parametrize(
-    ("highest", "given"), [(0, 100_001), (42, 100_001), (100_000, 100_001), (100_007, 100_008)]
-)
-async def test_reserved_numbers_start_above_existing_ledgers(inbox: Inbox, highest: int, given: int) -> None:
-    await inbox.reserve_above(highest)
+@pytest.mark.parametrize("highest", [100_000, 100_007])
+async def test_reserved_numbers_start_above_those_of_a_lost_database(
+    inbox: Inbox, store: Store, highest: int
+) -> None:
+    await store.write(lambda tx: reserve_above(tx, highest))
     await put(inbox)
-    assert await issues(inbox) == [given]
-    await inbox.reserve_above(highest)
+    assert await issues(inbox) == [highest + 1]
+    await store.write(lambda tx: reserve_above(tx, highest))
     await put(inbox, raw(event_id="e2", reply_token="r2", session_id="sess_2"))
-    assert await issues(inbox) == [given, given + 1]
+    assert await issues(inbox) == [highest + 1, highest + 2]
 
 
 @pytest.mark.parametrize(
