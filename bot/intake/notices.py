@@ -111,10 +111,10 @@ class Notices:
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
-        """Pages on-call about an unreadable ledger. `agent_id`: the agent whose question it should record."""
-        name = error.quarantined.name if error.quarantined else f"issue-{error.issue}.json"
-        title = f"The ledger of issue {error.issue} cannot be read"
-        await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
+        """Pages on-call about an unreadable record or ledger file. `agent_id`: the agent whose question it should record."""
+        await self._page(
+            f"ledger:{error.name}", str(error), f"{error.what} cannot be read", agent_id=agent_id
+        )
 
     async def record_unreadable(self, odd: InvalidRecord) -> None:
         """Pages on-call once about an unreadable record of another program; logs it again each time it changes."""

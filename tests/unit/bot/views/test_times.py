@@ -145,7 +145,6 @@ SAMPLES: dict[str, list[tuple[Draft | View, bool]]] = {
         (notices.generic_notice(event("awaiting.confirmation", action=text, timeout_seconds=300)), True)
         for text in ("Deploy", "word " * 2000)
     ],
-    "unrecorded_notice": [(notices.unrecorded_notice(ERROR, "x"), False)],
     "session_notice": [(notices.session_notice(event("session.completed")), False)],
     "unclaimed_notice": [(notices.unclaimed_notice(ANSWERED), False)],
     "callback_notice": [(notices.callback_notice(ANSWERED, "example.org", "404"), False)],
@@ -157,8 +156,6 @@ SAMPLES: dict[str, list[tuple[Draft | View, bool]]] = {
     "checkpoint_notice": [(notices.checkpoint_notice("{}", 7), False)],
     "entry_notice": [(notices.entry_notice(ANSWERED, "agent:architect"), False)],
     "files_behind_notice": [(notices.files_behind_notice("ledgers", "No space left."), False)],
-    "ledgers_refuse": [(notices.ledgers_refuse("x"), False)],
-    "ledgers_again": [(notices.ledgers_again(), False)],
     "storage_began": [(notices.storage_began("clarify.db", 7), False)],
     "handoff_card": [(handoff(), True)],
     "tools_notice": [(notices.tools_notice([notices.ToolLine("grep", "error", duration_ms=1500)]), False)],
