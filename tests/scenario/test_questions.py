@@ -20,7 +20,6 @@ from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification
 from core.ledger import Ledger
-from core.records import Raw
 from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
@@ -896,7 +895,7 @@ async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
         assert [[each["id"] for each in page] for page in await listed(asker)] == [ids[:0:-1], ids[:1]]
 
 
-async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
+async def test_list_reads_each_question_once_and_shows_no_large_arguments(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
@@ -908,27 +907,26 @@ async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
         asked += [
             await asker.ask(action=f"Send {number}", arguments=about, session="s") for number in range(1, 9)
         ]
-        assert len(stage.issues()) > 1
-        read: list[int] = []
+        read: list[str] = []
         for each in stage.bots:
             monkeypatch.setattr(each.told.questions, "ledger", Counted(each.base.ledger, read))
         (page,) = await listed(asker, session="s")
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}
     assert (page[-1]["asked"]["action"], "arguments" in page[-1]["asked"]) == ("Send 0", False)
-    assert sorted(read) == stage.issues()
+    assert sorted(read) == [each["id"] for each in asked]
 
 
 class Counted:
-    """Reads ledgers, and notes which."""
+    """Reads records, and notes which."""
 
-    def __init__(self, ledger: Ledger, noted: list[int]) -> None:
+    def __init__(self, ledger: Ledger, noted: list[str]) -> None:
         self._ledger = ledger
         self._noted = noted
 
-    async def read(self, issue: int) -> list[Raw]:
-        self._noted.append(issue)
-        return await self._ledger.read(issue)
+    async def find(self, clarification_id: str) -> Clarification:
+        self._noted.append(clarification_id)
+        return await self._ledger.find(clarification_id)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
@@ -957,13 +955,12 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
     assert threading.main_thread() not in where
 
 
-async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: Asker) -> None:
-    """Beside a large question there is no room for another: it stands in a ledger of its own."""
+async def test_session_has_one_issue_and_one_thread_however_much_it_asks(stage: World, asker: Asker) -> None:
     first = await asker.ask(question="Which branch?", session="s")
     card = await stage.card("Which branch?")
     many = {"text": "x" * 200_000}
     later = [await asker.ask(action=f"Send {number}", arguments=many, session="s") for number in range(3)]
-    assert len(stage.issues()) == 3
+    assert [each["id"] for each in (first, *later)] == [f"CLR-100001-00{number}" for number in range(1, 5)]
     for each in range(3):
         assert (await stage.card(f"Send {each}")).thread_ts == card.ts
     for withdrawn in later:
@@ -991,7 +988,7 @@ async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_a
         clock.leap(timedelta(minutes=20))
         for each in taken:
             assert (await asker.look(each))["answer"] is True
-        await until(lambda: not bot.base.index.of_issue(100001) and not bot.base.index.of_issue(100002))
+        await until(lambda: not any(bot.base.index.get(each["id"]) for each in taken))
         clock.leap(timedelta(minutes=9))
         told = shown(await command(stage, "ready"))
         assert [told.count(f"captain*, issue 10000{n}: ready") for n in (1, 2, 3)] == [1, 1, 0]
@@ -1002,8 +999,7 @@ async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_a
             assert "mate" in told, "nobody took its answer"
             assert "cook" in told
         assert (await asker.look(left))["answer"] is True
-        await until(
-            lambda: not bot.base.index.of_issue(100003)
-        )  # its file alone comes before the bot has seen to it
+        # Its row alone comes before the bot has seen to it.
+        await until(lambda: bot.base.index.get(left["id"]) is None)
         clock.leap(timedelta(minutes=11))
         assert "mate" not in shown(await command(stage, "ready"))
