@@ -198,9 +198,8 @@ async def test_restore_killed_in_the_middle_changed_nothing_and_can_be_given_aga
             process.kill()
             await process.wait()
     with closing(psycopg.connect(moved, autocommit=True)) as db:
-        held = "relation = 'clarifications'::regclass and mode = 'AccessExclusiveLock'"
-        gone = f"select count(*) from pg_locks where {held}"
-        await until(lambda: db.execute(gone.encode()).fetchone() == (0,))  # the server noticed
+        held = "select 1 from pg_locks where relation = 'clarifications'::regclass and mode = 'AccessExclusiveLock'"
+        await until(lambda: db.execute(held).fetchone() is None)  # the server noticed
         assert db.execute("select body from clarifications").fetchall() == before
         assert db.execute("select 1 from pg_namespace where nspname like 'before%'").fetchall() == []
     assert (await done(stage, *words[:3]))["aside"] is not None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Coroutine
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -25,7 +23,6 @@ from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, SlackMessage
 from tests.acceptance.week_plan import (
-    HOUR,
     MINUTE,
     PEOPLE,
     POLICIES,
