@@ -21,7 +21,7 @@ from typing import NamedTuple
 from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.posting import Posted, post, signature
-from bot.producers.questions import Callback, Forgotten, NotRecordedYet, Questions
+from bot.producers.questions import Callback, Forgotten, Questions
 from bot.settings.addresses import may_be_called
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
@@ -108,14 +108,11 @@ class Callbacks:
 
     async def _find(self, clarification: str) -> Outcome | None:
         """Hands a question that is owed a callback to its sender."""
-        try:
-            if clarification == _ALL:
-                for each in await self.questions.owed_callbacks():
-                    self.put(each)
-                return None
-            callback = await self.questions.callback(clarification)
-        except (LedgersAway, LedgerUnreadable) as error:
-            return RetryLater(str(error), after=_LEDGERS_RETRY)
+        if clarification == _ALL:
+            for each in await self.questions.owed_callbacks():
+                self.put(each)
+            return None
+        callback = await self.questions.callback(clarification)
         if callback is not None:
             sender = self.sender(callback)
             sender.put(clarification, callback.url)
@@ -222,7 +219,7 @@ class _Sender:
                 return None
             outcome = await self._post(callback, record)
             return await self._settled(clarification, callback, record, outcome)
-        except (LedgersAway, LedgerUnreadable, NotRecordedYet) as error:
+        except (LedgersAway, LedgerUnreadable) as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
 
     async def _settled(

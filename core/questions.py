@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
+from core.aaep import Choice, Confirmation, Kind, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Requester, barred
@@ -34,7 +34,6 @@ from core.lookalikes import first_double, resembles, skeleton
 from core.schemas import BadSchema, TooSlow, dotted, schema_of
 from core.workflow import CONTROLS
 
-TYPE = "clarify.question"
 REDACTED = "[redacted]"  # replaces what a producer's `redact` removes
 QUESTION_LIMIT = 16_384
 CONTEXT_LIMIT = 65_536
@@ -344,36 +343,18 @@ class NewQuestion(BaseModel):
     def _plain(cls, text: str | None) -> str | None:
         return plain(text) if text else None
 
-    def stored(self, token: str) -> dict[str, Any]:
-        """Returns its JSON for the inbox, without `callback_url`, a secret. `token`: the session of a question that names
-        none.
-        """
-        stored = self.model_dump(mode="json", exclude={"callback_url"})
-        return stored | {
-            "choices": stored["choices"] or [],
-            "risk": self.risk or "medium",
-            "approvals": self.approvals or 1,
-            "session": self.session or token,
-            "own_session": self.session is None,
-        }
-
     @classmethod
     def restored(cls, stored: dict[str, Any]) -> NewQuestion:
-        """Returns the question of `stored` or `model_dump`, without checking it again."""
+        """Returns the question of `model_dump`, without checking it again."""
         fields = {"schema" if name == "form" else name: each for name, each in stored.items()}
-        if fields.pop("own_session", False):
-            fields["session"] = None
         fields["choices"] = [GivenChoice.model_construct(**each) for each in stored["choices"] or ()] or None
         return cls.model_construct(**fields)
 
     @property
     def digest(self) -> str:
-        """A digest of all fields but `key`, `timeout`, `requested_by` and `callback_url`, and but the session if the question names none."""
-        fields = self.stored("")
-        if self.arguments_schema is None:  # as in earlier releases
-            del fields["arguments_schema"]
-        for name in ("timeout", "key", "requested_by", *(("session",) if self.session is None else ())):
-            del fields[name]
+        """A digest of all fields but `key`, `timeout`, `requested_by` and `callback_url`."""
+        fields = self.model_dump(mode="json", exclude={"timeout", "key", "requested_by", "callback_url"})
+        fields |= {"risk": self.risk or "medium", "approvals": self.approvals or 1}
         return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -629,30 +610,6 @@ def _look_alike(labels: Sequence[str]) -> str | None:
         return None
     return "Numbers {} and {} look the same: give each its own label.".format(
         *(place + 1 for place in double)
-    )
-
-
-def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) -> Event:
-    """Returns the event that carries the question through the inbox: the fields that all events have."""
-    agentx = {} if question.issue is None else {"issue": question.issue}
-    return Event(
-        type=TYPE,
-        event_id=token,
-        session_id=question.session or token,
-        timestamp=at,
-        agent_id=question.agent or producer,
-        agent_name=None,
-        critical=True,
-        sequence_number=None,
-        correlation_id=None,
-        question=Question(
-            text=question.question or question.action or "",
-            reply_token=token,
-            timeout_seconds=int(question.timeout),
-            kinds=_record_kinds(question),
-        ),
-        problems=(),
-        raw={"type": TYPE, "extensions": {"agentx": agentx}},
     )
 
 

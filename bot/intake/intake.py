@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.intake.notices import LedgerOutage, Notices
+from bot.intake.notices import Notices
 from bot.producers.inbox import AT_ONCE, Inbox, Incoming, declared_issue, seen_sessions
 from bot.routing import Audiences
 from bot.storage.store import Store, until_stored
@@ -30,7 +30,6 @@ from core.clock import Clock
 from core.errors import (
     BadInput,
     ClarifyError,
-    LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
     ScopeViolation,
@@ -38,7 +37,6 @@ from core.errors import (
 from core.hub import HIGHEST_ISSUE, check_role, check_text
 from core.index import Index, Session, session_of
 from core.matching import SessionNews, concerns
-from core.questions import ask_of
 from core.records import closed_at
 from core.router import BODY_LIMIT, Router
 from core.workflow import Scopes
@@ -67,7 +65,6 @@ class Intake:
     audiences: Audiences
     index: Index
     notices: Notices
-    outage: LedgerOutage
     replies_settled: Callable[[list[str], float], Awaitable[None]]
     seen: Callable[[Incoming], None]
     clock: Clock
@@ -149,7 +146,7 @@ class Intake:
         while queue:
             done: list[int] = []
             for run in _runs(list(islice(queue, _MARKED_TOGETHER))):
-                done += await self._until_done(run, queue)
+                done += await self._until_done(run)
                 for _ in run:
                     queue.popleft()
             if done:
@@ -158,36 +155,26 @@ class Intake:
                 self._run(marking, "mark processed events")
         del self._sessions[session]
 
-    async def _until_done(self, run: list[Incoming], queue: Collection[Incoming]) -> list[int]:
+    async def _until_done(self, run: list[Incoming]) -> list[int]:
         """Processes a run of events. Returns the ids to mark as done, without events given up, which are marked already.
 
-        `queue` has the run and the events behind it. Before a retry, the run frees its slot for other sessions, whose
-        ledgers may be writable.
+        Before a retry, the run frees its slot for other sessions, whose records may not be locked.
         """
-        try:
-            while True:
-                try:
-                    async with self._slots:
-                        await self._process(run)
-                    return [item.id for item in run]
-                except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
-                    _log.warning("event delayed", event_id=run[0].event.event_id, reason=str(error))
-                    if not isinstance(error, StorageUnavailable):
-                        self.outage.waits(queue, str(error))
-                except LedgerUnreadable as error:
-                    _log.error("cannot read a record", reason=str(error))
-                    page = partial(self.notices.ledger_unreadable, error, run[0].event.agent_id)
-                    await self._stored(page, "page delayed")
-                except Exception:  # noqa: BLE001 - logged and paged
-                    # A fault of ours with one event must neither stop the others nor return on every start.
-                    if len(run) > 1:
-                        return [number for item in run for number in await self._until_done([item], queue)]
-                    _log.exception("cannot process an event", **_envelope(run[0]))
-                    await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
-                    return []
-                await self.clock.sleep(_RETRY)
-        finally:
-            self.outage.recorded(run)
+        while True:
+            try:
+                async with self._slots:
+                    await self._process(run)
+                return [item.id for item in run]
+            except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+                _log.warning("event delayed", event_id=run[0].event.event_id, reason=str(error))
+            except Exception:  # noqa: BLE001 - logged and paged
+                # A fault of ours with one event must neither stop the others nor return on every start.
+                if len(run) > 1:
+                    return [number for item in run for number in await self._until_done([item])]
+                _log.exception("cannot process an event", **_envelope(run[0]))
+                await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
+                return []
+            await self.clock.sleep(_RETRY)
 
     async def _give_up(self, item: Incoming) -> None:
         await self.notices.not_processed(item)
@@ -216,19 +203,6 @@ class Intake:
         for item, each in zip(run, opened, strict=True):
             _log.info("event", **_envelope(item), clarification=each.record.id, how=each.how)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
-
-    async def write_down(self, producer: str, token: str) -> None:
-        """Writes a direct question into its ledger from a follower, so that its asker need not wait for the next leader.
-
-        The leader then finds the question in the ledger and posts its card.
-        """
-        try:
-            item = await self.inbox.unprocessed(producer, token)
-            if item is not None and item.issue is not None:
-                opened = await self.router.open(item.issue, self.audiences.bounded(_ask(item)))
-                _log.info("event", **_envelope(item), clarification=opened.record.id, how=opened.how)
-        except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
-            _log.warning("question left to the leader", event_id=token, reason=str(error))
 
     async def _replies_known(self, item: Incoming) -> None:
         """Waits until it is known which answers the session's agent has.
@@ -286,14 +260,6 @@ def _runs(items: list[Incoming]) -> list[list[Incoming]]:
 def _ask(item: Incoming) -> Ask:
     """Returns a question event as the router takes it. A confirmation is always for people, never for an agent."""
     event, question = item.event, item.event.question
-    if item.asked is not None and item.expires_at is not None:
-        return ask_of(
-            item.asked,
-            producer=item.producer,
-            token=event.event_id,
-            at=item.received_at,
-            expires_at=item.expires_at,
-        )
     if question is None:
         raise ClarifyError(f"event {event.event_id} asks nothing")
     agentx = event.extension("agentx")
@@ -360,7 +326,9 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 
 @dataclass(eq=False)
 class Sessions:
-    """The sessions with events in the last day, at most 5,000, for the lists of agents. In memory; restored on start."""
+    """The sessions with events or direct questions in the last day, at most 5,000, for the lists of agents. In memory; restored
+    on start.
+    """
 
     store: Store
     index: Index
@@ -371,9 +339,25 @@ class Sessions:
     )  # when their last direct question was
 
     def record_changed(self, record: Clarification) -> None:
-        """Notes when a direct question of the session was over."""
-        if record.asked.direct is not None and (over := closed_at(record)) is not None:
-            key = session_of(record)
+        """Notes when a direct question of the session was asked, and when it was over."""
+        if record.asked.direct is None:
+            return
+        key = session_of(record)
+        before = self._known.get(key)
+        since = self.clock.now() - _REMEMBERED if before is None else _last_event(before)
+        if record.created > since:
+            self._put(
+                SessionFact(
+                    *key,
+                    agent_id=record.from_,
+                    agent_name=before.agent_name if before else None,
+                    issue=record.issue_number,
+                    ended=False,
+                    last_event_at=record.created,
+                    is_direct=before is None or before.is_direct,
+                )
+            )
+        if (over := closed_at(record)) is not None:
             self._over.pop(key, None)
             self._over[key] = over
             if len(self._over) > _MOST_REMEMBERED:
@@ -392,16 +376,22 @@ class Sessions:
         """Updates the session of an event."""
         event = item.event
         key = (item.producer, event.session_id)
-        before = self._known.pop(key, None)
-        self._known[key] = SessionFact(
-            *key,
-            agent_id=event.agent_id,
-            agent_name=event.agent_name or (before.agent_name if before else None),
-            issue=(item.issue if event.question else None) or (before.issue if before else 0),
-            ended=event.type in aaep.SESSION_ENDS,
-            last_event_at=item.received_at,
-            is_direct=item.asked is not None and (before is None or before.is_direct),
+        before = self._known.get(key)
+        self._put(
+            SessionFact(
+                *key,
+                agent_id=event.agent_id,
+                agent_name=event.agent_name or (before.agent_name if before else None),
+                issue=(item.issue if event.question else None) or (before.issue if before else 0),
+                ended=event.type in aaep.SESSION_ENDS,
+                last_event_at=item.received_at,
+            )
         )
+
+    def _put(self, fact: SessionFact) -> None:
+        key = fact.producer, fact.session_id
+        self._known.pop(key, None)
+        self._known[key] = fact
         if len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
 

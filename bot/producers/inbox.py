@@ -23,10 +23,10 @@ from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
 from core.archive import FIRST_RESERVED
-from core.questions import NewQuestion, event_of
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
+INBOX = "inbox"  # the lock of whoever stores an event, or a session or key of a direct question
 AT_ONCE = 500  # events in one read
 _FEW = 4  # events to read on the event loop
 _LARGE = 128 * 1024  # characters from which events are parsed in a thread
@@ -45,7 +45,7 @@ class Incoming:
 
     `at` and `expires_at`: when it was sent, and when its question expires, on our clock. `cursor`: the SSE `id` to
     resume after, if the producer sends ids. `live`: it was just emitted, not replayed. `refusable`: the producer waits
-    for our response, so we can refuse the event. `asked`: the question, if it was asked directly, not by an event.
+    for our response, so we can refuse the event.
     """
 
     producer: str
@@ -56,7 +56,6 @@ class Incoming:
     cursor: str | None = None
     live: bool = False
     refusable: bool = False
-    asked: NewQuestion | None = None
     id: int = 0  # 0: not stored yet
     issue: int | None = None
 
@@ -95,26 +94,17 @@ class Inbox:
         stored = await self.store.write(lambda tx: [take(tx, each) for each in incoming])
         arrived = [how for how, _ in stored]
         if "new" in arrived:
-            self._process(each for how, each in stored if how == "new")
+            if self.store.leads:  # else the bot that leads reads them
+                self._own += [each for how, each in stored if how == "new"]
+            self.news.set()
         for each, how in zip(incoming, arrived, strict=True):
             if how != "new":
                 _log.info(how, producer=each.producer, event_id=each.event.event_id)
         return arrived
 
-    def announce(self, stored: Incoming) -> None:
-        """Has a question processed that `take` stored in a caller's transaction."""
-        if self.on_put is not None:
-            self.on_put()
-        self._process([stored])
-
     def heard(self) -> None:
         """Has what other bots stored processed."""
         self._has_others = True
-        self.news.set()
-
-    def _process(self, stored: Iterable[Incoming]) -> None:
-        if self.store.leads:  # else the bot that leads reads them
-            self._own += stored
         self.news.set()
 
     async def cursor(self, producer: str) -> str | None:
@@ -168,15 +158,6 @@ class Inbox:
         if sum(len(row["body"] or "") for row in rows) < _LARGE:
             return [_item(row) for row in rows]
         return await asyncio.to_thread(lambda: [_item(row) for row in rows])
-
-    async def unprocessed(self, producer: str, event_id: str) -> Incoming | None:
-        """Returns one event, or None if it was processed."""
-        row = await self.store.read_one(
-            "select * from inbox where producer = :producer and event_id = :event_id and state = 'new'",
-            producer=producer,
-            event_id=event_id,
-        )
-        return None if row is None else _item(row)
 
     async def backlog(self, now: datetime) -> Backlog:
         row = await self.store.read_one(
@@ -250,7 +231,7 @@ def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionF
 
 def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     """Stores one event in this transaction, unless it is known, and returns it with its id and issue; see `Inbox.put`."""
-    tx.queue("inbox")  # readers go by id, so ids must be committed in order
+    tx.lock(INBOX, wait=True)  # readers go by id, so ids must be committed in order
     arrived, stored = _insert(tx, incoming)
     if arrived == "new":
         tx.tell("inbox", leader_only=True)
@@ -273,16 +254,13 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
         arrived = _check_token(tx, incoming, token, question_hash, payload_hash)
     if arrived != "new":
         return arrived, incoming
-    if incoming.asked is None:
-        event, body = _readable(event, incoming.received_at)
-    else:
-        body = json.dumps(incoming.asked.stored(event.event_id), ensure_ascii=False, separators=(",", ":"))
+    event, body = _readable(event, incoming.received_at)
     issue = _issue(tx, incoming)
     (row,) = tx.rows(
         """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at,
-             expires_at, live, body, kind)
+             expires_at, live, body)
            values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :payload_hash, :received_at, :at,
-             :expires_at, :live, :body, :kind) returning id""",
+             :expires_at, :live, :body) returning id""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
@@ -295,7 +273,6 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
         expires_at=incoming.expires_at.timestamp() if incoming.expires_at else None,
         live=int(incoming.live),
         body=body,
-        kind="event" if incoming.asked is None else "question",
     )
     return "new", replace(incoming, event=replace(event, event_id=event_id), id=row["id"], issue=issue)
 
@@ -361,6 +338,22 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
     if issue is None and event.question is not None:
         issue = _new_issue(tx)
     know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
+    return issue
+
+
+def issue_for(tx: Tx, producer: str, session: str, agent: str, *, declared: int | None) -> int:
+    """Returns the issue of a question that an agent asks directly: the declared one, else its session's, else a new one. Stores
+    the session, if it is new. Hold `INBOX`.
+    """
+    known = tx.one(
+        "select issue from sessions where producer = :producer and session_id = :session",
+        producer=producer,
+        session=session,
+    )
+    of_session = known["issue"] if known else None
+    issue = declared or of_session or _new_issue(tx)
+    if of_session is None:
+        know_sessions(tx, [Session(producer, session, agent, None, issue)])
     return issue
 
 
@@ -470,8 +463,9 @@ def _digest(text: str) -> str:
 
 _SEEN = """
   select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at, heard.direct from sessions s join (
-    select producer, session_id, max(received_at) as at, min(case kind when 'question' then 1 else 0 end) as direct
-    from inbox where received_at >= :since
+    select producer, session_id, max(at) as at, min(direct) as direct from (
+      select producer, session_id, received_at as at, 0 as direct from inbox where received_at >= :since
+      union all select producer, session_id, created_at, 1 from questions where created_at >= :since) as told
     group by producer, session_id) heard using (producer, session_id)
   order by heard.at desc limit :most"""
 
@@ -491,26 +485,19 @@ def _session_fact(row: Row) -> SessionFact:
 
 def _item(row: Row) -> Incoming:
     received = datetime.fromtimestamp(row["received_at"], UTC)
-    asked = NewQuestion.restored(json.loads(row["body"])) if row["kind"] == "question" else None
-    event = (
-        parse_event(json.loads(row["body"]), received)
-        if asked is None
-        else event_of(asked, producer=row["producer"], token=row["event_id"], at=received)
-    )
     return Incoming(
         id=row["id"],
         producer=row["producer"],
-        event=replace(event, event_id=row["event_id"]),
+        event=replace(parse_event(json.loads(row["body"]), received), event_id=row["event_id"]),
         issue=row["issue"],
         received_at=received,
         at=datetime.fromtimestamp(row["at"], UTC),
         expires_at=datetime.fromtimestamp(row["expires_at"], UTC) if row["expires_at"] is not None else None,
         live=bool(row["live"]),
-        asked=asked,
     )
 
 
-# Events processed long ago. A session stays as long as it has events or messages.
+# Events processed long ago. A session stays as long as it has events, direct questions or messages.
 SWEEP_EVENTS = Sweep(
     "inbox",
     """select id as name, producer, session_id from inbox where id > :after and id < (select max(id) from inbox)
@@ -524,11 +511,13 @@ SWEEP_SESSIONS = Sweep(
     """select idle.producer || ' ' || idle.session_id as name, idle.producer, idle.session_id from (
          select producer, session_id from sessions
          except select producer, session_id from inbox
+         except select producer, session_id from questions
          except select producer, session_id from messages where session_id is not null) as idle
        where idle.producer || ' ' || idle.session_id > :after order by name limit :most""",
     (
         """delete from sessions where producer || ' ' || session_id in :names
-           and (producer, session_id) not in (select producer, session_id from inbox)""",
+           and (producer, session_id) not in (
+             select producer, session_id from inbox union all select producer, session_id from questions)""",
     ),
 )
 

@@ -1,6 +1,6 @@
 """Stores the questions that agents ask directly, and finds them again for their askers, by id or by key.
 
-A question and its key are stored in one transaction, in the inbox. The asker gets its state once it is in the ledger.
+A question is recorded in one transaction with its key and its callback URL; then its asker gets its state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,10 +32,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import structlog
 from pydantic_core import to_json
 
-from bot.producers.inbox import Inbox, Incoming, take
+from bot.producers.inbox import INBOX, issue_for
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
+from bot.storage.ledger import LockedError
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
@@ -52,14 +53,13 @@ from core.questions import (
     ask_of,
     check_arguments_schema,
     check_form,
-    event_of,
     four_eyes_trouble,
     labels_trouble,
     plain,
     state_of,
 )
 from core.records import Subject, is_direct
-from core.router import Router
+from core.router import Opened, Router
 from core.workflow import Speaker
 
 KEYS_KEPT = timedelta(days=7)  # after a question has expired
@@ -89,8 +89,6 @@ _REDACTED = (  # the fields with text
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # timeouts that differ by fewer seconds are the same: times of day are not exact
-_SLOW = 1.0  # seconds that the leader has to write a question into its ledger
-_PATIENCE = 20.0  # seconds until the asker gets NotRecordedYet
 _LISTED = """select token, issue, clarification, created_at from questions
   where producer = :producer and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
@@ -100,7 +98,8 @@ _LISTED_OF_SESSION = """select token, issue, clarification, created_at from ques
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _ROW_OF_ID = "select * from questions where clarification = :id"
-_ROW_OF_EVENT = "select * from questions where token = :token and coalesce(clarification, :id) = :id"
+_ISSUES_OF = """select issue from questions where producer = :producer and token = :token
+  union select issue from inbox where producer = :producer and token = :token and issue is not null"""
 _log = structlog.get_logger("clarify.questions")
 Shown = dict[str, Any]
 Step = Callable[[], AbstractAsyncContextManager[None]]
@@ -146,17 +145,6 @@ class TooManyLists(QuestionRefused):
         )
 
 
-class NotRecordedYet(QuestionRefused):
-    """The question is stored and will be asked, but it is in no ledger yet."""
-
-    code, status, retry_after = "NOT_RECORDED_YET", 503, 5
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The question is stored and will be posted once its ledger can be written. Ask again with the same key to get its state."
-        )
-
-
 class Forgotten(QuestionRefused):
     """The question and its answer were deleted."""
 
@@ -188,12 +176,19 @@ class OtherAgent(QuestionRefused):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a question is: its token, its issue, and its clarification, if known."""
+    """Where a question that was asked before is."""
 
     token: str
     issue: int
-    clarification: str | None
-    is_new: bool
+    clarification: str
+
+
+class _AskedBefore(Exception):
+    """Ends a transaction early, because the question was asked before."""
+
+    def __init__(self, place: _Place) -> None:
+        super().__init__()
+        self.place = place
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,30 +289,26 @@ class Reading:
 class Questions:
     """Asks, finds, lists and withdraws questions, waits for their answers, and records that these were picked up.
 
-    `trouble_with` returns why a person cannot be asked,
-    if that is known. `bounded` returns a question under the rules of its route. `write_down(producer, token)` writes a
-    stored question into its ledger from this bot. `call_back(id)`, on the leader, posts the outcome of a question that has
-    ended to its new `callback_url`.
+    `trouble_with` returns why a person cannot be asked, if that is known. `bounded` returns a question under the rules of its
+    route. `call_back(id)`, on the leader, posts the outcome of a question that has ended to its new `callback_url`.
 
     Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or ledger
     cannot be used now.
     """
 
     producers: Mapping[str, ProducerSettings]
-    inbox: Inbox
     store: Store
     index: Index
     ledger: Ledger
     router: Router
     trouble_with: Callable[[str], Awaitable[str | None]]
     bounded: Callable[[Ask], Ask]
-    write_down: Callable[[str, str], Awaitable[None]]
     call_back: Callable[[str], None]
     clock: Clock
     _redactions: Mapping[str, Redaction] = field(init=False)
     _on_the_way: Counter[str] = field(
         default_factory=Counter, init=False
-    )  # producer → its questions that are not in the ledger yet
+    )  # producer → its questions that are not recorded yet
     _waiting: defaultdict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set), init=False)
     reading: Reading = field(default_factory=Reading, init=False)
 
@@ -328,10 +319,9 @@ class Questions:
 
     def record_changed(self, record: Clarification) -> None:
         """Wakes everyone who waits for a record that was written, also if it was forgotten."""
-        for name in (record.id, record.asked.event_id or ""):
-            for waiter in self._waiting.get(name, ()):
-                waiter.record = record
-                waiter.changed.set()
+        for waiter in self._waiting.get(record.id, ()):
+            waiter.record = record
+            waiter.changed.set()
 
     async def ask(
         self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
@@ -343,12 +333,12 @@ class Questions:
         approval is joined only while it waits, and only in a session that the caller names: one Accept is for one call.
         `call` is the caller's name for this call, which it repeats after a break and never uses for another call.
 
-        From the first `await` on, the question is being stored, even if the caller leaves.
+        From the first `await` on, the question is being asked, even if the caller leaves.
 
         Raises:
             BadField: that person cannot be asked, no one could approve, the callback is not allowed, or the question cannot
                 be redacted.
-            OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: see there. After the last one, it will still be asked.
+            OtherAgent, KeyReused, TooManyOpen: see there.
             NotFound, Forgotten, Tampered: it was asked before; see `find`.
         """
         token = f"q_{secrets.token_hex(12) if call is None else _call_digest(speaker.producer, call)}"
@@ -363,7 +353,7 @@ class Questions:
         asking.add_done_callback(_ended)
         # If the caller leaves, the question is asked all the same.
         record, is_new = await asyncio.shield(asking)
-        if not (is_new and record.is_open):
+        if not is_new:
             record = await self.find(record.id, speaker.producer)
         return record, is_new
 
@@ -372,42 +362,59 @@ class Questions:
     ) -> tuple[Clarification, bool]:
         self._on_the_way[producer] += 1
         try:
-            asked = await self._redacted(given, producer)
-            digest = await self._digest(given, asked, producer)
-            repeats = repeats and asked.key is None
-            if asked.kind == "approval":
-                repeats = repeats and asked.session is not None
-            not_joined: set[str] | None = set() if repeats else None
-            trouble = await self._trouble_with(asked, producer, token)
+            new = await self._new(given, producer, token, repeats=repeats, may_be_repeated=may_be_repeated)
+            not_joined: set[str] | None = set() if new.may_be_joined else None
             while True:
-                place = await self._stored(
-                    asked,
-                    digest,
-                    producer=producer,
-                    token=token,
-                    not_joined=not_joined,
-                    trouble=trouble,
-                    may_be_repeated=may_be_repeated,
-                )
                 try:
-                    record = await self._recorded(place, producer)
-                except NotFound:  # its ledger was deleted
-                    if not_joined is None or place.token == token:
-                        raise
-                    not_joined.add(place.token)
+                    opened = await self._opened(new, not_joined)
+                except _AskedBefore as before:
+                    place = before.place
                 else:
-                    is_for_another = not place.is_new and _is_for_another(record, asked)
-                    if not_joined is None or place.token == token:
-                        if is_for_another:
-                            raise KeyReused
-                    elif is_for_another or not _may_be_joined(record, asked):
-                        not_joined.add(place.token)
-                        continue
-                    if asked.callback_url is not None and not place.is_new:
-                        await self._call_back(place.token, record.id, asked.callback_url)
-                    return record, place.is_new
+                    return opened.record, opened.how == "new"
+                others = not_joined if place.token != token else None
+                try:
+                    record = await self.ledger.find(place.clarification)
+                except NotFound:
+                    if others is None:
+                        raise
+                    others.add(place.token)
+                    continue
+                is_for_another = _is_for_another(record, new.asked)
+                if others is not None and (is_for_another or not _may_be_joined(record, new.asked)):
+                    others.add(place.token)
+                    continue
+                if is_for_another:
+                    raise KeyReused
+                if new.asked.callback_url is not None:
+                    await self._call_back(place.token, record.id, new.asked.callback_url)
+                return record, False
         finally:
             self._on_the_way[producer] -= 1
+
+    async def _new(
+        self, given: NewQuestion, producer: str, token: str, *, repeats: bool, may_be_repeated: bool
+    ) -> _New:
+        """Returns a question as it is to be recorded; see `ask`."""
+        asked = await self._redacted(given, producer)
+        digest = await self._digest(given, asked, producer)
+        trouble = await self._trouble_with(asked)
+        now = self.clock.now()
+        expires_at = now + timedelta(seconds=asked.timeout)
+        ask = self.bounded(ask_of(asked, producer=producer, token=token, at=now, expires_at=expires_at))
+        if trouble is None and asked.kind == "approval":
+            trouble = four_eyes_trouble(asked, ask)
+        return _New(
+            asked=asked,
+            ask=ask,
+            producer=producer,
+            token=token,
+            digest=digest,
+            trouble=trouble,
+            may_be_joined=repeats
+            and asked.key is None
+            and (asked.kind != "approval" or asked.session is not None),
+            may_be_repeated=may_be_repeated,
+        )
 
     def _allowed(self, url: str, producer: str) -> str:
         """Returns a callback URL in its one spelling.
@@ -443,17 +450,13 @@ class Questions:
         if self.store.leads:
             self.call_back(clarification_id)
 
-    async def _trouble_with(self, asked: NewQuestion, producer: str, token: str) -> BadField | None:
+    async def _trouble_with(self, asked: NewQuestion) -> BadField | None:
         """Returns why no one could answer a question, or could mistake a choice for something else, if that is known."""
         if (trouble := labels_trouble(asked, BUTTONS)) is not None:
             return trouble
         if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
             return BadField("to", why)
-        if asked.kind != "approval":
-            return None
-        now = self.clock.now()
-        ask = ask_of(asked, producer=producer, token=token, at=now, expires_at=now)
-        return four_eyes_trouble(asked, self.bounded(ask))
+        return None
 
     async def find(self, clarification_id: str, producer: str) -> Clarification:
         """Returns a question of this producer as it is now.
@@ -555,11 +558,9 @@ class Questions:
         # The leader finds what waits without reading ledgers, so it can read more rows.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
-        page, last = _Page(shown, status), None
+        page = _Page(shown, status)
         async with self.reading.list(producer, is_short=session is not None) as step:
-            reads = 0
-            while reads < _MOST_READS or last is None:
-                reads += 1
+            for _ in range(_MOST_READS):
                 rows = await self.store.read(
                     sql, producer=producer, session=session, at=at, token=token, most=many
                 )
@@ -569,8 +570,7 @@ class Questions:
                 if len(rows) < many:
                     return Listed(page.questions, None)
                 at, token = rows[-1]["created_at"], rows[-1]["token"]
-                last = next((row["clarification"] for row in reversed(rows) if row["clarification"]), last)
-        return Listed(page.questions, last)
+        return Listed(page.questions, rows[-1]["clarification"])
 
     async def _place_of(self, clarification_id: str, producer: str) -> tuple[float, str]:
         """Returns where a question stands among the producer's.
@@ -594,21 +594,16 @@ class Questions:
 
     def _may_have(self, row: Row, status: Status | None) -> bool:
         """Returns whether a question may have the status; only the leader's index can rule it out."""
-        if status is None or row["clarification"] is None or not self.store.leads:
+        if status is None or not self.store.leads:
             return True
         known = self.index.get(row["clarification"])
         return (known is not None and known.is_open) == (status == "waiting")
 
-    async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
-        """Returns the records of stored questions, in their order, without those that `_record` leaves out."""
-        found = [await self._record(row) for row in rows]
-        return [each for each in found if each is not None]
-
     async def _record(self, row: Row) -> Clarification | None:
         """Returns the record of a stored question; None if it is missing, forgotten or tampered."""
         try:
-            record = await self._at(_place(row))
-        except (NotFound, NotRecordedYet):
+            record = await self.ledger.find(row["clarification"])
+        except NotFound:
             return None
         if record.asked.direct is None or await self.ledger.is_tampered(record):
             return None
@@ -653,13 +648,10 @@ class Questions:
         those that never failed first.
         """
         rows = await self.store.read(
-            """select token, issue, clarification from questions where callback_url is not null
+            """select clarification from questions where callback_url is not null
                order by case when callback_failed_at is null then 0 else 1 end, created_at"""
         )
-        ids = [row["clarification"] for row in rows if row["clarification"] is not None]
-        ids += [
-            each.id for each in await self._records([row for row in rows if row["clarification"] is None])
-        ]
+        ids = [row["clarification"] for row in rows]
         return [each for each in ids if (known := self.index.get(each)) is None or not known.is_open]
 
     async def callback(self, clarification_id: str) -> Callback | None:
@@ -684,16 +676,7 @@ class Questions:
 
     async def _row(self, clarification_id: str) -> Row | None:
         """Returns a question as it was stored; None: there is none with that id."""
-        row = await self.store.read_one(_ROW_OF_ID, id=clarification_id)
-        if row is not None:
-            return row
-        # Which clarification it is may not be stored yet.
-        try:
-            record = await self.ledger.find(clarification_id)
-        except (BadInput, NotFound):
-            return None
-        # By now it may be. A record cannot claim another question's row.
-        return await self.store.read_one(_ROW_OF_EVENT, token=record.asked.event_id, id=clarification_id)
+        return await self.store.read_one(_ROW_OF_ID, id=clarification_id)
 
     async def callback_failed(self, callback: Callback) -> None:
         """Stores when posting an outcome failed first."""
@@ -727,70 +710,31 @@ class Questions:
         digest = hmac.digest(self.store.secret, json.dumps(words).encode(), "sha256")
         return base64.urlsafe_b64encode(digest).decode()[:22]
 
-    async def _stored(
-        self,
-        asked: NewQuestion,
-        digest: str,
-        *,
-        producer: str,
-        token: str,
-        not_joined: Collection[str] | None,
-        trouble: BadField | None,
-        may_be_repeated: bool,
-    ) -> _Place:
-        """Stores a question, or finds it if it was asked before. `digest`: of the question before its redaction. `not_joined`:
-        tokens of same questions that are not to be returned; None: do not look for the same question. `trouble`: why no one
-        could answer, which rejects a new question. `may_be_repeated`: whether the same call may have stored it under its
-        `token`.
-        """
-        now = self.clock.now()
-        expires_at = now + timedelta(seconds=asked.timeout)
-        incoming = Incoming(
-            producer=producer,
-            event=event_of(asked, producer=producer, token=token, at=now),
-            received_at=now,
-            at=now,
-            expires_at=expires_at,
-            live=True,
-            asked=asked,
-        )
-        most = self._most_open(producer)
-        waiting = self.index.waiting_of(producer) + self._on_the_way[producer] - 1
+    async def _opened(self, new: _New, not_joined: Collection[str] | None) -> Opened:
+        """Records a question, if it was not asked before: its session, its record and its row in one transaction. `not_joined`:
+        tokens of same questions that are not to be returned; None: do not look for the same question.
 
-        def work(tx: Tx) -> tuple[_Place, Incoming]:
-            before = _before(tx, asked, digest, incoming, not_joined, may_be_repeated=may_be_repeated)
-            if before is None and (asked.key is not None or not_joined is not None or may_be_repeated):
-                tx.queue("inbox")  # another bot may store the same question right now
-                before = _before(tx, asked, digest, incoming, not_joined, may_be_repeated=may_be_repeated)
-            if before is not None:
-                return before, incoming
-            if trouble is not None:
-                raise trouble
+        Raises:
+            _AskedBefore, KeyReused, TooManyOpen: nothing was stored.
+        """
+        most = self._most_open(new.producer)
+        waiting = self.index.waiting_of(new.producer) + self._on_the_way[new.producer] - 1
+
+        def issue(tx: Tx) -> int:
+            if not tx.lock(INBOX):  # another bot may store the same question right now
+                raise LockedError
+            if (before := _before(tx, new, not_joined)) is not None:
+                raise _AskedBefore(before)
+            if new.trouble is not None:
+                raise new.trouble
             if waiting >= most:
                 raise TooManyOpen(most)
-            _, stored = take(tx, incoming)
-            issue = stored.issue or 0  # every question has one
-            tx.run(
-                """insert into questions (token, producer, agent, session_id, key, digest, issue, created_at, expires_at,
-                     callback_url)
-                   values (:token, :producer, :agent, :session, :key, :digest, :issue, :now, :expires_at, :url)""",
-                token=token,
-                producer=producer,
-                agent=asked.agent,
-                session=incoming.event.session_id,
-                key=asked.key,
-                digest=digest,
-                issue=issue,
-                now=now.timestamp(),
-                expires_at=expires_at.timestamp(),
-                url=asked.callback_url,
-            )
-            return _Place(token, issue, None, is_new=True), stored
+            session = new.asked.session or new.token
+            return issue_for(tx, new.producer, session, new.agent, declared=new.asked.issue)
 
-        place, stored = await self.store.write(work)
-        if place.is_new:
-            self.inbox.announce(stored)
-        return place
+        opened = await self.router.open(issue, new.ask, new.store)
+        _log.info("question", id=opened.record.id, how=opened.how)
+        return opened
 
     async def changes(self, ids: Collection[str], *ends: Callable[[], Awaitable[Any]]) -> AsyncGenerator[str]:
         """Yields the id of each of these questions once, then again whenever it may have changed. Ends when one of `ends` is
@@ -827,58 +771,6 @@ class Questions:
             self._waiting[name].discard(waiter)
             if not self._waiting[name]:
                 del self._waiting[name]
-
-    async def _recorded(self, place: _Place, producer: str) -> Clarification:
-        """Returns the record of a stored question once it is in its ledger. The leader writes it; if another bot leads and
-        takes longer than a second, this one does.
-
-        Raises:
-            NotRecordedYet: it is not in the ledger in time. NotFound: it is no longer there.
-        """
-        with self._woken(place.token) as waiter:
-            if place.is_new and self.store.leads:  # our intake writes it
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(waiter.changed.wait(), _SLOW)
-            if waiter.record is not None:
-                self._note(place, waiter.record)
-                return waiter.record
-            slow, late = ends = [asyncio.ensure_future(asyncio.sleep(each)) for each in (_SLOW, _PATIENCE)]
-            try:
-                while True:
-                    try:
-                        return await self._at(place)
-                    except NotRecordedYet:
-                        if late.done():
-                            raise
-                        if slow in ends and slow.done():
-                            ends.remove(slow)
-                            if not self.store.leads:
-                                await self.write_down(producer, place.token)
-                                continue
-                        await _until_first(waiter.changed, ends)
-            finally:
-                slow.cancel()
-                late.cancel()
-
-    async def _at(self, place: _Place) -> Clarification:
-        """Returns the record of a stored question.
-
-        Raises:
-            NotRecordedYet: it is not in its ledger yet. NotFound: it is no longer there.
-        """
-        if place.clarification is not None:
-            return await self.ledger.find(place.clarification)
-        for record in await self.ledger.read(place.issue):
-            if record.asked.event_id == place.token:
-                self._note(place, record)
-                return record
-        raise NotRecordedYet
-
-    def _note(self, place: _Place, record: Clarification) -> None:
-        """Stores which clarification a question is. If that fails, the question is still found by its token."""
-        sql, values = "update questions set clarification = :id where token = :token", {"token": place.token}
-        noted = self.store.write_soon(lambda tx: tx.run(sql, id=record.id, **values))
-        noted.add_done_callback(_ended)
 
     def _most_open(self, producer: str) -> int:
         return self.producers[producer].max_open if producer in self.producers else _MOST_OPEN
@@ -964,64 +856,97 @@ def _ended(asking: asyncio.Future[Any]) -> None:
         asking.exception()
 
 
-def _before(
-    tx: Tx,
-    asked: NewQuestion,
-    digest: str,
-    incoming: Incoming,
-    not_joined: Collection[str] | None,
-    *,
-    may_be_repeated: bool,
-) -> _Place | None:
-    """Returns where the question is if it was asked before; None otherwise. See `Questions._stored`."""
-    producer, now = incoming.producer, incoming.received_at
-    known = _known(tx, asked, digest, producer, now)
-    if known is None and may_be_repeated:
-        known = _repeated(tx, digest, incoming.event.event_id)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class _New:
+    """A question to be asked. `ask`: it under the rules of its route; `digest`: of the question before its redaction;
+    `trouble`: why no one could answer, which refuses it if it was not asked before; `may_be_joined`: another call may have
+    asked the same; `may_be_repeated`: this call may have asked it before, under its `token`.
+    """
+
+    asked: NewQuestion
+    ask: Ask
+    producer: str
+    token: str
+    digest: str
+    trouble: BadField | None
+    may_be_joined: bool
+    may_be_repeated: bool
+
+    @property
+    def agent(self) -> str:
+        return self.ask.agent_id
+
+    @property
+    def at(self) -> datetime:
+        return self.ask.received_at
+
+    def store(self, tx: Tx, opened: Opened) -> None:
+        """Stores the row by which its asker finds it again."""
+        tx.run(
+            """insert into questions (token, producer, agent, session_id, key, digest, issue, clarification, created_at,
+                 expires_at, callback_url)
+               values (:token, :producer, :agent, :session, :key, :digest, :issue, :clarification, :now, :expires_at, :url)""",
+            token=self.token,
+            producer=self.producer,
+            agent=self.agent,
+            session=self.ask.session_id,
+            key=self.asked.key,
+            digest=self.digest,
+            issue=opened.record.issue_number,
+            clarification=opened.record.id,
+            now=self.at.timestamp(),
+            expires_at=self.at.timestamp() + self.asked.timeout,
+            url=self.asked.callback_url,
+        )
+
+
+def _before(tx: Tx, new: _New, not_joined: Collection[str] | None) -> _Place | None:
+    """Returns where the question is if it was asked before; None otherwise. See `Questions._opened`."""
+    known = _known(tx, new)
+    if known is None and new.may_be_repeated:
+        known = _repeated(tx, new)
     if known is None and not_joined is not None:
-        known = _same(tx, asked, digest, incoming, not_joined)
+        known = _same(tx, new, not_joined)
     return known
 
 
-def _known(tx: Tx, asked: NewQuestion, digest: str, producer: str, now: datetime) -> _Place | None:
+def _known(tx: Tx, new: _New) -> _Place | None:
     """Returns the question that was asked with this key; None if there is none, or it expired more than a week ago.
 
     Raises:
         KeyReused: the key was used for a different question.
     """
-    if asked.key is None:
+    if new.asked.key is None:
         return None
     row = tx.one(
         "select * from questions where producer = :producer and agent = :agent and key = :key",
-        producer=producer,
-        agent=asked.agent,
-        key=asked.key,
+        producer=new.producer,
+        agent=new.agent,
+        key=new.asked.key,
     )
     if row is None:
         return None
-    if row["expires_at"] < (now - KEYS_KEPT).timestamp():
+    if row["expires_at"] < (new.at - KEYS_KEPT).timestamp():
         tx.run("update questions set key = null where token = :token", token=row["token"])
         return None
-    if row["digest"] not in {digest, _GONE}:
+    if row["digest"] not in {new.digest, _GONE}:
         raise KeyReused
     return _place(row)
 
 
-def _repeated(tx: Tx, digest: str, token: str) -> _Place | None:
+def _repeated(tx: Tx, new: _New) -> _Place | None:
     """Returns the question that the same call asked before, or None.
 
     Raises:
         KeyReused: it was a different question.
     """
-    row = tx.one("select * from questions where token = :token", token=token)
-    if row is not None and row["digest"] not in {digest, _GONE}:
+    row = tx.one("select * from questions where token = :token", token=new.token)
+    if row is not None and row["digest"] not in {new.digest, _GONE}:
         raise KeyReused
     return None if row is None else _place(row)
 
 
-def _same(
-    tx: Tx, asked: NewQuestion, digest: str, incoming: Incoming, not_joined: Collection[str]
-) -> _Place | None:
+def _same(tx: Tx, new: _New, not_joined: Collection[str]) -> _Place | None:
     """Returns the newest question with the same content and timeout that has no key and has not expired; None if there is
     none, or it is one of `not_joined`.
     """
@@ -1029,12 +954,12 @@ def _same(
         """select * from questions where producer = :producer and agent = :agent and digest = :digest and key is null
            and expires_at > :now and expires_at - created_at between :least and :most
            order by created_at desc limit 1""",
-        producer=incoming.producer,
-        agent=asked.agent,
-        digest=digest,
-        now=incoming.received_at.timestamp(),
-        least=asked.timeout - _SAME_TIMEOUT,
-        most=asked.timeout + _SAME_TIMEOUT,
+        producer=new.producer,
+        agent=new.agent,
+        digest=new.digest,
+        now=new.at.timestamp(),
+        least=new.asked.timeout - _SAME_TIMEOUT,
+        most=new.asked.timeout + _SAME_TIMEOUT,
     )
     return None if row is None or row["token"] in not_joined else _place(row)
 
@@ -1058,13 +983,8 @@ def _call_digest(producer: str, call: str) -> str:
     return hashlib.blake2b(json.dumps([producer, call]).encode(), digest_size=12).hexdigest()
 
 
-def _event_of(item: object) -> object:
-    asked = item.get("aaep") if isinstance(item, dict) else None
-    return asked.get("eventId") if isinstance(asked, dict) else None
-
-
 def _place(row: Row) -> _Place:
-    return _Place(row["token"], row["issue"], row["clarification"], is_new=False)
+    return _Place(row["token"], row["issue"], row["clarification"])
 
 
 def _count_names(value: Any) -> int:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.decisions import log
 from bot.delivery import messages
-from bot.errors import BackupError
+from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, swaps, turns
 from bot.producers import inbox, push
 from bot.storage import ledger
@@ -108,8 +108,16 @@ class Kept(Protocol):
             OSError: the file cannot be written.
         """
 
-    def put(self, copied: Path, now: datetime, *, replace: bool, emptied: Callable[[], None]) -> str | None:
-        """Puts a copy in its place. Calls `emptied` when no bot uses it any more and it is about to change.
+    def put(
+        self,
+        copied: Path,
+        now: datetime,
+        prepare: Callable[[Tx], None],
+        *,
+        replace: bool,
+        emptied: Callable[[], None],
+    ) -> str | None:
+        """Puts a copy in its place, after `prepare`. Calls `emptied` when no bot uses it any more and it is about to change.
 
         Returns:
             Where the previous one is now, or None if there was none.
@@ -205,11 +213,26 @@ def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetim
         if files is not None:
             moved = files.move_all(aside_name(now))
 
+    numbers = _numbers(kept)
+
+    def prepare(tx: Tx) -> None:
+        ledger.fill(tx, (), numbers)
+        leave_out(tx, now)
+
     try:
-        aside = kept.put(folder / DATABASE, now, replace=replace, emptied=emptied)
+        aside = kept.put(folder / DATABASE, now, prepare, replace=replace, emptied=emptied)
     except OSError as error:
         raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
     return Restored(manifest, aside, moved)
+
+
+def _numbers(kept: Kept) -> dict[int, int]:
+    """Returns the highest number that the previous database gave out, by issue; none if it cannot be read."""
+    try:
+        with kept.read_only() as tx:
+            return {row["issue"]: row["highest"] for row in tx.rows("select issue, highest from issues")}
+    except StorageUnavailable:
+        return {}
 
 
 def aside_name(now: datetime) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bot.retention.backup import DATABASE, aside_name, leave_out
+from bot.retention.backup import DATABASE, aside_name
 from bot.storage import beside, ledger, tables
 from bot.storage.tx import Tx
 
@@ -30,12 +30,20 @@ class InPostgres:
         with tables.snapshot(self.url) as found:
             return found.to_file(to)
 
-    def put(self, copied: Path, now: datetime, *, replace: bool, emptied: Callable[[], None]) -> str | None:
+    def put(
+        self,
+        copied: Path,
+        now: datetime,
+        prepare: Callable[[Tx], None],
+        *,
+        replace: bool,
+        emptied: Callable[[], None],
+    ) -> str | None:
         name = aside_name(now).replace("-", "_").lower()
         with TemporaryDirectory() as drafts:
             file = Path(drafts) / DATABASE
             with beside.putting_back(copied, file) as tx:
-                leave_out(tx, now)
+                prepare(tx)
             with tables.new_tables(self.url, name if replace else None) as (new, is_aside):
                 new.from_file(file)
                 ledger.note_written(new.tx)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import BackupError, StorageUnavailable
-from bot.retention.backup import aside_name, leave_out
+from bot.retention.backup import aside_name
 from bot.storage import beside
 from bot.storage.sqlite import tell_changed
 from bot.storage.tx import Tx
@@ -29,7 +29,15 @@ class InSqlite:
             raise BackupError(f"{self.database} is not there: no bot has used it yet.")
         return beside.copy(self.database, to)
 
-    def put(self, copied: Path, now: datetime, *, replace: bool, emptied: Callable[[], None]) -> str | None:
+    def put(
+        self,
+        copied: Path,
+        now: datetime,
+        prepare: Callable[[Tx], None],
+        *,
+        replace: bool,
+        emptied: Callable[[], None],
+    ) -> str | None:
         name = aside_name(now)
         with beside.exclusive(self.database):
             there = beside.parts(self.database)
@@ -38,7 +46,7 @@ class InSqlite:
             emptied()
             beside.rename_to(self.database, name)
             with beside.putting_back(copied, self.database) as tx:
-                leave_out(tx, now)
+                prepare(tx)
         return f"files with {name} in their names" if there else None
 
     def read_only(self) -> AbstractContextManager[Tx]:

@@ -43,7 +43,7 @@ _BUSY = 1.0  # seconds that an attempt takes while another process holds SQLite'
 _PAGE = 500  # records read at once
 _MOST_KNOWN = 1024  # records in memory
 _LARGEST_KNOWN = 65_536  # characters of one
-_LATEST = 200  # records of a session that a question is compared with, beside those with its token
+_LATEST = 200  # open records of a session, and closed ones, that a question is compared with
 CHANNEL = "clarify_records"
 _READ = "select id, body from clarifications where "
 _log = structlog.get_logger("clarify.storage")
@@ -139,7 +139,7 @@ class DatabaseLedger(Ledger):
                 raise LedgerInDoubt(what) from error
             except StorageUnavailable as error:
                 raise LedgerUnwritable(what, str(error)) from error
-            except _LockedError:
+            except LockedError:
                 if loop.time() > deadline:
                     raise LockTimeout(what, timeout, "another bot") from None
             await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two bots do not collide again
@@ -149,18 +149,15 @@ class DatabaseLedger(Ledger):
         match reach:
             case One(clarification):
                 _lock(tx, clarification)
-                return self._read_book(tx.rows(f"{_READ} id = :id", id=clarification))
+                rows = tx.rows(f"{_READ} id = :id", id=clarification)
+                return Book(map(self._parsed, rows), signer=self.signer)
             case OfSession(producer, session, since):
                 _lock(tx, f"session {producer} {session}")
-                return self._read_book(
-                    tx.rows(
-                        f"{_READ} producer = :producer and session = :session and (closed is null or closed >= :since)"
-                        " order by issue, number",
-                        producer=producer,
-                        session=session,
-                        since=since.timestamp(),
-                    )
-                )
+                of_session = f"{_READ} producer = :producer and session = :session and"
+                same = {"producer": producer, "session": session}
+                rows = tx.rows(f"{of_session} closed is null", **same)
+                rows += tx.rows(f"{of_session} closed >= :since", since=since.timestamp(), **same)
+                return self._read_book(sorted(rows, key=_number))
             case Whole(issue):
                 _lock(tx, f"issue {issue}")
                 return self._read_book(
@@ -174,10 +171,10 @@ class DatabaseLedger(Ledger):
                 found: dict[str, Row] = {}
                 for ask, (producer, session) in zip(asks, sessions, strict=True):
                     found |= {row["id"]: row for row in _asked_before(tx, issue, ask, producer, session)}
-                return self._read_book(sorted(found.values(), key=lambda row: parse_id(row["id"])), tx, issue)
+                return self._read_book(sorted(found.values(), key=_number), tx, issue)
 
     def _read_book(self, rows: Sequence[Row], tx: Tx | None = None, issue: int = 0) -> Book:
-        records = [self._parsed(row) for row in rows]
+        records = [record for row in rows if (record := self._readable(row)) is not None]
         highest = 0 if tx is None else _highest(tx, issue)
         return Book(records, issue=issue, highest=highest, signer=self.signer)
 
@@ -185,12 +182,12 @@ class DatabaseLedger(Ledger):
         """Writes a record, if it is still as it was read.
 
         Raises:
-            _LockedError: it is not, or another bot is about to change it.
+            LockedError: it is not, or another bot is about to change it.
         """
         _lock(tx, record.id)
         body = packed(dump(record))
         if not write(tx, record, body, None if before is None else before.revision):
-            raise _LockedError
+            raise LockedError
         self._know(record, body)
 
     def _know(self, record: Clarification, body: str) -> None:
@@ -217,6 +214,12 @@ class DatabaseLedger(Ledger):
         self._know(record, body)
         return record
 
+    def _readable(self, row: Row) -> Clarification | None:
+        try:
+            return self._parsed(row)
+        except LedgerUnreadable:
+            return None  # the watch tells of it
+
     async def find(self, clarification_id: str) -> Clarification:
         parse_id(clarification_id)
         rows = await self._rows("id = :id", few=True, id=clarification_id)
@@ -238,7 +241,7 @@ class DatabaseLedger(Ledger):
         return record if self._wrote.get(clarification_id, 0) < record.revision else None
 
     async def read(self, issue: int) -> list[Clarification]:
-        rows = await self._rows("issue = :issue order by number", few=True, issue=issue)
+        rows = await self._rows("issue = :issue order by number", issue=issue)
         return (await self._contents(rows)).records
 
     async def _contents(self, rows: Sequence[Row]) -> Contents:
@@ -247,10 +250,11 @@ class DatabaseLedger(Ledger):
         def contents() -> Contents:
             found = Contents([], [])
             for row in rows:
-                try:
-                    found.records.append(self._parsed(row))
-                except LedgerUnreadable:
+                record = self._readable(row)
+                if record is None:
                     found.unreadable.append(row["id"])
+                else:
+                    found.records.append(record)
             return found
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
@@ -301,7 +305,8 @@ class DatabaseLedger(Ledger):
 
     async def issues(self, since: datetime) -> list[int]:
         rows = await self._query(
-            "select distinct issue from clarifications where closed is null or closed >= :since order by issue",
+            "select issue from clarifications where closed is null"
+            " union select issue from clarifications where closed >= :since order by issue",
             since=since.timestamp(),
         )
         return [row["issue"] for row in rows]
@@ -473,8 +478,6 @@ def _highest(tx: Tx, issue: int) -> int:
 
 def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> list[Row]:
     """Returns the rows that a question may repeat or continue."""
-    if ask.direct is not None:  # its caller has compared it, and it continues nothing
-        return []
     if not producer:
         return tx.rows(
             f"{_READ} producer = '' and issue = :issue and (session = :session or event = :event)"
@@ -485,20 +488,27 @@ def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> 
             most=_LATEST,
         )
     same = {"producer": producer, "session": session}
-    of_session = f"{_READ} producer = :producer and session = :session"
-    return [
-        *tx.rows(f"{of_session} order by issue desc, number desc limit :most", most=_LATEST, **same),
-        *tx.rows(f"{of_session} and token = :token", token=ask.reply_token, **same),
-    ]
+    with_token = f"{_READ} producer = :producer and token = :token and session = :session"
+    found = tx.rows(with_token, token=ask.reply_token, **same)
+    if ask.direct is None:  # else it continues nothing
+        of_session = f"{_READ} producer = :producer and session = :session and"
+        unsettled = f"{of_session} closed is null order by issue desc, number desc limit :most"
+        over = f"{of_session} closed is not null order by closed desc limit :most"
+        found += tx.rows(unsettled, most=_LATEST, **same) + tx.rows(over, most=_LATEST, **same)
+    return found
 
 
-class _LockedError(Exception):
+def _number(row: Row) -> tuple[int, int]:
+    return parse_id(row["id"])
+
+
+class LockedError(Exception):
     """Another bot is about to change it."""
 
 
 def _lock(tx: Tx, name: str) -> None:
     if not tx.lock(name):
-        raise _LockedError
+        raise LockedError
 
 
 def _what(reach: Reach | Callable[[Any], Reach]) -> str:

@@ -80,6 +80,10 @@ class Callers:
         name = self.pushing(request)
         return self._speakers.get(name, Speaker(name))
 
+    async def asking(self, request: Request) -> Speaker:
+        """Returns `speaker`, as a dependency of a route: for a plain function, FastAPI would start a thread."""
+        return self.speaker(request)
+
     def pushing(self, request: Request) -> str:
         """Returns the name of the configured producer that calls.
 

@@ -179,7 +179,7 @@ def clarification_routes(
     """Returns the routes. At most `most_waiting` callers wait at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
     places = SharedPlaces(most_waiting)
-    caller = Depends(callers.speaker)
+    caller = Depends(callers.asking)
 
     async def find(wanted: str, who: Speaker) -> Clarification:
         record = await hub.find(wanted)

@@ -182,7 +182,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         dependencies=checks,
         route_class=_exact_routes(questions, callers),
     )
-    caller = Depends(callers.speaker)
+    caller = Depends(callers.asking)
 
     async def settled(
         record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200, *, once: bool
@@ -385,7 +385,7 @@ def _brief(record: Clarification) -> dict[str, Any]:
     return state | {"asked": asked}
 
 
-def _check_query(request: Request) -> None:
+async def _check_query(request: Request) -> None:
     """Rejects unknown query parameters: a caller that writes `wiat` would not wait."""
     known = {each.alias for each in request.scope["route"].dependant.query_params} | {"producer"}
     for name in request.query_params:

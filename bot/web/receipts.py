@@ -32,7 +32,7 @@ def receipt_routes(
 ) -> APIRouter:
     """`jwks` returns the public keys, as a JWK Set."""
     router = APIRouter(tags=["questions"])
-    caller = Depends(callers.speaker)
+    caller = Depends(callers.asking)
 
     @router.get(
         "/receipts/{question_id}",

@@ -14,7 +14,7 @@ create table clarifications (
   written integer not null       -- the transaction that wrote it last
 );
 create index clarifications_of_issue on clarifications (issue, number);
-create index clarifications_of_session on clarifications (producer, session, issue, number);
+create index clarifications_of_session on clarifications (producer, session, closed);
 create index clarifications_of_token on clarifications (producer, token);
 create index clarifications_live on clarifications (issue, number) where live = 1;
 create index clarifications_closed on clarifications (closed, issue);

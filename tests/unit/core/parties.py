@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from bot.monitoring import Monitoring
 from bot.storage.ledger import DatabaseLedger
@@ -50,18 +50,19 @@ class SeenLedger(DatabaseLedger):
 
     async def transact(
         self,
-        issue: int,
+        issue: int | Callable[[Any], int],
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
+        along: Callable[[Any, _T], None] | None = None,
     ) -> _T:
         def decided(book: Book) -> _T:
             result = decide(book)
             if book.changed:
-                self.saw(issue, encode(book.raw))
+                self.saw(book.issue, encode(book.raw))
             return result
 
-        return await super().transact(issue, decided, timeout, written)
+        return await super().transact(issue, decided, timeout, written, along)
 
 
 class Party:
