@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.app import Bot
 from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification
@@ -24,7 +23,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -875,26 +874,6 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
 
 
-async def until_numbered(bot: Bot) -> None:
-    """Returns once the storage knows which clarification each question is."""
-    while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110 - the storage tells nobody
-        await asyncio.sleep(0.01)
-
-
-async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was asked just before, or its id could not be stored."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
-        asker = Asker(http)
-        ids = [(await asker.ask(question=f"Step {number}?"))["id"] for number in range(21)]
-        await stage.level()
-        await until_numbered(bot)
-        await bot.store.run("update questions set clarification = null")
-        monkeypatch.setattr(bot.told.questions, "_note", lambda *_: None)  # not within the next 50 ms
-        assert [[each["id"] for each in page] for page in await listed(asker)] == [ids[:0:-1], ids[:1]]
-
-
 async def test_list_reads_each_question_once_and_shows_no_large_arguments(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -905,8 +884,10 @@ async def test_list_reads_each_question_once_and_shows_no_large_arguments(
         await stage.workspace.post(FOLAKE, AGENTS, "reject: no", card.ts)
         await until(lambda: stage.record()["status"] == "answered")
         asked += [
-            await asker.ask(action=f"Send {number}", arguments=about, session="s") for number in range(1, 9)
+            await asker.ask(action=f"Send {number}", arguments=about, session="s", issue=number % 3 + 1)
+            for number in range(1, 9)
         ]
+        assert stage.issues() == [1, 2, 3, 100001]
         read: list[str] = []
         for each in stage.bots:
             monkeypatch.setattr(each.told.questions, "ledger", Counted(each.base.ledger, read))
@@ -955,12 +936,20 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
     assert threading.main_thread() not in where
 
 
-async def test_session_has_one_issue_and_one_thread_however_much_it_asks(stage: World, asker: Asker) -> None:
+async def test_session_keeps_its_issue_unless_it_names_others_and_its_thread_always(
+    stage: World, asker: Asker
+) -> None:
     first = await asker.ask(question="Which branch?", session="s")
     card = await stage.card("Which branch?")
     many = {"text": "x" * 200_000}
-    later = [await asker.ask(action=f"Send {number}", arguments=many, session="s") for number in range(3)]
-    assert [each["id"] for each in (first, *later)] == [f"CLR-100001-00{number}" for number in range(1, 5)]
+    later = [await asker.ask(action="Send 0", arguments=many, session="s")]
+    later += [await asker.ask(action=f"Send {n}", arguments=many, session="s", issue=n) for n in (1, 2)]
+    assert [each["id"] for each in (first, *later)] == [
+        "CLR-100001-001",
+        "CLR-100001-002",
+        "CLR-1-001",
+        "CLR-2-001",
+    ]
     for each in range(3):
         assert (await stage.card(f"Send {each}")).thread_ts == card.ts
     for withdrawn in later:
