@@ -24,6 +24,7 @@ from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.scenario.other_parties import change_row
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -896,6 +897,16 @@ async def test_list_reads_each_question_once_and_shows_no_large_arguments(
     assert page[-1]["answer"] == {"decision": "reject"}
     assert (page[-1]["asked"]["action"], "arguments" in page[-1]["asked"]) == ("Send 0", False)
     assert sorted(read) == [each["id"] for each in asked]
+
+
+async def test_question_whose_row_somebody_broke_is_left_out_of_lists(stage: World, asker: Asker) -> None:
+    broken = await asker.ask(question="Step 0?", session="s")
+    ids = [(await asker.ask(question=f"Step {number}?", session="s"))["id"] for number in (1, 2)]
+    change_row(stage, lambda record: record.update(status=7))
+    for filters in ({}, {"session": "s"}):
+        assert [[each["id"] for each in page] for page in await listed(asker, **filters)] == [ids[::-1]]
+    answer = await asker.http.get(f"/questions/{broken['id']}")
+    assert (answer.status_code, answer.json()["error"]) == (503, "LEDGER_UNREADABLE")
 
 
 class Counted:
