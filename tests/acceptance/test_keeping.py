@@ -45,14 +45,14 @@ async def test_swept_while_the_bot_runs_and_starts_again(stage: World) -> None:
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
         await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
         await stage.until(lambda: bot.shown.lanes.length == 0)
+        stage.changed("update inbox set expires_at = 1 where token = 'rpl_1'")  # long ago
         await keeper.tidy()
         await keeper.tidy()  # what is timeless goes once it was seen
 
         again = await stage.ask("rpl_3", question="Rotate once more?", session="s3", **ISSUE)
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-002"
         # The agent tells its old question again: its record stands, though the inbox has it no more.
-        told = "select 1 from inbox where token = 'rpl_1'"
-        assert not await bot.store.read(told)
+        assert not await bot.store.read("select 1 from inbox where token = 'rpl_1'")
         await stage.emit("rpl_1", session="s1", question="Rotate?", **ISSUE)
         await stage.ask("rpl_4", question="The one after that?", session="s4")
 
