@@ -896,7 +896,7 @@ async def test_list_reads_each_question_once_and_shows_no_large_arguments(
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}
     assert (page[-1]["asked"]["action"], "arguments" in page[-1]["asked"]) == ("Send 0", False)
-    assert sorted(read) == [each["id"] for each in asked]
+    assert sorted(read) == sorted(each["id"] for each in asked)
 
 
 async def test_question_whose_row_somebody_broke_is_left_out_of_lists(stage: World, asker: Asker) -> None:
