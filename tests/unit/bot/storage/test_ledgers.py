@@ -8,14 +8,14 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from bot.errors import StorageSilent
-from bot.storage.ledger import DatabaseLedger
+from bot.storage.ledger import DatabaseLedger, LockedError
 from bot.storage.store import Store
-from bot.storage.tx import Query, Row, Work
+from bot.storage.tx import Query, Row, Tx, Work
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import scan
@@ -78,6 +78,51 @@ async def test_a_decision_that_raises_writes_nothing(ledger: Ledger) -> None:
     )
     assert [type(each) for each in await done] == [Clarification, ValueError, Clarification]
     assert [len(await ledger.read(issue)) for issue in (7, 8)] == [1, 1]
+
+
+async def test_issue_is_found_and_more_is_written_in_the_same_transaction(ledger: Ledger) -> None:
+    assert isinstance(ledger, DatabaseLedger)
+
+    def found(tx: Tx) -> int:
+        tx.run("insert into onces (key) values ('found')")
+        return 7
+
+    def along(tx: Tx, made: Clarification) -> None:
+        tx.run("insert into onces (key) values (:id)", id=made.id)
+
+    def fails(*_: object) -> NoReturn:
+        raise ValueError("mine")
+
+    async def noted() -> set[str]:
+        return {row["key"] for row in await ledger.store.read("select key from onces")}
+
+    with pytest.raises(ValueError, match="mine"):
+        await ledger.transact(fails, add)
+    with pytest.raises(ValueError, match="mine"):
+        await ledger.transact(found, add, along=fails)
+    assert ([await ledger.read(7), await noted()]) == [[], set()]
+    made = await ledger.transact(found, add, along=along)
+    assert (made.id, await noted()) == ("CLR-7-001", {"found", made.id})
+    assert await ledger.news(7) is None, "our own write is no news"
+
+
+async def test_part_whose_lock_another_has_is_tried_again(ledger: Ledger) -> None:
+    tries: list[str] = []
+
+    def found(_: Tx) -> int:
+        tries.append("")
+        if len(tries) < 3:
+            raise LockedError
+        return 7
+
+    done = asyncio.gather(ledger.transact(found, add), ledger.transact(8, add))
+    assert [made.id for made in await done] == ["CLR-7-001", "CLR-8-001"]
+
+    def never(_: Tx) -> int:
+        raise LockedError
+
+    with pytest.raises(LockTimeout, match="a new question was locked"):
+        await ledger.transact(never, add, 0.05)
 
 
 async def test_numbers_are_given_out_once(ledger: Ledger, another: Another) -> None:
@@ -145,8 +190,9 @@ async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> N
     assert await ledger.news(7) is None, "nothing was changed"
 
 
+@pytest.mark.parametrize("issue", [7, lambda _: 7], ids=["named", "found"])
 async def test_own_write_is_no_news_before_it_is_known_to_be_done(
-    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch, issue: int | Callable[[Any], int]
 ) -> None:
     """The database tells of a COMMIT at once; its answer may come later."""
     answered = asyncio.Event()
@@ -161,7 +207,7 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
         url = postgres_server.new()
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         monkeypatch.setattr(Store, "write", slowly)
-        writing = asyncio.create_task(ledger.transact(7, add))
+        writing = asyncio.create_task(ledger.transact(issue, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed
             await asyncio.sleep(0.01)
         news = asyncio.create_task(ledger.news(7))
