@@ -566,7 +566,7 @@ async def test_what_a_bot_took_and_did_not_do_is_done_by_the_one_that_leads(
     with closing(psycopg.connect(stage.database or "", autocommit=True)) as db:
         with db.transaction():
             # Whatever decides waits: the reply is stored, and not done.
-            db.execute("select 1 from ledgers for update")
+            db.execute("select 1 from clarifications for update")
             for text in ("8080", "8081"):  # one at each of the two
                 await stage.workspace.post(ADE, AGENTS, text, thread_ts=card.ts)
             await stage.until(lambda: taken(db) == 2)

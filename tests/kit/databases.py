@@ -262,10 +262,10 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
 
 
 @contextmanager
-def row_held(place: Place, name: str) -> Iterator[None]:
-    """Somebody else is about to change what has this name: a record, or `issue 42`."""
+def row_held(place: Place, *names: str) -> Iterator[None]:
+    """Somebody else is about to change what has these names: records, or `issue 42`."""
     with _beside(place) as tx:
-        assert tx.lock(name)
+        assert all([tx.lock(name) for name in names])
         yield
 
 

@@ -19,12 +19,12 @@ from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification
 from core.ledger import Ledger
-from core.records import Raw
 from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.scenario.other_parties import change_row
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -875,7 +875,7 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
 
 
-async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
+async def test_list_reads_each_question_once_and_shows_no_large_arguments(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
@@ -889,26 +889,36 @@ async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
             for number in range(1, 9)
         ]
         assert stage.issues() == [1, 2, 3, 100001]
-        read: list[int] = []
+        read: list[str] = []
         for each in stage.bots:
             monkeypatch.setattr(each.told.questions, "ledger", Counted(each.base.ledger, read))
         (page,) = await listed(asker, session="s")
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}
     assert (page[-1]["asked"]["action"], "arguments" in page[-1]["asked"]) == ("Send 0", False)
-    assert sorted(read) == stage.issues()
+    assert sorted(read) == sorted(each["id"] for each in asked)
+
+
+async def test_question_whose_row_somebody_broke_is_left_out_of_lists(stage: World, asker: Asker) -> None:
+    broken = await asker.ask(question="Step 0?", session="s")
+    ids = [(await asker.ask(question=f"Step {number}?", session="s"))["id"] for number in (1, 2)]
+    change_row(stage, lambda record: record.update(status=7))
+    for filters in ({}, {"session": "s"}):
+        assert [[each["id"] for each in page] for page in await listed(asker, **filters)] == [ids[::-1]]
+    answer = await asker.http.get(f"/questions/{broken['id']}")
+    assert (answer.status_code, answer.json()["error"]) == (503, "LEDGER_UNREADABLE")
 
 
 class Counted:
-    """Reads ledgers, and notes which."""
+    """Reads records, and notes which."""
 
-    def __init__(self, ledger: Ledger, noted: list[int]) -> None:
+    def __init__(self, ledger: Ledger, noted: list[str]) -> None:
         self._ledger = ledger
         self._noted = noted
 
-    async def read(self, issue: int) -> list[Raw]:
-        self._noted.append(issue)
-        return await self._ledger.read(issue)
+    async def find(self, clarification_id: str) -> Clarification:
+        self._noted.append(clarification_id)
+        return await self._ledger.find(clarification_id)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
@@ -937,11 +947,20 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
     assert threading.main_thread() not in where
 
 
-async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: Asker) -> None:
+async def test_session_keeps_its_issue_unless_it_names_others_and_its_thread_always(
+    stage: World, asker: Asker
+) -> None:
     first = await asker.ask(question="Which branch?", session="s")
     card = await stage.card("Which branch?")
-    later = [await asker.ask(action=f"Send {number}", session="s", issue=number + 7) for number in range(3)]
-    assert stage.issues() == [7, 8, 9, 100001]
+    many = {"text": "x" * 200_000}
+    later = [await asker.ask(action="Send 0", arguments=many, session="s")]
+    later += [await asker.ask(action=f"Send {n}", arguments=many, session="s", issue=n) for n in (1, 2)]
+    assert [each["id"] for each in (first, *later)] == [
+        "CLR-100001-001",
+        "CLR-100001-002",
+        "CLR-1-001",
+        "CLR-2-001",
+    ]
     for each in range(3):
         assert (await stage.card(f"Send {each}")).thread_ts == card.ts
     for withdrawn in later:
@@ -981,7 +1000,7 @@ async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_a
         clock.leap(timedelta(minutes=20))
         for each in taken:
             assert (await asker.look(each))["answer"] is True
-        await until(lambda: not bot.base.index.of_issue(100001) and not bot.base.index.of_issue(100002))
+        await until(lambda: not any(bot.base.index.get(each["id"]) for each in taken))
         clock.leap(timedelta(minutes=9))
         told = shown(await command(stage, "ready"))
         assert [told.count(f"captain*, issue 10000{n}: ready") for n in (1, 2, 3)] == [1, 1, 0]
@@ -992,8 +1011,7 @@ async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_a
             assert "mate" in told, "nobody took its answer"
             assert "cook" in told
         assert (await asker.look(left))["answer"] is True
-        await until(
-            lambda: not bot.base.index.of_issue(100003)
-        )  # its file alone comes before the bot has seen to it
+        # Its row alone comes before the bot has seen to it.
+        await until(lambda: bot.base.index.get(left["id"]) is None)
         clock.leap(timedelta(minutes=11))
         assert "mate" not in shown(await command(stage, "ready"))

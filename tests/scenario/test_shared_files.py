@@ -128,7 +128,7 @@ async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(
 async def test_p4_record_held_by_another_process_is_busy_and_nothing_is_applied_later(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
-        async with record_held(stage, 100001):
+        async with record_held(stage, "CLR-100001-001"):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert outcome.ok, outcome  # acknowledged in time, because the person was told
             assert "try again" in (await stage.whisper(FOLAKE, "Busy")).text
@@ -146,7 +146,7 @@ async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: World) -> 
         stage.workspace.faults.add("response_url", "5xx:503")
         stage.workspace.faults.add("chat.postEphemeral", "5xx:503")
         stage.slack_waits()
-        async with record_held(stage, 100001):
+        async with record_held(stage, "CLR-100001-001"):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert not outcome.ok
         assert stage.record()["status"] == "pending"

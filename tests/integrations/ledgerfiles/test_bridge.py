@@ -16,7 +16,7 @@ from bot.integrations.ledgerfiles.acts import Act, Base, acts
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_acts import asked
-from tests.kit.databases import ledger_row, rows_of_ledgers
+from tests.kit.databases import issues_in, records_in
 from tests.kit.lives import Life, beside
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene
@@ -67,8 +67,7 @@ def in_file(stage: World, issue: int = 100001) -> list[Json]:
 
 
 def in_store(stage: World, issue: int = 100001) -> list[Json]:
-    row = ledger_row(stage.rows or stage.folder / "clarify.db", issue)
-    return json.loads(row)["clarifications"] if row else []
+    return records_in(stage.rows, issue)
 
 
 async def in_step(stage: World, issue: int = 100001) -> list[Json]:
@@ -330,7 +329,7 @@ async def test_kill_between_any_two_lines_of_an_exchange_accuses_nobody(stage: W
 
 
 def stage_issues(stage: World) -> list[int]:
-    return rows_of_ledgers(stage.rows or stage.folder / "clarify.db")
+    return issues_in(stage.rows)
 
 
 async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
