@@ -976,7 +976,7 @@ async def test_session_that_asked_directly_is_listed_after_a_restart(stage: Worl
         asked = await asker.ask(question="Go on?", kind="yes_no", agent="captain")
         await stage.workspace.click(FOLAKE, AGENTS, (await stage.card("Go on?")).ts, label="Yes")
         assert (await asker.look(asked, wait=30))["answer"] is True
-        await until(lambda: not bot.base.index.of_issue(100001))
+        await until(lambda: bot.base.index.get(asked["id"]) is None)
         assert "captain*, issue 100001: ready" in shown(await command(stage, "ready"))
     async with stage.bot():
         assert "captain*, issue 100001: ready" in shown(await command(stage, "ready"))
