@@ -17,7 +17,6 @@ outcome, which is looked up before it is posted again, and each unfinished reply
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,8 +29,8 @@ from bot.delivery.delivery import Delivery, InDoubt
 from bot.delivery.memory import mark
 from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
 from bot.intake.notices import content
-from bot.integrations.ledgerfiles.acts import Seen
-from bot.integrations.ledgerfiles.bridge import REMEMBER, Bridge, remembered
+from bot.integrations.ledgerfiles.acts import Seen, is_too_long, name_of, named
+from bot.integrations.ledgerfiles.bridge import FOLDER, REMEMBER, Bridge, remembered
 from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
 from bot.producers.inbox import Session, know_sessions
 from bot.settings.model import Settings
@@ -41,17 +40,17 @@ from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.answers import decision_in
-from core.clarification import DONE, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
+from core.archive import HIGHEST
+from core.clarification import DONE, ID, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
 from core.matching import UNANSWERED, author_of, reopened
-from core.records import Book, Raw, as_of, decode, dump, forgotten, identity, is_forgotten, parse
+from core.records import Book, Raw, as_of, decode, dump, forgotten, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
-_NUMBER = re.compile(r"CLR-[0-9]+-([0-9]{3,9})")
 # What people did to an open question: no receipt proves it yet.
 _UNPROVEN: dict[str, Any] = dict.fromkeys(
     ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
@@ -77,7 +76,8 @@ async def take_in(
         return False
     taking = _Taking(bridge.files, keys or PublicKeys(), settings.monitor.sla, bridge.clock.now())
     try:
-        former = await asyncio.to_thread(taking.read)
+        if (former := await asyncio.to_thread(taking.read)) is None:
+            return False
     except (LedgersAway, OSError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         _log.warning("no earlier ledgers are taken in", reason=why)
@@ -101,13 +101,13 @@ async def take_in(
 
     def work(tx: Tx) -> None:
         fill(tx, taking.books, taking.archived)
-        tx.many(REMEMBER, taking.bases)
+        # The folder is to be ours from now on; a kill before it is does not change that.
+        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, 0, [], None)])
         know_sessions(tx, _sessions(records))
         _put(tx, cards, former)
         put(tx, notices)
 
     await store.write(work)
-    await bridge.take_over()
     return bool(records)
 
 
@@ -155,31 +155,35 @@ class _Taking:
     def records(self) -> list[Clarification]:
         return [record for book in self.books for record in book.changed]
 
-    def read(self) -> str:
-        """Reads all of it. Returns the installation that wrote them, empty if unknown.
+    def read(self) -> str | None:
+        """Reads all of it. Returns the installation that wrote them, empty if unknown; None: there is no folder. If its disk is
+        only mounted later, it is another installation's.
 
         Raises:
             LedgersAway, OSError: the folder cannot be read.
         """
         if not self.files.is_there():
-            return ""
+            return None
         for issue, paths in self.files.by_issue().items():
             self._take(issue, paths)
         return owner_of(self.files)
 
     def _take(self, issue: int, paths: Sequence[Path]) -> None:
-        state, names = self.files.state(issue), set[str]()
+        state, numbers = self.files.state(issue), {0}
         book = Book(issue, {"issueNumber": issue, "clarifications": []}, lambda: 0)
         usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
         base: dict[str, Seen] = {}
         for path in sorted(paths, key=lambda each: each != usual):
-            for item in self._items(issue, path):
-                names.add(identity(item))
+            for name, item in named(self._items(issue, path)):
+                if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
+                    numbers.add(int(match[2]))
                 found = parse(item)
-                if found is None or found.id in book.written:
+                if found is None or name in book.written or name != name_of(item):
                     continue
+                if found.aaep is None and is_too_long(item):
+                    continue  # the bridge tells of it when it comes to it
                 try:
-                    taken = self._taken(found)
+                    taken = self._taken(found.model_copy(update={"id": name}))
                     seen = _as_read(item, taken)
                 except Exception:  # noqa: BLE001 - one odd record must not stop the start
                     _log.exception("a ledger has a record that cannot be taken in", file=path.name)
@@ -189,8 +193,7 @@ class _Taking:
                     base[record.id] = seen
         if not book.changed:
             return
-        numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
-        book.numbered = max(numbers, default=0)
+        book.numbered = max(numbers)
         is_archived = state is None and not any(record.needs_something for record in book.changed)
         if is_archived:
             self.archived.add(issue)
