@@ -150,7 +150,7 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
 
 def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
     """A clarification as another implementation begins it."""
-    begun = asked() | {"id": f"CLR-7-{number:03}", "created": f"2026-11-28T10:00:0{number}.000Z"}
+    begun = asked() | {"id": f"CLR-7-{number:03}", "created": f"2026-11-28T10:{number // 60:02}:{number % 60:02}.000Z"}
     del begun["aaep"]
     begun["thread"][0]["body"] = question
     return begun | more
@@ -343,7 +343,7 @@ async def test_another_spelling_of_an_id_is_the_same_clarification(stage: World)
 @pytest.mark.parametrize("what", [".clarify", ".clarify/installation"])
 async def test_what_says_whose_folder_it_is_is_written_anew(stage: World, what: str) -> None:
     async with stage.bot():
-        await stage.ask("rpl_0", session="sess_zero", **of_issue(7))
+        await stage.ask("rpl_0", session="sess_zero", question="Before?", **of_issue(7))
     async with stage.bot() as bot:
         card = await stage.ask()
         await in_step(stage)
