@@ -150,7 +150,10 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
 
 def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
     """A clarification as another implementation begins it."""
-    begun = asked() | {"id": f"CLR-7-{number:03}", "created": f"2026-11-28T10:{number // 60:02}:{number % 60:02}.000Z"}
+    begun = asked() | {
+        "id": f"CLR-7-{number:03}",
+        "created": f"2026-11-28T10:{number // 60:02}:{number % 60:02}.000Z",
+    }
     del begun["aaep"]
     begun["thread"][0]["body"] = question
     return begun | more
