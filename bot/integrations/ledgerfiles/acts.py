@@ -144,14 +144,14 @@ def _done_to(name: str, was: Sequence[Seen], now: Seen, seen: Seen, theirs: Clar
     added = theirs.thread[start:]
     held = set(now.entries)
     if news := [entry for entry in added if _entry_digest(entry) not in held]:
-        yield Adds(name, news, abandons=news[-1] is added[-1] and abandons(theirs))
+        yield Adds(name, news, abandons=news[-1] is added[-1] and gives_up(theirs))
     is_explained = bool(added) and seen.status in _NEXT[added[-1].type]
     if not was or is_explained or any(seen.status == each.status for each in known):
         return
     yield Moves(name, seen.status) if may_move(now.status, seen.status) else Rewrites(name)
 
 
-def abandons(record: Clarification) -> bool:
+def gives_up(record: Clarification) -> bool:
     """Whether the last entry of a record says why it was closed without an answer."""
     return (
         record.status == "abandoned" and record.thread[-1:] != () and record.thread[-1].type == "resolution"

@@ -37,9 +37,9 @@ from bot.integrations.ledgerfiles.acts import (
     Removes,
     Rewrites,
     Seen,
-    abandons,
     acts,
     base_of,
+    gives_up,
     may_move,
     opening,
     rendered,
@@ -411,7 +411,7 @@ class Bridge:
         _log.info("another implementation asks", id=taken.id, named=begun.id)
         if taken.id != begun.id:
             renumbered[begun.id] = taken.id
-        await self._add(taken.id, theirs.thread[1:], abandons=abandons(theirs))
+        await self._add(taken.id, theirs.thread[1:], abandons=gives_up(theirs))
         if may_move((await self._find(taken.id)).status, theirs.status):
             await self._move(taken.id, theirs.status)
 
