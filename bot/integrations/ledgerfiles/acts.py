@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,11 +216,11 @@ def base_of(file: Sequence[Any]) -> dict[str, Seen]:
     return {name: Seen.of(item, record) for name, item, record in read if record is not None}
 
 
-def unreadable(issue: int, file: Sequence[Any], ours: Iterable[Any]) -> dict[str, InvalidRecord]:
+def unreadable(issue: int, file: Sequence[Any], known: Container[str]) -> dict[str, InvalidRecord]:
     """Returns why items of a file that are meant as records are left alone: nobody sees their questions. By what the bridge
-    remembers them by.
+    remembers them by. `known`: the ids of those that may be long.
     """
-    known, found = {identity(item) for item in ours}, list[InvalidRecord | None]()
+    found = list[InvalidRecord | None]()
     for at, (name, item) in enumerate(named(file), 1):
         if not isinstance(item, dict) or item.get("status") is None:
             continue

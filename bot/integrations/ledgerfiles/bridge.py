@@ -67,7 +67,7 @@ from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, decode, encode, is_forgotten, is_over, parse
+from core.records import InvalidRecord, Raw, decode, encode, identity, is_forgotten, is_over, parse
 from core.router import BODY_LIMIT, Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -318,8 +318,8 @@ class Bridge:
             self.files.numbers.give_out(issue)
         with self.files.hold(issue, _LOCK) as check:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
-            odd = unreadable(issue, file["clarifications"], items)
             left = set() if is_ours else of_others(file["clarifications"], kept.base)
+            odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
             is_old = not left and is_over(record["clarifications"], now, self.archive_after)
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
