@@ -106,7 +106,12 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
     ours = {identity(item): item for item in record}
     there = set[str]()
     for name, item in named(file):
-        if (theirs := _read(item)) is None or name in there:
+        if name in there:
+            continue
+        if name in ours and item == ours[name]:  # so are nearly all: nothing of them needs to be read
+            there.add(name)
+            continue
+        if (theirs := _read(item)) is None:
             continue
         there.add(name)
         left = base.get(name, (None,))
