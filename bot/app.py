@@ -602,7 +602,6 @@ class Bot:
         if self.heartbeat is not None:
             yield "heartbeat", self.heartbeat.run()
         yield "intake", self.told.intake.run()
-        yield "ledger outage", self.told.ledger_outage.run(self.told.intake.drained)
         if self.bridge is not None:
             yield "ledger files", self.bridge.run()
         yield "retention", self.upkeep.run()

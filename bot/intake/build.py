@@ -10,7 +10,7 @@ from bot.delivery.build import DeliveryParts
 from bot.delivery.replies import Replies
 from bot.intake.channels import Channels
 from bot.intake.intake import Intake, Sessions
-from bot.intake.notices import LedgerOutage, Notices
+from bot.intake.notices import Notices
 from bot.oncall.build import OnCallBoard
 from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
@@ -24,7 +24,6 @@ class IntakeParts:
 
     sessions: Sessions
     notices: Notices
-    ledger_outage: LedgerOutage
     channels: Channels
     owing: Owing
     inbox: Inbox
@@ -53,15 +52,6 @@ def build(
         delivery=shown.delivery,
         messages=board.messages,
         renderer=base.renderer,
-    )
-    outage = LedgerOutage(
-        settings=settings,
-        store=store,
-        delivery=shown.delivery,
-        messages=board.messages,
-        incidents=board.incidents,
-        renderer=base.renderer,
-        clock=clock,
     )
     inbox = Inbox(store, on_put=on_put)
     producers = Producers(
@@ -100,7 +90,6 @@ def build(
         replies_settled=replies.outbox.settled,
         seen=seen,
         clock=clock,
-        outage=outage,
     )
 
     async def on_call() -> tuple[str, ...]:
@@ -110,7 +99,6 @@ def build(
     return IntakeParts(
         sessions=sessions,
         notices=notices,
-        ledger_outage=outage,
         channels=Channels(
             settings=settings,
             web=base.web,

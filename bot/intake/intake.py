@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.intake.notices import LedgerOutage, Notices
+from bot.intake.notices import Notices
 from bot.producers.inbox import AT_ONCE, Inbox, Incoming, declared_issue, seen_sessions
 from bot.routing import Audiences
 from bot.storage.store import Store, until_stored
@@ -30,7 +30,6 @@ from core.clock import Clock
 from core.errors import (
     BadInput,
     ClarifyError,
-    LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
     ScopeViolation,
@@ -66,7 +65,6 @@ class Intake:
     audiences: Audiences
     index: Index
     notices: Notices
-    outage: LedgerOutage
     replies_settled: Callable[[list[str], float], Awaitable[None]]
     seen: Callable[[Incoming], None]
     clock: Clock
@@ -148,7 +146,7 @@ class Intake:
         while queue:
             done: list[int] = []
             for run in _runs(list(islice(queue, _MARKED_TOGETHER))):
-                done += await self._until_done(run, queue)
+                done += await self._until_done(run)
                 for _ in run:
                     queue.popleft()
             if done:
@@ -157,36 +155,26 @@ class Intake:
                 self._run(marking, "mark processed events")
         del self._sessions[session]
 
-    async def _until_done(self, run: list[Incoming], queue: Collection[Incoming]) -> list[int]:
+    async def _until_done(self, run: list[Incoming]) -> list[int]:
         """Processes a run of events. Returns the ids to mark as done, without events given up, which are marked already.
 
-        `queue` has the run and the events behind it. Before a retry, the run frees its slot for other sessions, whose
-        ledgers may be writable.
+        Before a retry, the run frees its slot for other sessions, whose records may not be locked.
         """
-        try:
-            while True:
-                try:
-                    async with self._slots:
-                        await self._process(run)
-                    return [item.id for item in run]
-                except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
-                    _log.warning("event delayed", event_id=run[0].event.event_id, reason=str(error))
-                    if not isinstance(error, StorageUnavailable):
-                        self.outage.waits(queue, str(error))
-                except LedgerUnreadable as error:
-                    _log.error("cannot read a record", reason=str(error))
-                    page = partial(self.notices.ledger_unreadable, error, run[0].event.agent_id)
-                    await self._stored(page, "page delayed")
-                except Exception:  # noqa: BLE001 - logged and paged
-                    # A fault of ours with one event must neither stop the others nor return on every start.
-                    if len(run) > 1:
-                        return [number for item in run for number in await self._until_done([item], queue)]
-                    _log.exception("cannot process an event", **_envelope(run[0]))
-                    await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
-                    return []
-                await self.clock.sleep(_RETRY)
-        finally:
-            self.outage.recorded(run)
+        while True:
+            try:
+                async with self._slots:
+                    await self._process(run)
+                return [item.id for item in run]
+            except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+                _log.warning("event delayed", event_id=run[0].event.event_id, reason=str(error))
+            except Exception:  # noqa: BLE001 - logged and paged
+                # A fault of ours with one event must neither stop the others nor return on every start.
+                if len(run) > 1:
+                    return [number for item in run for number in await self._until_done([item])]
+                _log.exception("cannot process an event", **_envelope(run[0]))
+                await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
+                return []
+            await self.clock.sleep(_RETRY)
 
     async def _give_up(self, item: Incoming) -> None:
         await self.notices.not_processed(item)

@@ -4,10 +4,9 @@ ledgers that cannot be read or written.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -16,13 +15,11 @@ import structlog
 
 from bot.decisions.chain import claims_in
 from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh, MessageRow, Messages
-from bot.errors import StorageUnavailable
+from bot.delivery.messages import Fresh, Messages
 from bot.oncall.incidents import Incidents
-from bot.producers.inbox import Incoming, counter, set_counter
+from bot.producers.inbox import Incoming
 from bot.producers.receiver import Trouble
 from bot.settings.model import Settings
-from bot.storage.store import Store, until_stored
 from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.locale import hinted
@@ -40,19 +37,15 @@ from bot.views.notices import (
     handoff_of,
     handoff_title,
     key_notice,
-    ledgers_again,
-    ledgers_refuse,
     session_notice,
     tampered_notice,
     tools_notice,
     undone_notice,
-    unrecorded_notice,
 )
 from bot.views.render import Renderer
 from core import aaep
 from core.aaep import Event
 from core.clarification import Clarification
-from core.clock import Clock
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
 from core.records import InvalidRecord
@@ -62,9 +55,6 @@ _log = structlog.get_logger("clarify.ledger")
 _IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
 _FIELDS = 300  # characters
-_NOTIFY_AFTER = 15.0  # seconds
-_CHECK_EVERY = 1.0  # seconds
-_OUTAGE = "ledger outage"
 _SEPARATELY = 5  # records that get a message each
 
 
@@ -321,148 +311,3 @@ def _result(event: Event) -> str:
     """Returns the text of a tool's result: its summary, after the error if the summary does not contain it."""
     summary, error = event.summary() or "", event.text("error_message") or ""
     return summary if error in summary else f"{error} · {summary}" if summary else error
-
-
-@dataclass(slots=True)
-class _HeldEvent:
-    """An event that cannot be recorded. `seconds`: how long it has waited, as counted by the checks."""
-
-    item: Incoming
-    reason: str
-    seconds: float = 0.0
-    is_shown: bool = False
-
-
-@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
-class LedgerOutage:
-    """Tells people, while questions cannot be recorded, what agents ask and why no one can answer it yet.
-
-    After 15 seconds, it posts one message in the fallback channel, with the questions in its thread, and
-    pages the people on call for the agents. When everything is recorded, it posts another message and closes the pages.
-    The intake calls `waits` and `recorded` as events wait and are recorded; `run` does the rest.
-    """
-
-    settings: Settings
-    store: Store
-    delivery: Delivery
-    messages: Messages
-    incidents: Incidents
-    renderer: Renderer
-    clock: Clock
-    _waiting: dict[int, _HeldEvent] = field(default_factory=dict, init=False)
-    _paged: set[str] = field(default_factory=set, init=False)
-    _outage: int | None = field(
-        default=None, init=False
-    )  # when the announced outage began, also if an earlier process announced it
-
-    def waits(self, items: Collection[Incoming], reason: str) -> None:
-        """Notes that these events could not be recorded just now."""
-        for item in items:
-            self._waiting.setdefault(item.id, _HeldEvent(item, reason)).reason = reason
-
-    def recorded(self, items: Collection[Incoming]) -> None:
-        """Notes that these events no longer wait."""
-        for item in items:
-            self._waiting.pop(item.id, None)
-
-    def overdue(self) -> str | None:
-        """Returns why events have waited too long to be recorded; None if none has."""
-        late = self._late()
-        if not late:
-            return None
-        count = "1 event waits" if len(late) == 1 else f"{len(late)} events wait"
-        return f"{count} to be recorded: {late[0].reason}"
-
-    async def run(self, drained: Callable[[], Awaitable[None]]) -> None:
-        """Every second, counts how long events wait and notifies people, until cancelled.
-
-        `drained` returns when the events that an earlier process left in the inbox are processed. Its outage is not over
-        before.
-        """
-        self._outage = await until_stored(
-            lambda: counter(self.store, _OUTAGE),
-            self.clock,
-            _log,
-            "storing the ledger notice delayed",
-        )
-        backlog = asyncio.ensure_future(drained())
-        try:
-            while True:
-                try:
-                    await self._notify(is_drained=backlog.done())
-                except StorageUnavailable as error:
-                    _log.warning("cannot tell people about the ledgers yet", reason=str(error))
-                counted = list(self._waiting.values())
-                await self.clock.sleep(_CHECK_EVERY)
-                for each in counted:
-                    each.seconds += _CHECK_EVERY
-        finally:
-            backlog.cancel()
-
-    def _late(self) -> list[_HeldEvent]:
-        return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
-
-    async def _notify(self, *, is_drained: bool) -> None:
-        late = [each for each in self._late() if each.item.event.critical]
-        if late:
-            await self._begin(late[0].reason, late)
-        elif self._outage is not None and is_drained and not self._waiting:
-            await self._end(self._outage)
-
-    async def _begin(self, reason: str, late: Sequence[_HeldEvent]) -> None:
-        if self._outage is None:
-            outage = int(self.clock.now().timestamp())
-            await set_counter(self.store, _OUTAGE, outage)
-            self._outage = outage
-            _log.error("told people that ledgers cannot be written", reason=reason, waiting=len(late))
-        outage = self._outage
-        await self._post(outage, "began", ledgers_refuse(reason))
-        for each in late:
-            await self._page(outage, each.item.event, each.reason)
-        head = await self.messages.get(_notice_key(outage, "began"))
-        if head is None or (head.ts is None and head.failed is None):
-            return  # not posted yet, so there is no thread to post to
-        for each in late:
-            if not each.is_shown:
-                await self._post(
-                    outage, str(each.item.id), unrecorded_notice(each.item.event, each.reason), head
-                )
-                each.is_shown = True
-
-    async def _page(self, outage: int, event: Event, reason: str) -> None:
-        """Pages the people on call for the agent: once for each on-call policy."""
-        policy = self.settings.route_for(event.agent_id).on_call or ""
-        key = f"{_pages_of(outage)}{policy}"
-        if key in self._paged:
-            return
-        title = f"{agent_of(event)} sent an event that cannot be recorded"
-        words = event.question.text if event.question is not None else event.summary() or event.type
-        await self.incidents.raise_(NewIncident(key, reason, title, words, event.agent_id))
-        self._paged.add(key)
-
-    async def _end(self, outage: int) -> None:
-        head = await self.messages.get(_notice_key(outage, "began"))
-        await self._post(outage, "over", ledgers_again(), head)
-        await self.incidents.close_all(_pages_of(outage))
-        await set_counter(self.store, _OUTAGE, None)
-        self._outage = None
-        self._paged.clear()
-        _log.info("told people that ledgers are writable again")
-
-    async def _post(self, outage: int, name: str, draft: Draft, head: MessageRow | None = None) -> None:
-        target = self.settings.slack.fallback_channel or self.settings.route_for("").channel
-        body = content(self.renderer, draft, needed=True)
-        if head is not None and head.ts is not None:
-            target = head.channel or target
-            body["thread_ts"] = head.ts
-        key = _notice_key(outage, name)
-        await self.delivery.notify(Fresh(key=key, kind="notice", target=target, body=body, wanted="notice"))
-
-
-def _notice_key(outage: int, name: str) -> str:
-    return f"notice:ledgers:{outage}:{name}"
-
-
-def _pages_of(outage: int) -> str:
-    """Returns the prefix of the keys of an outage's pages."""
-    return f"ledger:outage:{outage}:"

@@ -149,7 +149,8 @@ class DatabaseLedger(Ledger):
         match reach:
             case One(clarification):
                 _lock(tx, clarification)
-                return self._read_book(tx.rows(f"{_READ} id = :id", id=clarification))
+                rows = tx.rows(f"{_READ} id = :id", id=clarification)
+                return Book(map(self._parsed, rows), signer=self.signer)
             case OfSession(producer, session, since):
                 _lock(tx, f"session {producer} {session}")
                 of_session = f"{_READ} producer = :producer and session = :session and"
@@ -173,7 +174,7 @@ class DatabaseLedger(Ledger):
                 return self._read_book(sorted(found.values(), key=_number), tx, issue)
 
     def _read_book(self, rows: Sequence[Row], tx: Tx | None = None, issue: int = 0) -> Book:
-        records = [self._parsed(row) for row in rows]
+        records = [record for row in rows if (record := self._readable(row)) is not None]
         highest = 0 if tx is None else _highest(tx, issue)
         return Book(records, issue=issue, highest=highest, signer=self.signer)
 
@@ -213,6 +214,12 @@ class DatabaseLedger(Ledger):
         self._know(record, body)
         return record
 
+    def _readable(self, row: Row) -> Clarification | None:
+        try:
+            return self._parsed(row)
+        except LedgerUnreadable:
+            return None  # the watch tells of it
+
     async def find(self, clarification_id: str) -> Clarification:
         parse_id(clarification_id)
         rows = await self._rows("id = :id", few=True, id=clarification_id)
@@ -243,10 +250,11 @@ class DatabaseLedger(Ledger):
         def contents() -> Contents:
             found = Contents([], [])
             for row in rows:
-                try:
-                    found.records.append(self._parsed(row))
-                except LedgerUnreadable:
+                record = self._readable(row)
+                if record is None:
                     found.unreadable.append(row["id"])
+                else:
+                    found.records.append(record)
             return found
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)

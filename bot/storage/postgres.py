@@ -335,9 +335,6 @@ class PostgresTx(Tx):
         if not (leader_only and self._leads):
             self._db.execute(_TELL, [self._teller, topic, str(name), _NEWS])
 
-    def queue(self, what: str) -> None:
-        self._db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
-
     def lock(self, name: str, *, wait: bool = False) -> bool:
         if wait:
             self._db.execute(f"select pg_advisory_xact_lock({_LOCK})", [name])

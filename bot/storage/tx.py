@@ -90,11 +90,6 @@ class Tx:
         if we lead.
         """
 
-    def queue(self, what: str) -> None:
-        """Keeps other bots out of the same section until the commit, so that rows become visible in the order of
-        their numbers.
-        """
-
     def lock(self, name: str, *, wait: bool = False) -> bool:  # noqa: ARG002 - there is one writer
         """Locks a name until the commit. Returns False if another bot holds it; with `wait`, waits for it instead."""
         return True

@@ -193,22 +193,6 @@ def generic_notice(event: Event) -> Draft:
     return _notice(*_generic(event))
 
 
-def unrecorded_notice(event: Event, reason: str) -> Draft:
-    """A critical event that is not recorded yet: its content, and why it cannot be answered."""
-    question = event.question
-    _, texts, _ = _generic(event)
-    if question is not None:
-        choices = "\n".join(f"• {_fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES])
-        texts = [Quote(question.text), Quote(choices, "Choices:\n", is_data=True) if choices else ""]
-    facts = (
-        f"It cannot be recorded yet, so it cannot be answered here: {inert.line(reason, _FACT)}",
-        "It appears in its own channel once it is recorded",
-        _session(event.session_id),
-    )
-    verb = "asks" if question is not None else "reports"
-    return _notice(f"{agent_of(event)} {verb}", texts, plain_words(*facts))
-
-
 def session_notice(event: Event) -> Draft:
     cancelled = event.type == aaep.CANCELLED
     facts = plain_words(
@@ -323,25 +307,6 @@ def _named(ids: Sequence[str]) -> str:
     if len(ids) == 1:
         return f"{first} was"
     return f"{first} and {len(ids) - _FIRST_IDS} more were" if len(ids) > _FIRST_IDS else f"{first} were"
-
-
-def ledgers_refuse(reason: str) -> Draft:
-    """Opens the thread with what is asked while a ledger cannot be written."""
-    waits = (
-        "What agents ask until this is fixed is in the thread below. Nothing is lost: it is recorded and shown, and can be "
-        "answered, as soon as the ledger can be written."
-    )
-    return _notice("Questions cannot be recorded", [inert.plain(reason), waits])
-
-
-def ledgers_again() -> Draft:
-    """Ends that thread."""
-    return _notice(
-        "Questions can be recorded again",
-        [
-            "What was asked in the meantime is recorded, and shown where it belongs. There is nothing left to do.",
-        ],
-    )
 
 
 def storage_began(path: str, count: int) -> Draft:

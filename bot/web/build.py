@@ -80,7 +80,6 @@ def build(
         Check("channels", intake.channels.trouble),
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
-        Check("events to be recorded", intake.ledger_outage.overdue),
         Check("callbacks", callbacks.trouble),
         Check("ledgers", lambda: bridge.overdue() if bridge is not None else None),
         Check("signing key", lambda: signing.trouble if signing else None),

@@ -89,8 +89,8 @@ EDGES = {
         "reply taken": (WRITTEN, "reply sent"),
     },
     "direct": {
-        "taken in": (r"commit .*\+questions.*", None),
         **ASKED,
+        "record written": (r"commit .*\+ledgers.*\+questions.*", None),
         "reply taken": (WRITTEN, "click taken"),
     },
     "paged": {

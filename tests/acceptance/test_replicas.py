@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -536,6 +537,25 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
     assert state.json()["answer"] == "81"
     await stage.now_says(card, f"<@{ADE}>")
     assert len(stage.cards()) == 1
+
+
+async def test_one_key_at_two_bots_at_once_is_one_question(stage: World, replicas: Replicas) -> None:
+    async def asked_by(life: Life) -> list[str]:
+        (listening,) = [
+            json.loads(line)["url"] for line in life.words().splitlines() if '"listening"' in line
+        ]
+        async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+            questions = [{"question": f"Step {n}?", "key": f"{n}", "session": f"s{n % 5}"} for n in range(30)]
+            answers = await asyncio.gather(*(agent.post("/questions", json=each) for each in questions))
+        assert {each.status_code for each in answers} <= {200, 201}
+        return [each.json()["id"] for each in answers]
+
+    first, second = await asyncio.gather(*map(asked_by, await replicas.two()))
+    assert first == second
+    assert len(set(first)) == 30
+    await stage.until(lambda: len(stage.cards()) >= 30)
+    await stage.level()
+    assert len(stage.cards()) == 30
 
 
 async def test_what_a_bot_took_and_did_not_do_is_done_by_the_one_that_leads(

@@ -258,7 +258,7 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
                 revision = max(record.revision, 1 if then is None else then["revision"] + 1)
                 record = record.model_copy(update={"revision": revision})
                 body = json.dumps(after | {"revision": revision})
-                assert ledger.write(tx, record, body, then and then["revision"])
+                assert ledger.write(tx, record, body, None if then is None else then["revision"])
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
-from tests.scenario.test_questions import Asker, until_numbered
+from tests.scenario.test_questions import Asker
 from tests.unit.bot.test_webhooks import Receiver, receiving
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -94,8 +94,8 @@ async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -
             assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
             assert headers["content-type"] == "application/json"
             await until_none(bot)
-            taken_in = await bot.store.read("select body from inbox")
-            assert "s3cret" not in repr([row["body"] for row in taken_in])
+            recorded = await bot.store.read("select body from ledgers")
+            assert "s3cret" not in repr([row["body"] for row in recorded])
     assert len(hook.got) == 1
 
 
@@ -563,34 +563,12 @@ async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
     assert [each.said["answer"]["decision"] for each in hook.got] == ["accept"]
 
 
-async def test_callback_is_found_while_the_questions_id_is_being_stored(
-    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A question that ends right after it was asked: its id comes between the two looks for its URL."""
-    async with running(stage, table(hook)) as (bot, asker):
-        asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await until_numbered(bot)
-        await bot.store.run("update questions set clarification = null")
-        find = bot.told.questions.ledger.find
-
-        async def find_late(*place: Any) -> Any:
-            record = await find(*place)
-            await bot.store.run("update questions set clarification = :id", id=record.id)
-            return record
-
-        monkeypatch.setattr(bot.told.questions.ledger, "find", find_late)
-        found = await bot.told.questions.callback(asked["id"])
-        assert found is not None
-        assert found.url == hook.url
-
-
 async def test_record_that_names_another_questions_event_is_posted_nowhere(
     stage: World, hook: Receiver
 ) -> None:
     """Who can write the ledger must not have an outcome of their own posted to an agent's URL."""
     async with running(stage, table(hook)) as (bot, asker):
         asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await until_numbered(bot)
         await stage.in_step()
         ledger = stage.ledger(100001)
         forged = deepcopy(ledger["clarifications"][0]) | {"id": "CLR-100001-002"}

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.app import Bot
 from bot.web.questions import _brief
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification
@@ -25,7 +24,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, own_url_of, said, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -876,26 +875,6 @@ async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> 
     assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
 
 
-async def until_numbered(bot: Bot) -> None:
-    """Returns once the storage knows which clarification each question is."""
-    while await bot.store.read("select 1 from questions where clarification is null"):  # noqa: ASYNC110 - the storage tells nobody
-        await asyncio.sleep(0.01)
-
-
-async def test_list_goes_on_after_a_question_whose_id_is_not_stored_yet(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was asked just before, or its id could not be stored."""
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), timeout=60) as http:
-        asker = Asker(http)
-        ids = [(await asker.ask(question=f"Step {number}?"))["id"] for number in range(21)]
-        await stage.level()
-        await until_numbered(bot)
-        await bot.store.run("update questions set clarification = null")
-        monkeypatch.setattr(bot.told.questions, "_note", lambda *_: None)  # not within the next 50 ms
-        assert [[each["id"] for each in page] for page in await listed(asker)] == [ids[:0:-1], ids[:1]]
-
-
 async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -906,9 +885,10 @@ async def test_list_reads_each_ledger_once_and_shows_no_large_arguments(
         await stage.workspace.post(FOLAKE, AGENTS, "reject: no", card.ts)
         await until(lambda: stage.record()["status"] == "answered")
         asked += [
-            await asker.ask(action=f"Send {number}", arguments=about, session="s") for number in range(1, 9)
+            await asker.ask(action=f"Send {number}", arguments=about, session="s", issue=number % 3 + 1)
+            for number in range(1, 9)
         ]
-        assert len(stage.issues()) > 1
+        assert stage.issues() == [1, 2, 3, 100001]
         read: list[int] = []
         for each in stage.bots:
             monkeypatch.setattr(each.told.questions, "ledger", Counted(each.base.ledger, read))
@@ -958,12 +938,10 @@ async def test_page_of_large_questions_is_bounded_and_made_beside_the_loop(
 
 
 async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: Asker) -> None:
-    """Beside a large question there is no room for another: it stands in a ledger of its own."""
     first = await asker.ask(question="Which branch?", session="s")
     card = await stage.card("Which branch?")
-    many = {"text": "x" * 200_000}
-    later = [await asker.ask(action=f"Send {number}", arguments=many, session="s") for number in range(3)]
-    assert len(stage.issues()) == 3
+    later = [await asker.ask(action=f"Send {number}", session="s", issue=number + 7) for number in range(3)]
+    assert stage.issues() == [7, 8, 9, 100001]
     for each in range(3):
         assert (await stage.card(f"Send {each}")).thread_ts == card.ts
     for withdrawn in later:
