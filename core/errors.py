@@ -177,11 +177,6 @@ class IllegalTransition(ClarifyError):
         super().__init__(f"{clarification_id} cannot go from {old} to {new}.")
 
 
-def _ledger(issue: int) -> str:
-    """Names a ledger. 0: of an issue that is not known yet."""
-    return f"The ledger of issue {issue}" if issue else "The ledger of a new question"
-
-
 class LockTimeout(ClarifyError):
     code = "LOCK_TIMEOUT"
 

@@ -73,7 +73,7 @@ from core.matching import (
     settled,
 )
 from core.monitor import DueCall, due_call
-from core.records import Book, agrees, is_forgotten
+from core.records import PLAUSIBLE, Book, agrees, is_forgotten
 
 _log = logging.getLogger("clarify.router")
 _T = TypeVar("_T")
@@ -170,11 +170,12 @@ class Router:
 
     async def take_in(self, record: Clarification) -> Clarification:
         """Records a clarification that another implementation of the protocol began, and returns it. If its id is another
-        one's, it gets the next number. Idempotent by who asked what when (`is_same`).
+        one's, or has a number that would leave no room for others, it gets the next one. Idempotent by who asked what when
+        (`is_same`).
         """
 
         def decide(book: Book) -> Clarification:
-            if record.id not in book.read:
+            if record.id not in book.read and parse_id(record.id)[1] <= PLAUSIBLE:
                 return book.put(record)
             same = [each for each in book.records if is_same(each, record)]
             if same:

@@ -14,7 +14,7 @@ import pytest
 
 from bot.errors import StorageSilent
 from bot.storage import ledger as storage
-from bot.storage.ledger import DatabaseLedger, fill, leave_out_numbers
+from bot.storage.ledger import DatabaseLedger, LockedError, fill, leave_out_numbers
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx, Work
 from core.clarification import Ask, Clarification, Direct
@@ -152,11 +152,35 @@ async def test_what_is_written_along_is_written_with_the_decision_or_not_at_all(
         )
         return [row["name"] for row in rows]
 
-    with pytest.raises(ValueError, match="mine"):
-        await ledger.transact(find, add, along=fails)
+    def never(_: Tx) -> Reach:
+        raise ValueError("mine")
+
+    for reach, beside in ((never, along), (find, fails)):
+        with pytest.raises(ValueError, match="mine"):
+            await ledger.transact(reach, add, along=beside)
     assert [await ledger.read(7), await counted()] == [[], []]
     await ledger.transact(find, add, along=along)
     assert [len(await ledger.read(7)), sorted(await counted())] == [1, ["CLR-7-001", "found"]]
+    assert await ledger.news("CLR-7-001") is None, "our own write is no news"
+
+
+async def test_part_whose_lock_another_has_is_tried_again(ledger: Ledger) -> None:
+    tries: list[str] = []
+
+    def find(_: Tx) -> Reach:
+        tries.append("")
+        if len(tries) < 3:
+            raise LockedError
+        return Whole(7)
+
+    done = asyncio.gather(ledger.transact(find, add), ledger.transact(Whole(8), add))
+    assert ids(await done) == ["CLR-7-001", "CLR-8-001"]
+
+    def never(_: Tx) -> Reach:
+        raise LockedError
+
+    with pytest.raises(LockTimeout, match="The database was locked"):
+        await ledger.transact(never, add, 0.05)
 
 
 # -- what a decision reads and locks -----------------------------------------------------------------------------------
@@ -398,8 +422,9 @@ async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> N
     assert await ledger.news(mine.id) is None, "we decided on top of it"
 
 
+@pytest.mark.parametrize("reach", [Whole(7), lambda _: Whole(7)], ids=["named", "found"])
 async def test_own_write_is_no_news_before_it_is_known_to_be_done(
-    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch, reach: Reach | Callable[[Any], Reach]
 ) -> None:
     """The database tells of a COMMIT at once; its answer may come later."""
     answered = asyncio.Event()
@@ -414,7 +439,7 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
         url = postgres_server.new()
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         monkeypatch.setattr(Store, "write", slowly)
-        writing = asyncio.create_task(ledger.transact(Whole(7), add))
+        writing = asyncio.create_task(ledger.transact(reach, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed
             await asyncio.sleep(0.01)
         news = asyncio.create_task(ledger.news("CLR-7-001"))
@@ -567,14 +592,7 @@ async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLed
     (other,) = await ledger.store.read("select body from clarifications where id = :id", id=whole)
     text = other["body"] if body == "another's" else body
     await ledger.store.run("update clarifications set body = :text where id = :id", text=text, id=broken)
-    for call in (
-        ledger.find(broken),
-        ledger.news(broken),
-        ledger.transact(One(broken), again),
-        ledger.transact(Whole(7), add),
-        ledger.transact(Asking(7, [ask()]), add),
-        ledger.transact(OfSession("planner", "sess_1", NOW), again),
-    ):
+    for call in (ledger.find(broken), ledger.news(broken), ledger.transact(One(broken), again)):
         with pytest.raises(RecordUnreadable, match=f"{broken} in the database is not a valid clarification"):
             await call
     assert issubclass(RecordUnreadable, LedgerUnreadable)
@@ -584,7 +602,10 @@ async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLed
     assert (ids(found.records), found.unreadable) == ([whole], [broken])
     assert [each async for each in ledger.every()] == [found]
     assert (await ledger.transact(One(whole), again)).revision == 2
-    assert (await ledger.transact(Asking(7, [ask(session_id="sess_3")]), add)).id == "CLR-7-003"
+    session = OfSession("planner", "sess_1", NOW)
+    seen_by = [await ledger.transact(reach, seen) for reach in (Whole(7), session, Asking(7, [ask()]))]
+    assert seen_by == [[whole], [], []], "what cannot be read stops no other"
+    assert (await ledger.transact(Asking(7, [ask()]), add)).id == "CLR-7-003"
     (left,) = await ledger.store.read("select body from clarifications where id = :id", id=broken)
     assert left["body"] == text
 
