@@ -215,6 +215,8 @@ class LedgerUnreadable(ClarifyError):
         )
         self.issue = issue
         self.quarantined = quarantined
+        self.what = f"The ledger of issue {issue}"
+        self.name = (quarantined or path).name
 
 
 class RecordUnreadable(LedgerUnreadable):
@@ -226,6 +228,7 @@ class RecordUnreadable(LedgerUnreadable):
         )
         self.issue = issue
         self.quarantined = None
+        self.what = self.name = clarification
 
 
 class LedgerUnwritable(ClarifyError):

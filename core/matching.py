@@ -36,6 +36,7 @@ from core.clarification import (
     stale_after,
     went_on,
 )
+from core.clock import iso
 from core.escalation import escalation_words
 
 _NO_CONSENT = "Only people in Slack can approve this. It is open again."
@@ -158,6 +159,18 @@ def author_of(named: str) -> str:
     role = named.removeprefix("agent:")
     is_role = role.strip() and ":" not in role and "@" not in role and agent_key(role) != HUMAN
     return (f"agent:{role}" if is_role else f"ledger:{named.removeprefix('ledger:')}")[:_NAME]
+
+
+def is_same(one: Clarification, other: Clarification) -> bool:
+    """Whether two records are the same clarification: who asked what, and when, however that is written. By their ids alone
+    nobody knows: each implementation gives them out as it counts.
+    """
+
+    def begun(record: Clarification) -> tuple[object, ...]:
+        asked = [entry.body for entry in record.thread[:1]]
+        return author_of(record.from_), iso(record.created), record.topic, asked
+
+    return begun(one) == begun(other)
 
 
 def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) -> Clarification:

@@ -67,6 +67,7 @@ from core.matching import (
     followed_up,
     is_duplicate,
     is_follow_up,
+    is_same,
     is_with_people,
     rounds_before,
     settled,
@@ -169,16 +170,13 @@ class Router:
 
     async def take_in(self, record: Clarification) -> Clarification:
         """Records a clarification that another implementation of the protocol began, and returns it. If its id is another
-        one's, it gets the next number. Idempotent by its id, or by who asked what when: many write times in whole seconds.
+        one's, it gets the next number. Idempotent by who asked what when (`is_same`).
         """
-
-        def begun(each: Clarification) -> tuple[object, ...]:
-            return each.from_, each.created, each.topic, [entry.body for entry in each.thread[:1]]
 
         def decide(book: Book) -> Clarification:
             if record.id not in book.read:
                 return book.put(record)
-            same = [each for each in book.records if begun(each) == begun(record)]
+            same = [each for each in book.records if is_same(each, record)]
             if same:
                 return next((each for each in same if each.id == record.id), same[0])
             return book.put(record.model_copy(update={"id": f"CLR-{book.issue}-{book.next_seq():03d}"}))

@@ -523,4 +523,4 @@ def _what(reach: Reach | Callable[[Any], Reach]) -> str:
         case OfSession(_, session, _):
             return f"session {session}"
         case _:
-            return "the database"
+            return "a new question"

@@ -265,7 +265,8 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
 def row_held(place: Place, *names: str) -> Iterator[None]:
     """Somebody else is about to change what has these names: records, or `issue 42`."""
     with _beside(place) as tx:
-        assert all(tx.lock(name) for name in names)
+        for name in names:
+            assert tx.lock(name)
         yield
 
 

@@ -970,6 +970,18 @@ async def test_session_keeps_its_issue_unless_it_names_others_and_its_thread_alw
     assert (await asker.look(first, wait=30))["answer"] == "main"
 
 
+async def test_session_that_asked_directly_is_listed_after_a_restart(stage: World) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker = Asker(http)
+        asked = await asker.ask(question="Go on?", kind="yes_no", agent="captain")
+        await stage.workspace.click(FOLAKE, AGENTS, (await stage.card("Go on?")).ts, label="Yes")
+        assert (await asker.look(asked, wait=30))["answer"] is True
+        await until(lambda: bot.base.index.get(asked["id"]) is None)
+        assert "captain*, issue 100001: ready" in shown(await command(stage, "ready"))
+    async with stage.bot():
+        assert "captain*, issue 100001: ready" in shown(await command(stage, "ready"))
+
+
 async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_are_taken(
     tmp_path: Path,
 ) -> None:

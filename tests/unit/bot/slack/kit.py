@@ -265,6 +265,6 @@ class Bot:
 
 @contextmanager
 def locked(bot: Bot) -> Iterator[None]:
-    """Somebody else writes to the ledger for long."""
-    with held(ISSUE), impatient(bot.router):
+    """Somebody else is about to change the first question, for long."""
+    with held(f"CLR-{ISSUE}-001"), impatient(bot.router):
         yield

@@ -380,10 +380,6 @@ def notice_drafts(said: str) -> Iterator[Draft]:
         "default_decision": said,
     }
     yield notices.generic_notice(event("awaiting.confirmation", **named, **asks, extra_context={said: said}))
-    yield notices.unrecorded_notice(
-        event("awaiting.clarification", **named, reply_token="t", question=said, choices=[said, "b"]),
-        "no disk",
-    )
     handoff = notices.Handoff(said, said, said, "human", said, said, said)
     yield notices.handoff_card(handoff, item())
     yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
