@@ -37,7 +37,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class OfSession:
-    """News of a producer's session: the decision sees its records that are not over, or were at `since`."""
+    """News of a producer's session: the decision sees its records that need something, or ended since then."""
 
     producer: str
     session: str

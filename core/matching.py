@@ -240,7 +240,7 @@ def concerns(news: SessionNews, known: Clarification) -> bool:
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:
-    """Returns the changed records of a session after an event. `records`: those that are not over, or ended since.
+    """Returns the changed records of a session after an event. `records`: those that need something, or ended since.
 
     Any event after an answer confirms that answer. The end of the session closes all open questions. Leaving
     `awaiting_input` closes the open question if there is exactly one, and no answer explains the event: otherwise the
