@@ -27,7 +27,7 @@ from core.clarification import (
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import Whole
 from core.monitor import DueCall
-from core.records import dump
+from core.records import PLAUSIBLE, dump
 from core.router import Router
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 from tests.kit.clocks import ManualClock
@@ -263,6 +263,13 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
     await hub.router.open(42, ask(producer="writer"))
     await hub.router.session_went_on(news(aaep.CANCELLED))
     assert [each.status for each in await hub.ledger.read(42)] == ["abandoned", "pending", "pending"]
+
+
+async def test_number_of_others_that_leaves_no_room_is_replaced(hub: Hub) -> None:
+    highest, beyond = (record(seq=each).model_copy(update={"aaep": None}) for each in (PLAUSIBLE, 10**14))
+    assert (await hub.router.take_in(highest)).id == highest.id
+    assert (await hub.router.take_in(beyond)).id == f"CLR-42-{PLAUSIBLE + 1}"
+    assert (await hub.router.open(42, ask())).record.id == f"CLR-42-{PLAUSIBLE + 2}"
 
 
 async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
