@@ -266,7 +266,8 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
 
 
 async def test_number_of_others_that_leaves_no_room_is_replaced(hub: Hub) -> None:
-    highest, beyond = (record(seq=each).model_copy(update={"aaep": None}) for each in (PLAUSIBLE, 10**14))
+    highest = record(seq=PLAUSIBLE).model_copy(update={"aaep": None})
+    beyond = record(seq=10**14).model_copy(update={"aaep": None, "topic": "another"})
     assert (await hub.router.take_in(highest)).id == highest.id
     assert (await hub.router.take_in(beyond)).id == f"CLR-42-{PLAUSIBLE + 1}"
     assert (await hub.router.open(42, ask())).record.id == f"CLR-42-{PLAUSIBLE + 2}"
