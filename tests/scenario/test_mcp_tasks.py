@@ -29,8 +29,6 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 NUMBERS = itertools.count(1)
 KNOWS: Json = {"extensions": {IDENTIFIER: {}}}
 
-pytestmark = pytest.mark.either_database
-
 
 class Door(Protocol):
     """Where messages of a client go."""
@@ -182,6 +180,7 @@ async def test_listener_hears_of_each_change(stage: World, agent: Agent) -> None
     assert stage.record()["aaep"]["reply"] != "confirmed", "only the answer to tasks/get is picked up"
 
 
+@pytest.mark.either_database
 async def test_listener_hears_each_end_once_and_is_dismissed_after_the_last(
     stage: World, agent: Agent
 ) -> None:
@@ -244,6 +243,7 @@ async def test_listener_hears_who_claimed_it(stage: World, agent: Agent) -> None
     assert event["params"]["lastUpdatedAt"] > task["lastUpdatedAt"]
 
 
+@pytest.mark.either_database
 async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listener_hears_of_others(
     stage: World, agent: Agent
 ) -> None:
@@ -325,6 +325,7 @@ async def test_wrong_list_of_ids_is_refused(agent: Agent, ids: Any) -> None:
     assert (error["code"], "taskIds" in error["message"]) == (-32602, True)
 
 
+@pytest.mark.either_database
 async def test_task_is_cancelled_updated_and_joined(stage: World, agent: Agent) -> None:
     asked = {"question": "Which one?", "session": "s1"}
     task = await agent.call("ask_human", **asked)
@@ -374,6 +375,7 @@ async def test_header_of_another_task_is_refused(stage: World, url: str) -> None
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
 
 
+@pytest.mark.either_database
 async def test_every_replica_knows_a_task_and_so_does_the_next_run(stage: World) -> None:
     asked: Json = {"question": "Which one?", "choices": ["a", "b"], "session": "s1"}
     tasks = []
@@ -512,6 +514,7 @@ async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: st
         assert door.is_silent(message["id"])
 
 
+@pytest.mark.either_database
 @pytest.mark.parametrize("end", [Life.killed, Life.stop])
 async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot(
     stage: World, port: int, end: Callable[[Life], Awaitable[object]]
