@@ -309,20 +309,21 @@ async def test_cancelled_after_the_answer_stays_completed(stage: World, agent: A
     assert now["result"]["structuredContent"]["answer"]["decision"] == "accept"
 
 
-@pytest.mark.parametrize("junk", ["\ud800", "CLR-100001-001.\ud800", "\x00", "é", "x" * 100_000, " ", ""])
-async def test_id_that_is_none_of_ours_is_not_listened_to(url: str, junk: str) -> None:
-    async with opened("http", url) as door, asyncio.timeout(30):
+async def test_id_that_is_none_of_ours_is_not_listened_to(url: str) -> None:
+    async with opened("http", url) as door, asyncio.timeout(60):
         agent = Agent(door)
         await agent.call("ask_human", question="Which one?")
-        async with agent.listening(junk, junk) as events:
-            assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
-            assert "result" in await anext(events)
+        for junk in ("\ud800", "CLR-100001-001.\ud800", "\x00", "é", "x" * 100_000, " ", ""):
+            async with agent.listening(junk, junk) as events:
+                assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
+                assert "result" in await anext(events)
 
 
-@pytest.mark.parametrize("ids", ["x", 7, {}, [7], [None], ["x"] * 1001])
-async def test_wrong_list_of_ids_is_refused(agent: Agent, ids: Any) -> None:
-    error = await agent.error("subscriptions/listen", notifications={"taskIds": ids})
-    assert (error["code"], "taskIds" in error["message"]) == (-32602, True)
+async def test_wrong_list_of_ids_is_refused(agent: Agent) -> None:
+    wrong: tuple[Any, ...] = ("x", 7, {}, [7], [None], ["x"] * 1001)
+    for ids in wrong:
+        error = await agent.error("subscriptions/listen", notifications={"taskIds": ids})
+        assert (error["code"], "taskIds" in error["message"]) == (-32602, True), ids
 
 
 @pytest.mark.either_database
@@ -357,11 +358,12 @@ async def test_whoever_does_not_know_tasks_or_the_id_gets_none(stage: World, age
     assert waited["structuredContent"]["status"] == "waiting"
 
 
-@pytest.mark.parametrize("extensions", [7, "io.modelcontextprotocol/tasks", [IDENTIFIER], {IDENTIFIER: 7}])
-async def test_capability_of_the_wrong_shape_is_refused(agent: Agent, extensions: Any) -> None:
-    wrong = Agent(agent.door, {"extensions": extensions})
+async def test_capability_of_the_wrong_shape_is_refused(agent: Agent) -> None:
     arguments = {"name": "ask_human", "arguments": {"question": "Which one?", "wait": 0}}
-    assert (await wrong.error("tools/call", **arguments))["code"] == -32602
+    shapes: tuple[Any, ...] = (7, "io.modelcontextprotocol/tasks", [IDENTIFIER], {IDENTIFIER: 7})
+    for extensions in shapes:
+        wrong = Agent(agent.door, {"extensions": extensions})
+        assert (await wrong.error("tools/call", **arguments))["code"] == -32602, extensions
 
 
 async def test_header_of_another_task_is_refused(stage: World, url: str) -> None:
