@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from tests.kit.clocks import START, ManualClock
 from tests.kit.until import until
 
@@ -79,58 +79,6 @@ async def test_outbox_waits_longer_each_time_and_begins_anew_once_it_went_well(c
     at = [round(seconds) for seconds, _ in await party.all_tried()]
     assert at == [0, 1, 3, 7, 15, 31, 61, 61, 62]
     assert party.outcomes == ["later"] * 6 + ["sent", "later", "sent"]
-
-
-async def test_trouble_of_one_key_holds_up_no_other_that_of_the_party_all(clock: ManualClock) -> None:
-    party = Party(clock, RetryLater("x"), Delivered(), RetryLater("x", party_wide=True, after=5.0))
-    for key in ("a", "b", "c", "d"):
-        party.outbox.put(key)
-    at = [(round(seconds), key) for seconds, key in await party.all_tried()]
-    assert at[:3] == [(0, "a"), (0, "b"), (0, "c")]
-    assert sorted(at[3:]) == [(5, "a"), (5, "c"), (5, "d")]
-
-
-async def test_what_is_put_anew_waits_for_no_retry_and_has_not_failed() -> None:
-    clock = ManualClock()
-    party = Party(clock, RetryLater("x", after=60.0), RetryLater("x"))
-    party.outbox.put("a")
-    await until(lambda: party.at and party.outbox.idle)
-    party.outbox.put("a")
-    assert party.outbox.idle
-    party.outbox.put("a", anew=True)
-    await until(lambda: len(party.at) == 2 and party.outbox.idle)
-    await clock.advance(1.0)
-    await party.all_tried()
-    assert [seconds for seconds, _ in party.at] == [0, 0, 1]
-
-
-async def test_keys_take_turns(clock: ManualClock) -> None:
-    party = Party(clock, Delivered(more=True), Delivered(more=True), GivenUp("no", more=True), None)
-    party.outbox.put("a")
-    party.outbox.put("b")
-    assert [key for _, key in await party.all_tried()] == ["a", "b", "a", "b", "a"]
-
-
-async def test_what_is_put_during_its_try_is_tried_after_it_but_a_failure_waits(clock: ManualClock) -> None:
-    party = Party(clock, Delivered(), RetryLater("x"))
-    party.hang = asyncio.Event()
-    party.outbox.put("a")
-    await until(lambda: party.at)
-    party.outbox.put("a")
-    party.outbox.put("a")
-    party.hang.set()
-    assert [round(seconds) for seconds, _ in await party.all_tried()] == [0, 0, 1]
-
-
-async def test_settled_returns_in_time(clock: ManualClock) -> None:
-    party = Party(clock)
-    party.hang = asyncio.Event()
-    await party.outbox.settled(["a"], 60)
-    party.outbox.put("a")
-    await party.outbox.settled(["a"], 0.01)
-    party.hang.set()
-    await party.outbox.settled(["a"], 60)
-    assert not party.outbox
 
 
 # mail
