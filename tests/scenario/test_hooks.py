@@ -376,7 +376,7 @@ async def test_silence_never_allows(stage: World, hooks: Hooks) -> None:
         ("PreToolUse", ("--on-silence", "pass"), None),
         ("PermissionRequest", ("--on-silence", "deny"), "deny"),
     )
-    processes = []
+    processes: list[Process] = []
     for name, more, _ in ways:
         # Long enough for the card to be posted first: one that is withdrawn before is never shown.
         given = event(name, session_id=str(len(processes)))
