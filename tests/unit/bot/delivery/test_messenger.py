@@ -13,7 +13,7 @@ from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh
 from bot.delivery.steps import LANDING
 from bot.errors import StorageUnavailable
-from bot.slackapi import Never, Outcome, Post, Unknown
+from bot.slackapi import Later, Never, Outcome, Post, Unknown
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
@@ -167,3 +167,27 @@ async def test_what_is_held_is_looked_up_if_it_was_begun_and_posted_when_it_may_
     world.messenger.resume_posting()
     await world.until_done(KEY)
     assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]
+
+
+async def test_found_post_is_brought_up_to_date(world: Room) -> None:
+    """It was answered while the outcome was unknown: what was found still has its controls."""
+    await opened(world)
+    world.slack.script = [(Unknown("timeout"), True)]
+    await world.deliver(KEY)
+    await answered(world)
+    await world.until_done(KEY)
+    assert len(world.slack.there) == 1
+    assert world.slack.live() == [], "controls stayed live after the answer"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "calls"),
+    [(Later("ratelimited", 3.0), ["post"] * 2), (Unknown("timeout"), ["post", *["find"] * 4, "post"])],
+)
+async def test_only_a_post_of_unknown_outcome_is_looked_up(
+    world: Room, outcome: Outcome, calls: list[str]
+) -> None:
+    await opened(world)
+    world.slack.script = [(outcome, False)]
+    await world.until_done(KEY)
+    assert [call.partition(" ")[0] for call in world.slack.calls] == calls
