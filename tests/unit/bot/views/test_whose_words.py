@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.home import Admitted, Snapshot, chosen
@@ -334,7 +334,6 @@ def judge_record(record: Clarification) -> None:
         judge(line for each in whole_words(wanted) for line in text_lines(each))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(MADE), hostile())
 def test_no_line_of_an_agent_passes_for_the_bots(make: Callable[[str], Clarification], said: str) -> None:
     for record in variants(make(said), said):
