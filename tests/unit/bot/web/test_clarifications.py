@@ -258,7 +258,7 @@ async def test_look_waits_for_the_next_round(world: World) -> None:
     assert (await asyncio.wait_for(task, LONG)).json()["round"] == 2
 
 
-async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: World) -> None:
+async def test_look_waits_for_any_change_also_one_of_another_program(world: World) -> None:
     revision = (await world.ask()).json()["revision"]
     task = await waiting(world, revision=revision)
     async with aclosing(world.ledger.changes(world.clock)) as changes:
@@ -266,7 +266,7 @@ async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: Wor
         change_record(world.folder, 42, lambda raw: raw.update(topic="Storage, again"))
         await anext(changes)
         body = (await asyncio.wait_for(task, LONG)).json()
-    assert (body["topic"], body["revision"]) == ("Storage, again", revision)
+    assert (body["topic"], body["revision"]) == ("Storage, again", revision + 1)
     at_once = await world.client.get(f"/clarifications/{ID}", params={"wait": 60, "revision": revision + 1})
     assert at_once.json() == body
 
