@@ -36,7 +36,7 @@ from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0
-# A ledger that was quarantined or removed may be put back unchanged, which causes no event.
+# A record that cannot be read may be repaired in a way that causes no event.
 _PUT_BACK = timedelta(minutes=1)
 _AT_A_TIME = 10  # texts compared before other tasks get the event loop
 _LONGEST_SLEEP = (
@@ -150,7 +150,7 @@ class Monitoring:
             except NotOpen:
                 _log.info("already answered or closed", id=finding.clarification, kind=finding.kind)
             except (LedgerUnreadable, NotFound) as error:
-                _log.error("due step has no ledger", id=finding.clarification, reason=str(error))
+                _log.error("due step has no record", id=finding.clarification, reason=str(error))
                 if finding.kind == "due":
                     self._again(finding, _PUT_BACK)
             except ClarifyError as error:

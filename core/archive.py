@@ -252,3 +252,4 @@ class Numbers:
             OSError: the disk refused.
         """
         os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        self._given_out.add(issue)

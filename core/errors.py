@@ -177,11 +177,6 @@ class IllegalTransition(ClarifyError):
         super().__init__(f"{clarification_id} cannot go from {old} to {new}.")
 
 
-def _ledger(issue: int) -> str:
-    """Names a ledger. 0: of an issue that is not known yet."""
-    return f"The ledger of issue {issue}" if issue else "The ledger of a new question"
-
-
 class LockTimeout(ClarifyError):
     code = "LOCK_TIMEOUT"
 
@@ -215,6 +210,8 @@ class LedgerUnreadable(ClarifyError):
         )
         self.issue = issue
         self.quarantined = quarantined
+        self.what = f"The ledger of issue {issue}"
+        self.name = (quarantined or path).name
 
 
 class RecordUnreadable(LedgerUnreadable):
@@ -226,6 +223,7 @@ class RecordUnreadable(LedgerUnreadable):
         )
         self.issue = issue
         self.quarantined = None
+        self.what = self.name = clarification
 
 
 class LedgerUnwritable(ClarifyError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -37,7 +37,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class OfSession:
-    """News of a producer's session: the decision sees its records that are not over, or were at `since`."""
+    """News of a producer's session: the decision sees its records that need something, or ended since then."""
 
     producer: str
     session: str
@@ -185,6 +185,20 @@ class Ledger(Protocol):
         if signer is None or not rounds:
             return False
         return await asyncio.to_thread(lambda: any(map(signer.owes, rounds)))
+
+
+async def of_issue(ledger: Ledger, issue: int) -> Contents:
+    """Returns the records of an issue in the order of their numbers, and the ids of those that cannot be read.
+
+    Raises:
+        LedgersAway: the database cannot be read.
+    """
+    found = Contents([], [])
+    async with aclosing(ledger.every(issue=issue)) as every:
+        async for some in every:
+            found.records.extend(some.records)
+            found.unreadable.extend(some.unreadable)
+    return found
 
 
 def ended(what: str, change: asyncio.Future[Any]) -> None:

@@ -31,6 +31,7 @@ from core.records import Raw, decode, encode
 
 PATIENCE = 10.0  # seconds to lock a ledger for commands that move or rewrite whole files
 _NAMED = re.compile(r"issue-[0-9].*\.json")
+_DRAFT = re.compile(r"issue-([0-9]{1,9})(?:[._-].*)?\.json\.[0-9]+\.[0-9a-f]{32}")
 _QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 State = tuple[int, int]
 """Modification time and inode: they change with every write of a file, in place or not."""
@@ -195,6 +196,7 @@ class LedgerFiles:
         """
         unreadable = []
         with self.hold(issue, timeout) as check:
+            self.drop_drafts(issue)
             for path in self.by_issue().get(issue, []):
                 try:
                     raw = decode(read_regular(path), issue)
@@ -205,6 +207,23 @@ class LedgerFiles:
                     with self.replacing(issue, path, encode(raw)):
                         check()
         return unreadable
+
+    def drafts(self) -> dict[int, list[Path]]:
+        """What is being written, by issue; or was, when its process was killed.
+
+        Raises:
+            OSError: our private folder cannot be read.
+        """
+        found: dict[int, list[Path]] = {}
+        for path in self.private.iterdir():
+            if match := _DRAFT.fullmatch(path.name):
+                found.setdefault(int(match[1]), []).append(path)
+        return found
+
+    def drop_drafts(self, issue: int) -> None:
+        """Removes what was left half written of a locked ledger."""
+        for path in self.drafts().get(issue, []):
+            path.unlink(missing_ok=True)
 
     def set_aside(self, issue: int) -> list[Path]:
         """The quarantined files of an issue."""

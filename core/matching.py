@@ -36,6 +36,7 @@ from core.clarification import (
     stale_after,
     went_on,
 )
+from core.clock import iso
 from core.escalation import escalation_words
 
 _NO_CONSENT = "Only people in Slack can approve this. It is open again."
@@ -160,6 +161,18 @@ def author_of(named: str) -> str:
     return (f"agent:{role}" if is_role else f"ledger:{named.removeprefix('ledger:')}")[:_NAME]
 
 
+def is_same(one: Clarification, other: Clarification) -> bool:
+    """Whether two records are the same clarification: who asked what, and when, however that is written. By their ids alone
+    nobody knows: each implementation gives them out as it counts.
+    """
+
+    def begun(record: Clarification) -> tuple[object, ...]:
+        asked = [entry.body for entry in record.thread[:1]]
+        return author_of(record.from_), iso(record.created), record.topic, asked
+
+    return begun(one) == begun(other)
+
+
 def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
     """Records a follow-up as the next round; escalates it if the rounds are used up."""
     exhausted = record.round >= record.max_rounds
@@ -227,7 +240,7 @@ def concerns(news: SessionNews, known: Clarification) -> bool:
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:
-    """Returns the changed records of a session after an event. `records`: those that are not over, or ended since.
+    """Returns the changed records of a session after an event. `records`: those that need something, or ended since.
 
     Any event after an answer confirms that answer. The end of the session closes all open questions. Leaving
     `awaiting_input` closes the open question if there is exactly one, and no answer explains the event: otherwise the

@@ -304,7 +304,7 @@ class NewQuestion(BaseModel):
         default=None,
         ge=1,
         le=_HIGHEST_ISSUE,
-        description="The number of the issue (ledger) the question belongs to",
+        description="The number of the issue the question belongs to",
     )
     topic: str | None = Field(
         default=None,

@@ -37,7 +37,7 @@ _LONG_FIELDS = (
     "refusals",
     "reply_note",
 )
-_PLAUSIBLE = 999_999_999
+PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
 _OURS = frozenset(_ALIASES.values())
@@ -167,7 +167,7 @@ class Book:
         record = self._with_receipt(record, before, owed=owed)
         if before is None:
             number = parse_id(record.id)[1]
-            if number <= _PLAUSIBLE:  # higher ones were made up: counting from there would leave no room
+            if number <= PLAUSIBLE:  # higher ones were made up: counting from there would leave no room
                 self.highest = max(self.highest, number)
         elif record.revision <= before.revision:
             record = record.model_copy(update={"revision": before.revision + 1})

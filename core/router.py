@@ -67,12 +67,13 @@ from core.matching import (
     followed_up,
     is_duplicate,
     is_follow_up,
+    is_same,
     is_with_people,
     rounds_before,
     settled,
 )
 from core.monitor import DueCall, due_call
-from core.records import Book, agrees, is_forgotten
+from core.records import PLAUSIBLE, Book, agrees, is_forgotten
 
 _log = logging.getLogger("clarify.router")
 _T = TypeVar("_T")
@@ -169,16 +170,14 @@ class Router:
 
     async def take_in(self, record: Clarification) -> Clarification:
         """Records a clarification that another implementation of the protocol began, and returns it. If its id is another
-        one's, it gets the next number. Idempotent by its id, or by who asked what when: many write times in whole seconds.
+        one's, or has a number that would leave no room for others, it gets the next one. Idempotent by who asked what when
+        (`is_same`).
         """
 
-        def begun(each: Clarification) -> tuple[object, ...]:
-            return each.from_, each.created, each.topic, [entry.body for entry in each.thread[:1]]
-
         def decide(book: Book) -> Clarification:
-            if record.id not in book.read:
+            if record.id not in book.read and parse_id(record.id)[1] <= PLAUSIBLE:
                 return book.put(record)
-            same = [each for each in book.records if begun(each) == begun(record)]
+            same = [each for each in book.records if is_same(each, record)]
             if same:
                 return next((each for each in same if each.id == record.id), same[0])
             return book.put(record.model_copy(update={"id": f"CLR-{book.issue}-{book.next_seq():03d}"}))

@@ -63,7 +63,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("either_database"):
-        metafunc.parametrize("_database", ["SQLite", "PostgreSQL", "replicas"], indirect=True)
+        metafunc.parametrize("_database", ["SQLite", "replicas"], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

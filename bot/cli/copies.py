@@ -263,4 +263,4 @@ def _what_files_remain(found: Found, files: _Files) -> Iterator[str]:
             "Run the same command again once that is over."
         )
     if found.unknown:
-        yield f"These ledgers are unreadable and may contain some of it: {', '.join(found.unknown)}."
+        yield f"These clarifications cannot be read and may contain some of it: {', '.join(found.unknown)}."

@@ -13,8 +13,9 @@ from bot.cli.running import Shell, checked_role
 from bot.cli.waiting import answered, seconds_of
 from bot.commands.grammar import id_of
 from bot.views.records import record_json
+from core import ledger
 from core.clarification import OPEN, Clarification, agent_key
-from core.errors import BadInput, NotFound
+from core.errors import BadInput, NotFound, RecordUnreadable
 from core.ledger import Contents, Ledger
 from core.lists import is_late, order
 from core.records import Raw
@@ -136,10 +137,14 @@ async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
 
     Raises:
         NotFound: it has none.
+        LedgerUnreadable: it has some, and none can be read.
     """
-    if records := await shell.ledger.read(issue):
-        return records
-    raise NotFound(f"of issue {issue}")
+    records, odd = await ledger.of_issue(shell.ledger, issue)
+    if not records:
+        raise RecordUnreadable(odd[0], issue) if odd else NotFound(f"of issue {issue}")
+    for each in odd:
+        shell.out.note(unreadable(each))
+    return records
 
 
 async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarification:

@@ -159,7 +159,7 @@ class ChangeCommands:
             return await self._apply(command, record, person)
         # #42 instead of an id means the only open question; several are listed.
         issue = command.issue
-        waiting = [each for each in await self.lists.of_issue(issue, person) if each.is_open]
+        waiting = [each for each in (await self.lists.of_issue(issue, person)).records if each.is_open]
         if len(waiting) == 1:
             return await self._apply(command, waiting[0], person)
         if waiting:

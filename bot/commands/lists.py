@@ -42,7 +42,7 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import Index, as_read
-from core.ledger import Ledger
+from core.ledger import Contents, Ledger, of_issue
 from core.lists import PastDecision, is_held_by, is_late, order, page_of
 from core.records import Outline
 
@@ -191,12 +191,14 @@ class Lists:
             raise NotFound(clarification_id)
         return await self._page([record], rights, 1, heading=record.id, query=record.id)
 
-    async def of_issue(self, issue: int, person: Person) -> list[Clarification]:
-        """Returns the issue's records that the person may see, open ones first, then the latest."""
-        records = await self.ledger.read(issue)
+    async def of_issue(self, issue: int, person: Person) -> Contents:
+        """Returns the issue's records that the person may see, open ones first, then the latest; and those that cannot be
+        read.
+        """
+        records, unreadable = await of_issue(self.ledger, issue)
         rights = await self.access.rights(person, {audience_of(record) for record in records})
         found = [record for record in records if self._may_see(record, rights)]
-        return sorted(found, key=order)
+        return Contents(sorted(found, key=order), unreadable)
 
     async def board(self, command: Board, person: Person, page: int) -> Draft:
         """Returns a page of the agents, or of the sessions.
@@ -219,13 +221,15 @@ class Lists:
         return board("Ready queue", page_of(queue, page, LINES), session_line, query=query, empty=empty)
 
     async def _issue(self, command: List, person: Person, page: int) -> Draft:
-        found = await self.of_issue(command.issue, person)
+        found, unreadable = await self.of_issue(command.issue, person)
+        odd = [f"{len(unreadable)} more cannot be read"] if unreadable else []
         if not found:
-            return said(f"Issue {command.issue} has no questions that you may see.", live=False)
+            nothing = f"Issue {command.issue} has no questions that you may see."
+            return said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         rights = await self.access.rights(person, {audience_of(record) for record in found})
         counts = f"{len(found)} clarifications, {sum(r.is_open for r in found)} open"
         heading = f"Issue {command.issue}: {in_words(counts, self.locale_of(person.user))}"
-        return await self._page(found, rights, page, heading=heading, query=command.query)
+        return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
 
     async def _wanted(
         self, command: List, person: Person, place: Place

@@ -1,8 +1,8 @@
 """The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again.
 
-The bot that leads appends entries after the fact; nothing waits for them. The start, and a new leader, compare the live
-ledgers with the log and append what is missing; the archive, too, if that was never done (a new, upgraded or restored
-storage).
+The bot that leads appends entries after the fact; nothing waits for them. The start, and a new leader, compare the records
+that ended since the comparison before with the log, and append what is missing; all records, if that was never done (a new or
+restored storage).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
 _BATCH = 64
 _GATHER = 1.0  # seconds: what is decided meanwhile is appended in one write
-_RETRY = 5.0  # seconds between attempts to read the signing key or the ledgers
+_RETRY = 5.0  # seconds between attempts to read the signing key or the records
 _MOST_QUEUED = 1000
 _OVERLAP = timedelta(days=1)  # clocks may have been set back
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
@@ -111,7 +111,7 @@ class DecisionLog:
         self._wake.set()
 
     async def run(self) -> None:
-        """Appends, and compares the ledgers once with the log, until cancelled."""
+        """Appends, and compares the records once with the log, until cancelled."""
         while not await asyncio.to_thread(self.signing.load):
             await self.clock.sleep(_RETRY)
         async with asyncio.TaskGroup() as group:
@@ -154,7 +154,7 @@ class DecisionLog:
 
     def _good(self, some: Sequence[Ended]) -> list[tuple[Ended, Columns]]:
         """Returns those that we signed and that are still kept, with their texts: another program may have put something else
-        into a ledger. Blocking.
+        into a record. Blocking.
         """
         found: list[tuple[Ended, Columns]] = []
         since = (self.clock.now() - self.keep).timestamp() if self.keep is not None else 0.0
@@ -390,7 +390,7 @@ def _tell_gone(tx: Tx) -> list[str]:
 
 
 def compare_again(tx: Tx) -> None:
-    """Has the next start compare all ledgers with the log, the archive too: they were restored."""
+    """Has the next start compare all records with the log: they were restored."""
     tx.run("delete from decisions_compared")
 
 

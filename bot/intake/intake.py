@@ -345,7 +345,8 @@ class Sessions:
         key = session_of(record)
         before = self._known.get(key)
         since = self.clock.now() - _REMEMBERED if before is None else _last_event(before)
-        if record.created > since:
+        at = record.asked.received_at or record.created
+        if at > since:
             self._put(
                 SessionFact(
                     *key,
@@ -353,7 +354,7 @@ class Sessions:
                     agent_name=before.agent_name if before else None,
                     issue=record.issue_number,
                     ended=False,
-                    last_event_at=record.created,
+                    last_event_at=at,
                     is_direct=before is None or before.is_direct,
                 )
             )

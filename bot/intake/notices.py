@@ -37,6 +37,8 @@ from bot.views.notices import (
     handoff_of,
     handoff_title,
     key_notice,
+    listed,
+    renumbered_notice,
     session_notice,
     tampered_notice,
     tools_notice,
@@ -111,25 +113,37 @@ class Notices:
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
-        """Pages on-call about an unreadable ledger. `agent_id`: the agent whose question it should record."""
-        name = error.quarantined.name if error.quarantined else f"issue-{error.issue}.json"
-        title = f"The ledger of issue {error.issue} cannot be read"
-        await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
+        """Pages on-call about an unreadable record or ledger file. `agent_id`: the agent whose question it should record."""
+        await self._page(
+            f"ledger:{error.name}", str(error), f"{error.what} cannot be read", agent_id=agent_id
+        )
 
-    async def record_unreadable(self, odd: InvalidRecord) -> None:
-        """Pages on-call once about an unreadable record of another program; logs it again each time it changes."""
-        file, fields = f"issue-{odd.issue}.json", ", ".join(odd.fields)[:_FIELDS]
-        key = f"ledger:{file}:{odd.name}"
-        if self._logged.get(key) == odd.digest:
-            return
-        _log.warning("cannot read a ledger record", file=file, id=odd.name, fields=fields)
-        if not odd.is_over:
-            reason = (
-                f"Record {odd.name} of {file} cannot be read, so its question is not posted. Fields: {fields}"
-            )
-            title = f"A record of issue {odd.issue} cannot be read"
-            await self._page(key, reason, title, agent_id=odd.agent_id)
-        self._logged[key] = odd.digest
+    async def record_unreadable(self, *odd: InvalidRecord) -> None:
+        """Pages on-call once about unreadable records of another program in one ledger; logs each again when it changes."""
+        file, waiting = f"issue-{odd[0].issue}.json", list[InvalidRecord]()
+        for each in odd:
+            fields, key = ", ".join(each.fields)[:_FIELDS], f"ledger:{file}:{each.name}"
+            if self._logged.get(key) == each.digest:
+                continue
+            _log.warning("cannot read a ledger record", file=file, id=each.name, fields=fields)
+            if not each.is_over:
+                waiting.append(each)
+        if waiting:
+            await self._page_unreadable(file, waiting)
+        self._logged |= {f"ledger:{file}:{each.name}": each.digest for each in odd}
+
+    async def _page_unreadable(self, file: str, odd: Sequence[InvalidRecord]) -> None:
+        first, names = odd[0], [each.name for each in odd]
+        fields = ", ".join(dict.fromkeys(field for each in odd for field in each.fields))[:_FIELDS]
+        if len(odd) == 1:
+            what, which, its = f"Record {first.name} of {file}", first.name, "its question is"
+            title = f"A record of issue {first.issue} cannot be read"
+        else:
+            what, which, its = f"{len(odd)} records of {file}", _digest(names), "their questions are"
+            title = f"{len(odd)} records of issue {first.issue} cannot be read"
+        reason = f"{what} cannot be read, so {its} not posted. Fields: {fields}"
+        which_ones = "" if len(odd) == 1 else listed(names)
+        await self._page(f"ledger:{file}:{which}", reason, title, which_ones, agent_id=first.agent_id)
 
     async def records_tampered(self, issue: int, ids: Sequence[str]) -> None:
         """Posts to the fallback channel, once for each record, that it does not agree with its receipt. More than five share
@@ -140,20 +154,30 @@ class Notices:
             return
         _log.error("records do not agree with their receipts", issue=issue, ids=news[:_SEPARATELY])
         for part in [[each] for each in news] if len(news) <= _SEPARATELY else [news]:
-            many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
-            name = part[0] if len(part) == 1 else f"{issue}:{many}"
+            name = part[0] if len(part) == 1 else f"{issue}:{_digest(part)}"
             await self.delivery.notify(self._for_operators(f"tampered:{name}", tampered_notice(issue, part)))
 
-    async def file_undone(self, clarification: str, issue: int, *, removed: bool) -> None:
-        """Posts to the fallback channel, once for each record, that another program rewrote or removed it in a ledger file."""
-        draft = undone_notice(clarification, issue, removed=removed)
-        _log.error("another program changed a ledger file", issue=issue, id=clarification, removed=removed)
-        did = "removed" if removed else "rewritten"
-        await self.delivery.notify(self._for_operators(f"{did}:{clarification}", draft))
+    async def file_undone(self, issue: int, rewritten: Sequence[str], removed: Sequence[str]) -> None:
+        """Posts to the fallback channel that another program rewrote or removed records in a ledger file: once for the same
+        ones.
+        """
+        ids = [*rewritten, *removed]
+        _log.error(
+            "another program changed a ledger file", issue=issue, ids=ids[:_SEPARATELY], count=len(ids)
+        )
+        name = f"undone:{issue}:{_digest([*rewritten, '', *removed])}"
+        await self.delivery.notify(self._for_operators(name, undone_notice(issue, rewritten, removed)))
+
+    async def renumbered(self, issue: int, ids: Mapping[str, str]) -> None:
+        """Posts to the fallback channel, once for the same ones, that what another program asks has other ids than it wrote
+        into a ledger file. `ids`: by those, what they are now.
+        """
+        name = f"renumbered:{issue}:{_digest([*ids.values()])}"
+        await self.delivery.notify(self._for_operators(name, renumbered_notice(issue, ids)))
 
     async def key_unreadable(self, trouble: str) -> None:
         """Posts to the fallback channel that the signing key cannot be read, so that receipts have to wait."""
-        name = hashlib.blake2b(trouble.encode(), digest_size=8).hexdigest()
+        name = _digest([trouble])
         await self.delivery.notify(self._for_operators(f"key:{name}", key_notice(trouble)))
 
     async def another_key(self, kid: str) -> None:
@@ -297,6 +321,10 @@ class Notices:
         }
         fresh = self._in_thread(item, key, "tools", body, json.dumps(events)[-200:])
         await self.delivery.notify(fresh)
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.blake2b(" ".join(texts).encode(), digest_size=8).hexdigest()
 
 
 def _fact(text: str) -> str:

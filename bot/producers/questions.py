@@ -42,7 +42,15 @@ from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
 from core.clarification import Ask, Clarification
 from core.clock import Clock
-from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
+from core.errors import (
+    BadInput,
+    ClarifyError,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+    Tampered,
+)
 from core.fairness import FairLimit
 from core.index import Index
 from core.ledger import Ledger
@@ -600,10 +608,10 @@ class Questions:
         return (known is not None and known.is_open) == (status == "waiting")
 
     async def _record(self, row: Row) -> Clarification | None:
-        """Returns the record of a stored question; None if it is missing, forgotten or tampered."""
+        """Returns the record of a stored question; None if it is missing, unreadable, forgotten or tampered."""
         try:
             record = await self.ledger.find(row["clarification"])
-        except NotFound:
+        except (NotFound, LedgerUnreadable):
             return None
         if record.asked.direct is None or await self.ledger.is_tampered(record):
             return None

@@ -14,7 +14,6 @@ from bot.settings.environment import given_secrets, secret_problems, slack_api_u
 from bot.settings.model import Configuration, Secrets, Settings, ShellSettings
 from bot.settings.problems import (
     Problem,
-    archive_problems,
     cross_problems,
     describe,
     from_validation,
@@ -107,7 +106,7 @@ def _configuration(
     except ValidationError as error:
         problems = [*from_validation(error), *problems]
         raise ConfigurationError(describe(problems, source, str(file))) from None
-    problems += [*open_address_problems(configuration), *archive_problems(configuration)]
+    problems += open_address_problems(configuration)
     if problems:
         raise ConfigurationError(describe(problems, source, str(file)))
     return configuration

@@ -411,7 +411,7 @@ class LedgerSettings(SettingsTable):
     workflows: ConfigPath = Path(".agentx/workflows")
     """The folder with the workflow files, which say which agent may ask which."""
     archive_after: Duration = timedelta(days=30)
-    """Issues whose clarifications were all closed for this long are archived: their ledger files move to `archive/`."""
+    """Ledger files whose clarifications were all closed for this long move to `archive/`."""
     mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
     """Mode of new ledger files; "0660" where programs of the same group write them. Existing files keep theirs.
     """

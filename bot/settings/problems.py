@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ from core.clarification import agent_key
 
 Place = tuple[str | int, ...]
 
-_IN_A_DIGEST = timedelta(days=8)  # a week, plus a day for a late digest
 _TEXTS = {  # pydantic's error types → our words
     "missing": "required",
     "literal_error": "expected {expected}",
@@ -275,12 +273,6 @@ def _missing_fallback(document: Mapping[str, Any]) -> Iterator[Problem]:
     if not has_fallback and all("agent" in route for _, route in tables(document, "routes")):
         text = "required unless a route without agent exists: other agents' events need a channel"
         yield Problem(("slack", "fallback_channel"), text)
-
-
-def archive_problems(configuration: Configuration) -> Iterator[Problem]:
-    if configuration.digest is not None and configuration.ledger.archive_after < _IN_A_DIGEST:
-        text = "expected at least 8 days with [digest], which does not count archived ledgers"
-        yield Problem(("ledger", "archive_after"), text)
 
 
 def open_address_problems(configuration: Configuration) -> Iterator[Problem]:

@@ -208,8 +208,8 @@ def _read_only(path: Path) -> sqlite3.Connection:
     behind.
     """
     path = path.resolve()
-    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    db = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=_LOOK_SECONDS)
+    how = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro{how}", uri=True, timeout=_LOOK_SECONDS)
     db.row_factory = sqlite3.Row
     return db
 

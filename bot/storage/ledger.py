@@ -158,8 +158,10 @@ class DatabaseLedger(Ledger):
                 _lock(tx, f"session {producer} {session}")
                 of_session = f"{_READ} producer = :producer and session = :session and"
                 same = {"producer": producer, "session": session}
-                rows = tx.rows(f"{of_session} closed is null", **same)
-                rows += tx.rows(f"{of_session} closed >= :since", since=since.timestamp(), **same)
+                rows = tx.rows(f"{of_session} live = 1", **same)
+                rows += tx.rows(
+                    f"{of_session} live = 0 and closed >= :since", since=since.timestamp(), **same
+                )
                 return self._read_book(sorted(rows, key=_number))
             case Whole(issue):
                 _lock(tx, f"issue {issue}")
@@ -531,4 +533,4 @@ def _what(reach: Reach | Callable[[Any], Reach]) -> str:
         case OfSession(_, session, _):
             return f"session {session}"
         case _:
-            return "the database"
+            return "a new question"

@@ -261,14 +261,29 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     return _notice(f"{_named(ids)} changed after the decision", [told])
 
 
-def undone_notice(clarification: str, issue: int, *, removed: bool) -> Draft:
-    """Tells the operator that another program rewrote or removed a record in a ledger file."""
+def undone_notice(issue: int, rewritten: Sequence[str], removed: Sequence[str]) -> Draft:
+    """Tells the operator that another program rewrote or removed records in a ledger file."""
+    count = len(rewritten) + len(removed)
+    what = "it" if count == 1 else f"{len(rewritten) or len(removed)} records"
+    did = f"rewrote {what} in" if rewritten else f"removed {what} from"
+    if rewritten and removed:
+        did = f"rewrote {len(rewritten)} and removed {len(removed)} records in"
     told = (
-        f"Another program {'removed it from' if removed else 'rewrote it in'} issue-{issue}.json. That changed nothing: the bot "
+        f"Another program {did} issue-{issue}.json. That changed nothing: the bot "
         "has put the file right. Find out which program writes to the folder."
     )
-    did = "deleted" if removed else "changed"
-    return _notice(f"{inert.clip(clarification, ID_LIMIT)} was {did} by another program", [told])
+    verbs = [verb for verb, ids in (("changed", rewritten), ("deleted", removed)) if ids]
+    return _notice(f"{_named([*rewritten, *removed])} {' or '.join(verbs)} by another program", [told])
+
+
+def renumbered_notice(issue: int, ids: Mapping[str, str]) -> Draft:
+    """Tells the operator that questions of another program got other ids than it wrote. `ids`: by those, what they are now."""
+    now = listed([f"{old} is {new} now" for old, new in ids.items()])
+    told = (
+        f"In issue-{issue}.json, a question had an ID that was taken. Both questions are in the file. If the program that asked it "
+        "waits for an answer under its own ID, tell it the new one."
+    )
+    return _notice("A question in a ledger file has a new ID", [now, told])
 
 
 def key_notice(trouble: str) -> Draft:
@@ -303,10 +318,13 @@ def checkpoint_notice(entry: str, head: int) -> Draft:
 
 def _named(ids: Sequence[str]) -> str:
     """`CLR-7-001 was`; `CLR-7-001, CLR-7-002 and 3 more were`."""
-    first = ", ".join(inert.clip(each, ID_LIMIT) for each in ids[:_FIRST_IDS])
-    if len(ids) == 1:
-        return f"{first} was"
-    return f"{first} and {len(ids) - _FIRST_IDS} more were" if len(ids) > _FIRST_IDS else f"{first} were"
+    return f"{listed(ids)} {'was' if len(ids) == 1 else 'were'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`CLR-7-001, CLR-7-002 and 3 more`."""
+    first = ", ".join(inert.clip(each, ID_LIMIT) for each in names[:_FIRST_IDS])
+    return f"{first} and {len(names) - _FIRST_IDS} more" if len(names) > _FIRST_IDS else first
 
 
 def storage_began(path: str, count: int) -> Draft:

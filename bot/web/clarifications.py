@@ -354,6 +354,8 @@ async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery, step: Step) 
                     shown, size = await asyncio.to_thread(_shown_and_size, each)
                     if (found := page.clarifications) and (len(found) == wanted.limit or size > left):
                         page.next = found[-1].id
+                        last = parse_id(page.next)
+                        page.unreadable = [name for name in page.unreadable if parse_id(name) < last]
                         return page
                     found.append(shown)
                     left -= size

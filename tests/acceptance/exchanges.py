@@ -237,13 +237,11 @@ class McpExchange(DirectExchange):
             "Mcp-Method": "tools/call",
             "Mcp-Name": name,
         }
-        while True:
-            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-            result = (await self._call("POST", "/mcp", call, headers))["result"]
-            if not result.get("isError"):
-                state: dict[str, Any] = result["structuredContent"]
-                return state | {"receipt": (result.get("_meta") or {}).get("receipt")}
-            assert "cannot be written yet" in str(result), result
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        result = (await self._call("POST", "/mcp", call, headers))["result"]
+        assert not result.get("isError"), result
+        state: dict[str, Any] = result["structuredContent"]
+        return state | {"receipt": (result.get("_meta") or {}).get("receipt")}
 
 
 @dataclass

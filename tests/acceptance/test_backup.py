@@ -162,7 +162,7 @@ async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Wo
 async def a_storage(path: Path) -> Path:
     store = await Store.open(path)
     await store.run("insert into counters values ('issue', 100005)")
-    await store.run("insert into ledgers values (7, '{}', 12, 1, 1, 0)")
+    await store.run("insert into issues values (7, 12)")
     await store.close()
     return path
 
@@ -178,9 +178,22 @@ async def test_restore_skips_the_numbers_given_out_since(tmp_path: Path) -> None
 
     restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), None, now=NOW, replace=False)
 
-    assert rows(tmp_path / "new.db", "select issue, highest from ledgers") == [(7, 112)]
-    assert rows(tmp_path / "new.db", "select value from counters") == [(101_005,)]
+    assert rows(tmp_path / "new.db", "select issue, highest from issues") == [(7, 112)]
+    assert rows(tmp_path / "new.db", "select value from counters where name = 'issue'") == [(101_005,)]
     assert rows(tmp_path / "new.db", "pragma auto_vacuum") == [(2,)]
+
+
+async def test_restore_skips_the_numbers_that_the_database_before_gave_out(tmp_path: Path) -> None:
+    database = await a_storage(tmp_path / "clarify.db")
+    backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("update issues set highest = 900")
+        db.execute("insert into issues values (8, 3)")
+        db.commit()
+
+    restore(tmp_path / "copy", InSqlite(database), None, now=NOW, replace=True)
+
+    assert rows(database, "select issue, highest from issues order by issue") == [(7, 1000), (8, 103)]
 
 
 @pytest.fixture

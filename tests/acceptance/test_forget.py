@@ -20,7 +20,7 @@ from core.errors import BadInput, NotFound
 from tests.acceptance.upkeep import erasing, kept, leaks, shown
 from tests.integrations.ledgerfiles.test_bridge import accused
 from tests.kit.builders import foreign
-from tests.kit.databases import ledger_row
+from tests.kit.databases import records_in
 from tests.kit.ledgers import kept_ledger, write_records
 from tests.kit.lives import beside
 from tests.kit.until import until
@@ -192,8 +192,7 @@ async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) ->
         found = forgetting.find(kept, "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
         assert forgetting.forget(kept, found, now=datetime.now(UTC)) == forgetting.Traces()
-        items = json.loads(ledger_row(kept.database, 7) or "")["clarifications"]
-        assert [SECRET in json.dumps(item) for item in items] == [True, False]
+        assert [SECRET in json.dumps(each) for each in records_in(kept.database, 7)] == [True, False]
         assert forgetting.forgotten_in(kept, found, known=False) == {7: {"CLR-7-002"}}
 
 

@@ -60,7 +60,7 @@ STEPS = {"commit", "acknowledgement", "Slack chat.postMessage", "Slack chat.upda
 STEPS |= {"link marker", "replace ledger", "unlink marker"}
 REPLY = {"standard": "producer POST /aaep/v1/replies", "minimal": "producer POST /messages"}
 # A tenth fewer than there are today: each commit, write and call of the way is a step.
-FEWEST = {"standard": 45, "minimal": 41, "direct": 41, "mcp": 41, "paged": 100}
+FEWEST = {"standard": 45, "minimal": 41, "direct": 39, "mcp": 39, "paged": 100}
 # How an agent asks, or what becomes of its question, where that is another exchange.
 KINDS: dict[str, type[Exchange]] = {
     "direct": DirectExchange,
@@ -70,9 +70,9 @@ KINDS: dict[str, type[Exchange]] = {
 }
 
 # What must not be lost or done twice: the step that it is, and what it follows.
-WRITTEN = r"commit .*\+ledgers.*"
+WRITTEN = r"commit .*(?<!\+)\bclarifications.*"
 ASKED = {
-    "record written": (WRITTEN, "taken in"),
+    "record written": (r"commit .*\+clarifications.*", "taken in"),
     "intent written": (r"commit .*\+messages.*", "record written"),
     "posted": ("Slack chat.postMessage", "intent written"),
     "landed": (r"commit .*\bmessages.*", "posted"),
@@ -90,7 +90,7 @@ EDGES = {
     },
     "direct": {
         **ASKED,
-        "record written": (r"commit .*\+ledgers.*\+questions.*", None),
+        "record written": (r"commit .*\+clarifications.*\+questions.*", None),
         "reply taken": (WRITTEN, "click taken"),
     },
     "paged": {
@@ -102,7 +102,7 @@ EDGES = {
     },
     "filed": {
         "taken in": (r"commit .*\+inbox.*", None),
-        "record written": (WRITTEN, "taken in"),
+        "record written": (r"commit .*\+clarifications.*", "taken in"),
         "marker taken": ("link marker", "record written"),
         "its contents stored": (r"commit .*\+bridge.*", "marker taken"),
         "file replaced": ("replace ledger", "its contents stored"),

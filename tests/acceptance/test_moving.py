@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,9 @@ from psycopg import sql
 
 import clarify
 from bot.app import Bot
-from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.acceptance.upkeep import archived_issues
-from tests.kit.databases import Server, ledger_row
+from tests.kit.databases import Server, records_in
 from tests.kit.lives import beside
 from tests.kit.processes import clarify as begun
 from tests.kit.processes import ended
@@ -60,28 +57,14 @@ async def done(stage: World, *words: str) -> dict[str, Any]:
     return told
 
 
-async def archived(bot: Bot) -> None:
-    """All that is over is in the archive."""
-    await Upkeep(
-        ledger=bot.base.ledger,
-        store=bot.base.store,
-        index=bot.base.index,
-        clock=bot.base.clock,
-        archive_after=timedelta(0),
-        keep=None,
-    ).tidy()
-
-
 async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
-    """A question that is archived, an open one with a page, one whose answer is on its way; the open one's card and page."""
+    """A question that is over, an open one with a page, one whose answer is on its way; the open one's card and page."""
     card = await stage.ask("rpl_done", question="Done before?", session="s_done", **ISSUE)
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
     await stage.reply("rpl_done")
     await stage.says("state.changed", session="s_done", from_state="awaiting_input", to_state="thinking")
     await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
     await stage.until(lambda: bot.shown.lanes.length == 0)
-    await archived(bot)
-    assert await archived_issues(bot) == [42]
     await stage.emit("rpl_open", question="Open \0 then?", session="s_open")
     waiting = await stage.card("then?")
     assert (await beside(stage, "escalate", "CLR-100001-001", "too late")).code == 0
@@ -94,13 +77,13 @@ async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
 
 
 async def receipts(bot: Bot) -> dict[str, str]:
-    """All receipts in the ledgers, archived or not, by their names."""
-    found = {}
-    async for contents in bot.ledger.every():
-        for item in (item for _, items in contents.parts for item in items):
-            if (receipt := item["aaep"].get("receipt")) is not None:
-                found[f"{item['id']}/{item['round']}"] = receipt
-    return found
+    """All receipts, by their names."""
+    return {
+        f"{record.id}/{record.round}": record.asked.receipt
+        async for contents in bot.ledger.every()
+        for record in contents.records
+        if record.asked.receipt is not None
+    }
 
 
 @pytest.mark.parametrize("to", KINDS)
@@ -124,7 +107,6 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
     await stage.producer.up()
     async with stage.bot() as bot:
         assert bot.base.store.installation == before
-        assert await archived_issues(bot) == [42]
         assert (await stage.reply("rpl_way"))["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
         assert (await stage.workspace.click(ONCALL, page.channel, page.ts, label="Take")).ok
         await stage.now_says(page, f"<@{ONCALL}>")
@@ -190,9 +172,9 @@ async def test_restore_over_a_database_keeps_what_was_there_aside_and_says_where
     assert told.code == 0, told
     (aside,) = re.findall(r"is in the schema (before_restore_\w+) of the database", told.err)
     with closing(psycopg.connect(moved)) as db:
-        assert db.execute("select issue from ledgers order by 1").fetchall() == [(100001,)]
-        kept = sql.SQL("select issue from {}.ledgers order by 1").format(sql.Identifier(aside))
-        assert db.execute(kept).fetchall() == [(100001,), (100002,)]
+        assert db.execute("select id from clarifications order by 1").fetchall() == [("CLR-100001-001",)]
+        kept = sql.SQL("select id from {}.clarifications order by 1").format(sql.Identifier(aside))
+        assert db.execute(kept).fetchall() == [("CLR-100001-001",), ("CLR-100002-001",)]
         its = sql.SQL("select id from {}.installation").format(sql.Identifier(aside))
         assert db.execute(its).fetchone() == (before,)
         assert db.execute("select id from installation").fetchone() == (before,)
@@ -204,7 +186,7 @@ async def test_restore_killed_in_the_middle_changed_nothing_and_can_be_given_aga
     words = ("restore", str(stage.folder / "copy"), "--replace", "--config", str(stage.file))
     env = dict(os.environ) | environment(stage.workspace) | stage.environ
     with closing(psycopg.connect(moved)) as db:
-        before = db.execute("select body from ledgers").fetchall()
+        before = db.execute("select body from clarifications").fetchall()
         db.commit()
         db.execute("lock table webhook_since in access share mode")  # one of the last that it moves
         process = await begun(*words, env=env)
@@ -216,9 +198,9 @@ async def test_restore_killed_in_the_middle_changed_nothing_and_can_be_given_aga
             process.kill()
             await process.wait()
     with closing(psycopg.connect(moved, autocommit=True)) as db:
-        gone = "select count(*) from pg_locks where relation = 'ledgers'::regclass and mode = 'AccessExclusiveLock'"
-        await until(lambda: db.execute(gone).fetchone() == (0,))  # the server noticed
-        assert db.execute("select body from ledgers").fetchall() == before
+        held = "select 1 from pg_locks where relation = 'clarifications'::regclass and mode = 'AccessExclusiveLock'"
+        await until(lambda: db.execute(held).fetchone() is None)  # the server noticed
+        assert db.execute("select body from clarifications").fetchall() == before
         assert db.execute("select 1 from pg_namespace where nspname like 'before%'").fetchall() == []
     assert (await done(stage, *words[:3]))["aside"] is not None
     card = next(iter(stage.cards()))
@@ -238,16 +220,16 @@ async def test_backup_of_a_database_is_of_one_moment(stage: World, moved: str) -
     """What is written after it began is not in it, wherever it is by then."""
     copy = stage.folder / "second"
     with closing(psycopg.connect(moved)) as db:
-        db.execute("lock table ledgers in access exclusive mode")
+        db.execute("lock table clarifications in access exclusive mode")
         process = await begun(
             *("backup", str(copy), "--config", str(stage.file)),
             env=dict(os.environ) | environment(stage.workspace) | stage.environ,
         )
         with closing(psycopg.connect(moved, autocommit=True)) as eyes:
-            waits = "select 1 from pg_locks where not granted and relation = 'ledgers'::regclass"
+            waits = "select 1 from pg_locks where not granted and relation = 'clarifications'::regclass"
             await until(lambda: eyes.execute(waits).fetchone())
-        db.execute("update ledgers set body = '{}', highest = 99")
+        db.execute("update clarifications set body = '{}', revision = 99")
         db.commit()
     assert (await ended(process)).code == 0
     first = stage.folder / "copy/clarify.db"
-    assert ledger_row(copy / "clarify.db", 100001) == ledger_row(first, 100001)
+    assert records_in(copy / "clarify.db", 100001) == records_in(first, 100001) != []

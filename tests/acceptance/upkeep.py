@@ -47,15 +47,3 @@ def shown(workspace: Workspace, word: str) -> Iterator[str]:
         for message in channel.messages.values():
             if message.bot_id and word in f"{message.text} {message.blocks}":
                 yield f"{channel.id}: {message.text[:80]}"
-
-
-async def archived_issues(bot: Bot) -> list[int]:
-    """The issues whose ledgers are archived."""
-    live = await bot.base.ledger.live()
-    kept = {
-        item["issueNumber"]
-        async for each in bot.base.ledger.every()
-        for _, items in each.parts
-        for item in items
-    }
-    return sorted(kept.difference(live))

@@ -35,7 +35,6 @@ from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock
-from core.index import scan
 from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
 from tests.kit.simulated import InlineConnection
@@ -49,9 +48,9 @@ create trigger if not exists week_page after insert on pages
 create trigger if not exists week_log after insert on incident_log
   begin insert into week_seen values ('log', new.id, true_time()); end;
 create table if not exists week_written (number integer primary key, body text);
-create trigger if not exists week_ledger after insert on ledgers
+create trigger if not exists week_record after insert on clarifications
   begin insert into week_written (body) values (new.body); end;
-create trigger if not exists week_ledger_again after update of body on ledgers
+create trigger if not exists week_record_again after update of body on clarifications
   begin insert into week_written (body) values (new.body); end;
 """
 
@@ -158,7 +157,7 @@ class Life:
         self.store = store
         ledger = DatabaseLedger(store)
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
-        found = await scan(ledger)
+        found = await ledger.load()
         for summary in found.records:
             bot.base.index.put(summary)
             bot.monitoring.record_changed(summary)
@@ -270,7 +269,7 @@ class Life:
         writer.raw.executescript(_SEEN)
 
     def look(self, db: sqlite3.Connection) -> None:
-        """Tells which ledgers were written by what is committed now."""
+        """Tells which records were written by what is committed now."""
         if self._connections:
             for (body,) in db.execute("select body from week_written order by number").fetchall():
                 self._setting.written(body)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Coroutine
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -25,7 +23,6 @@ from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, SlackMessage
 from tests.acceptance.week_plan import (
-    HOUR,
     MINUTE,
     PEOPLE,
     POLICIES,
@@ -158,20 +155,7 @@ class World:
                 life.die()
         await self._bury(life)
         await asyncio.sleep(restart.down)
-        self._tidy()
         await self._start()
-
-    def _tidy(self) -> None:
-        """Ledgers that were closed long ago go to the archive."""
-        young = self._loop.time() - 12 * HOUR
-        with closing(sqlite3.connect(self.storage)) as db:
-            for (issue,) in db.execute("select issue from ledgers where archived = 0").fetchall():
-                records = [each for key, each in self._last.items() if key.split("-")[1] == str(issue)]
-                if len(records) >= 8 and all(
-                    r.status in {"resolved", "abandoned"} and r.at < young for r in records
-                ):
-                    db.execute("update ledgers set archived = 1 where issue = ?", (issue,))
-            db.commit()
 
     async def _jump_all(self) -> None:
         for jump in self.plan.jumps:
@@ -341,13 +325,12 @@ class World:
         except NotOpen:
             return
 
-    def _written(self, content: str) -> None:
-        for item in json.loads(content)["clarifications"]:
-            now = change_of(item, self._loop.time(), self.clock.now())
-            before = self._last.get(now.id)
-            if before is None or differs(before, now):
-                self._last[now.id] = now
-                self.story.changes.setdefault(now.id, []).append(now)
+    def _written(self, body: str) -> None:
+        now = change_of(json.loads(body), self._loop.time(), self.clock.now())
+        before = self._last.get(now.id)
+        if before is None or differs(before, now):
+            self._last[now.id] = now
+            self.story.changes.setdefault(now.id, []).append(now)
 
     def _landed(self, post: SlackMessage) -> None:
         """Whom it reaches may do something about it."""

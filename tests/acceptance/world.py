@@ -198,8 +198,8 @@ class World:
 
     def records(self) -> list[dict[str, Any]]:
         """Every clarification, as it is kept."""
-        ledgers = self.rows("select body from ledgers order by issue")
-        return [record for (body,) in ledgers for record in json.loads(body)["clarifications"]]
+        rows = self.rows("select body from clarifications order by issue, number")
+        return [json.loads(body) for (body,) in rows]
 
     def in_files(self) -> list[dict[str, Any]]:
         """Every clarification as other implementations find it, archived or not."""

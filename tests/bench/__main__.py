@@ -25,7 +25,7 @@ Measure = Callable[[Path], Awaitable[list[Row]]]
 
 def measures(*, quick: bool) -> dict[str, Measure]:
     """By name, in the order of the table."""
-    past = Seed(open=20) if quick else Seed(open=10_000, archived=100_000)
+    past = Seed(open=20) if quick else Seed(open=10_000, decided=100_000)
     many, processes = (2, 2) if quick else (50, 8)
     size = contention.Size(rounds=1 if quick else 7, seconds=0.1 if quick else 2.0, processes=processes)
     decisions = 1000 if quick else 100_000

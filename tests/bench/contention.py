@@ -22,9 +22,10 @@ from bot.storage.ledger import DatabaseLedger
 from core.clarification import Ask, Holder, parse_id
 from core.clock import SystemClock
 from core.errors import LedgerUnwritable, LockTimeout
+from core.records import packed
 from core.router import Router
 from tests.bench.table import Row, median, spread
-from tests.kit.databases import ledger_row
+from tests.kit.databases import records_in
 from tests.kit.ledgers import kept_ledger
 
 PROCESSES = 8
@@ -215,7 +216,8 @@ class _Works:
         return Holder(user=f"U{turn % 10}", team="T1", at=datetime.now(UTC))
 
     async def replace(self, id: str, begin: float, end: float) -> dict[str, Any]:  # noqa: A002
-        content = (ledger_row(self._folder / "clarify.db", parse_id(id)[0]) or "").encode()
+        issue, number = parse_id(id)
+        content = packed(records_in(self._folder / "clarify.db", issue)[number - 1]).encode()
         path = self._folder / f"floor-{self._name}.json"
         done = 0
         await asyncio.sleep(begin - time.monotonic())

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bot.storage.ledger import write
+from bot.storage.tx import Tx
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
@@ -22,12 +24,12 @@ from core.clarification import (
     reply_settled,
     resolved,
 )
-from core.records import digest, dump, encode
+from core.records import digest, dump, packed
 from tests.kit.builders import ask
 from tests.kit.databases import make_tables
 
 PRODUCER = "planner"
-FIRST, _FIRST_ARCHIVED = 200_001, 300_001
+FIRST, _FIRST_DECIDED = 200_001, 300_001
 _PER_AGENT = 20
 _SLA = timedelta(hours=4)
 
@@ -37,23 +39,24 @@ class Seed:
     """`size` characters of question each."""
 
     open: int
-    archived: int = 0
+    decided: int = 0
     size: int = 1000
 
 
 async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
-    """One session, ledger and posted card per clarification, as for sessions that name no issue."""
+    """One session, issue and posted card per clarification, as for sessions that name no issue."""
     storage, template = folder / "clarify.db", _closed(past.size)
     make_tables(storage)
     with sqlite3.connect(storage) as db:
-        db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
+        tx = Tx(db)
+        db.execute("insert into counters values ('issue', ?)", (_FIRST_DECIDED + past.decided,))
         for record in _open(past):
-            _write(db, record, archived=False)
+            write(tx, record, packed(dump(record)), None)
             _remember(db, record, final=False)
-            _show(workspace, record)  # what is archived is not looked for
-        for number in range(past.archived):
-            record = _archived(_FIRST_ARCHIVED + number, past.open + number, template)
-            _write(db, record, archived=True)
+            _show(workspace, record)  # what is over is not looked for
+        for number in range(past.decided):
+            record = _decided(_FIRST_DECIDED + number, past.open + number, template)
+            write(tx, record, packed(dump(record)), None)
             _remember(db, record, final=True)
     db.close()
 
@@ -65,15 +68,15 @@ def _open(past: Seed) -> Iterator[Clarification]:
 
 
 def _closed(size: int) -> Clarification:
-    """Asked, answered and delivered long ago; what all archived ones are made after."""
+    """Asked, answered and delivered long ago; what all decided ones are made after."""
     now = datetime.now(UTC) - timedelta(days=40)
     who = Decider("user:slack/T0LOCAL/U0ADE", "slack", "T0LOCAL", "U0ADE")
-    record = opened(_FIRST_ARCHIVED, 1, _ask(0, size, now), now, _SLA)
+    record = opened(_FIRST_DECIDED, 1, _ask(0, size, now), now, _SLA)
     record = answered(record, Answer(response=True, label="Yes"), who, now)
     return resolved(reply_settled(record, "confirmed", None), now)
 
 
-def _archived(issue: int, number: int, template: Clarification) -> Clarification:
+def _decided(issue: int, number: int, template: Clarification) -> Clarification:
     own = {
         "session_id": f"seeded-session-{number}",
         "event_id": f"evt_seeded_{number}",
@@ -96,14 +99,6 @@ def _ask(number: int, size: int, now: datetime) -> Ask:
         expires_at=now + timedelta(days=1),
         question=text,
         kinds=("yes_no",),
-    )
-
-
-def _write(db: sqlite3.Connection, record: Clarification, *, archived: bool) -> None:
-    ledger = {"issueNumber": record.issue_number, "clarifications": [dump(record)]}
-    db.execute(
-        "insert into ledgers (issue, body, highest, version, written, archived) values (?, ?, 1, 1, 0, ?)",
-        (record.issue_number, encode(ledger).decode(), int(archived)),
     )
 
 

@@ -67,7 +67,7 @@ async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[R
     """`clarify run` from its first instruction to its Socket Mode connection, several times on the same past.
 
     It has `settles` seconds before its memory is looked at. The first start of a release that has the log of decisions is
-    not measured: it compares the whole archive with it, once.
+    not measured: it compares all that was decided with it, once.
     """
     seconds, memory = [], []
     async with stage(folder / "start", past=past) as on:
@@ -78,7 +78,7 @@ async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[R
                 seconds.append(running.seconds)
                 await asyncio.sleep(settles)
                 memory.append(psutil.Process(running.pid).memory_info().rss / _MEGABYTE)
-    size = f"{past.open:,} open, {past.archived:,} archived"
+    size = f"{past.open:,} open, {past.decided:,} decided"
     return [
         Row(f"ready after start, {size}", median(seconds), "{:.2f} s", f"{spread(seconds)} s", goal=3.5),
         Row(

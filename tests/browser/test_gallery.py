@@ -10,6 +10,7 @@ from tests.browser.gallery import ACTS, Gallery
 from tests.scenario.pagers import night
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("act", ACTS)
 async def test_act_of_the_gallery_comes_to_its_end(tmp_path: Path, act: str) -> None:
     async with night(tmp_path) as stage:

@@ -11,7 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE
 from tests.browser.visitor import DESK, PHONE, Visit, serious_in_both_schemes, tab_to
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.ci, pytest.mark.asyncio(loop_scope="session")]
 LAPTOP: ViewportSize = {"width": 1280, "height": 800}
 COUNTED = """() => {  // how often the live region is written to from now on
   window.said = [];

@@ -60,6 +60,7 @@ async def test_axe_finds_nothing_serious_on_any_view(visit: Visit) -> None:
     assert {view: what for view, what in found.items() if what} == {}
 
 
+@pytest.mark.ci
 async def test_phone_shows_one_thing_at_a_time_and_scrolls_nowhere_sideways(visit: Visit) -> None:
     root = await a_day(visit)
     page = await visit.page(FOLAKE, size=PHONE)
@@ -84,6 +85,7 @@ async def test_phone_shows_one_thing_at_a_time_and_scrolls_nowhere_sideways(visi
     assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+@pytest.mark.ci
 async def test_focus_and_an_open_menu_survive_what_others_do(visit: Visit) -> None:
     stage = visit.stage
     shown = await stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
@@ -127,6 +129,7 @@ async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit)
     assert (await visit.stage.reply())["response"] == "Kingfisher it is"
 
 
+@pytest.mark.ci
 async def test_menu_of_the_last_message_opens_where_it_can_be_clicked(visit: Visit) -> None:
     shown = await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
     for n in range(12):
@@ -160,6 +163,7 @@ async def test_nothing_of_a_card_leaves_it(visit: Visit, width: int) -> None:
     assert await page.evaluate(OUTSIDE) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "asked", ["\n".join(f"Point {n} of 60." for n in range(60)), "so many words " * 200 + "Point 59 of 60."]
 )
@@ -212,6 +216,7 @@ async def test_own_message_is_edited_and_deleted_in_dialogs(talk: Visit) -> None
     await expect(mine).to_have_count(0)
 
 
+@pytest.mark.ci
 async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     stage = visit.stage
     stage.producer._watch = stage.workspace.traffic.aaep
@@ -238,6 +243,7 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     )
 
 
+@pytest.mark.ci
 async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(visit: Visit) -> None:
     await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
     page = await visit.page(size=WIDE)
@@ -258,6 +264,7 @@ async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(vi
     await expect(lines.first).to_be_focused()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 async def test_chart_stays_in_its_card_and_its_figures_open_with_the_keyboard(
     talk: Visit, size: ViewportSize

@@ -25,7 +25,7 @@ from tests.browser.visitor import PATIENCE, WIDE, card, serious, serious_in_both
 from tests.kit.processes import clarify
 from tests.scenario.test_mcp_tasks import Agent, Http
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.ci, pytest.mark.asyncio(loop_scope="session")]
 WAYS = [
     "Claude Code",
     "MCP over stdio",

@@ -373,8 +373,8 @@ def http_errors() -> str:
 
 _ABOUT: dict[type[errors.ClarifyError], str] = {
     errors.NotFound: "You have no question of this id.",
-    errors.LockTimeout: "Others are changing the same issue: try again.",
-    errors.LedgerUnreadable: "The issue cannot be read from the database; someone was paged.",
+    errors.LockTimeout: "Others are changing the same question: try again.",
+    errors.LedgerUnreadable: "The question cannot be read from the database; someone was paged.",
     errors.LedgerUnwritable: "The database cannot be written: try again.",
 }
 

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -131,6 +132,13 @@ class LeapClock:
         for _ in range(steps):
             self.leap(timedelta(seconds=seconds / steps))
             await asyncio.sleep(0.01)
+
+    async def until(self, predicate: Callable[[], object]) -> None:
+        """Leap by a second again and again, until the predicate holds; for what is due by the clock, but not when."""
+        async with asyncio.timeout(60):
+            while not predicate():
+                self.leap(timedelta(seconds=1))
+                await asyncio.sleep(0.05)
 
     async def sleep(self, seconds: float) -> None:
         until = self.steady() + seconds

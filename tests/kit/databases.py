@@ -236,7 +236,7 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
     """Put what `change` makes of an issue's records into their rows, behind the back of bots, and tell them."""
     with _beside(place) as tx:
         before = {each["id"]: each for each in _records(tx, issue)}
-        for after in change(list(before.values())):
+        for after in change(_records(tx, issue)):
             name, body = after["id"], json.dumps(after)
             revision = after["revision"] if isinstance(after.get("revision"), int) else 1
             record = ledger.record_of(body)
@@ -258,14 +258,15 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
                 revision = max(record.revision, 1 if then is None else then["revision"] + 1)
                 record = record.model_copy(update={"revision": revision})
                 body = json.dumps(after | {"revision": revision})
-                assert ledger.write(tx, record, body, then and then["revision"])
+                assert ledger.write(tx, record, body, None if then is None else then["revision"])
 
 
 @contextmanager
-def row_held(place: Place, name: str) -> Iterator[None]:
-    """Somebody else is about to change what has this name: a record, or `issue 42`."""
+def row_held(place: Place, *names: str) -> Iterator[None]:
+    """Somebody else is about to change what has these names: records, or `issue 42`."""
     with _beside(place) as tx:
-        assert tx.lock(name)
+        for name in names:
+            assert tx.lock(name)
         yield
 
 

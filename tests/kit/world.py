@@ -125,6 +125,7 @@ _beside = WeakKeyDictionary[Bot, Bot]()
 with_replica = False
 """Whether a second bot runs beside each, on the same database: Slack hands it every other click, reply and command."""
 
+_LOOK = 0.1  # seconds
 _SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
 
 
@@ -238,7 +239,16 @@ class World:
         return found
 
     async def until(self, predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
-        return await self.workspace.wait_for(predicate, timeout)
+        """The predicate's first truthy value; asked at every change of the workspace, and in between, since not everything is one."""
+        waiting = asyncio.ensure_future(self.workspace.wait_for(predicate, timeout))
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=_LOOK)
+                if not waiting.done() and (found := predicate()):
+                    return found
+            return waiting.result()
+        finally:
+            waiting.cancel()
 
     async def emit(self, token: str = TOKEN, **fields: Any) -> dict[str, Any]:
         """Have the producer ask, yes or no, unless `fields` say otherwise; the event."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from tests.kit.databases import change_ledger_row, row_held
+from tests.kit.databases import change_rows, row_held
 from tests.kit.until import impatient
 from tests.kit.world import World
 
@@ -49,11 +49,11 @@ async def another_writes(stage: World, change: Callable[[Json], None], issue: in
 def change_row(stage: World, change: Callable[[Json], object], issue: int = 100001) -> None:
     """Somebody who can write the database changes the first record of an issue there."""
 
-    def changed(ledger: Json) -> Json:
-        change(ledger["clarifications"][0])
-        return ledger
+    def changed(records: list[Json]) -> list[Json]:
+        change(records[0])
+        return records
 
-    change_ledger_row(stage.rows, issue, changed)
+    change_rows(stage.rows, issue, changed)
 
 
 def answers(body: str, *, role: str = "architect") -> Callable[[Json], None]:
@@ -86,12 +86,12 @@ def in_a_persons_name(body: str, user: str, **claimed: Any) -> Callable[[Json], 
 
 
 @asynccontextmanager
-async def record_held(stage: World, issue: int) -> AsyncIterator[None]:
-    """Another process is about to change an issue's records, and does not finish; in SQLite that holds all of them. What is
-    on its way to Slack has landed by then.
+async def record_held(stage: World, *names: str) -> AsyncIterator[None]:
+    """Another process is about to change these records, and does not finish; in SQLite that holds all of them. What is on
+    its way to Slack has landed by then.
     """
     await stage.bots[0].board.messages.in_flight.settled()
-    held = database_locked(stage) if stage.database is None else row_held(stage.database, issue)
+    held = database_locked(stage) if stage.database is None else row_held(stage.database, *names)
     with impatient(*stage.routers), held:
         yield
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kit.databases import ledger_row
+from tests.kit.databases import records_in
 from tests.kit.processes import Process, Said, clarify, ended
 from tests.kit.world import World, as_kept, rows_in
 
@@ -87,7 +87,5 @@ class Project:
         return said.out
 
     def records(self, issue: int = 42) -> list[dict[str, Any]]:
-        """What the ledger of an issue says; nothing if it is not there."""
-        kept = ledger_row(rows_in(self.folder, self.database), issue)
-        found: list[dict[str, Any]] = json.loads(kept)["clarifications"] if kept is not None else []
-        return found
+        """What is kept of an issue."""
+        return records_in(rows_in(self.folder, self.database), issue)

@@ -27,7 +27,6 @@ async def reply(stage: World, card: Message, text: str = "", user: str = ADE, **
     return await stage.workspace.post(user, AGENTS, text, thread_ts=card.ts, **along)
 
 
-@pytest.mark.either_database
 async def test_table_and_forwarded_message_are_part_of_the_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**FREE)

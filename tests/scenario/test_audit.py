@@ -193,7 +193,7 @@ async def test_refusal_waits_for_no_ledger_and_is_written_once_it_can(tmp_path: 
 
         async with asking(stage, eyed(stage, answerers=(FOLAKE,))) as http:
             _, card = await ask(stage, http)
-            async with record_held(stage, 100001):
+            async with record_held(stage, "CLR-100001-001"):
                 await press(stage, ADE, card, "Accept")
                 await stage.whisper(ADE, "not an answerer")
                 await stage.until(is_noted)
@@ -201,7 +201,7 @@ async def test_refusal_waits_for_no_ledger_and_is_written_once_it_can(tmp_path: 
             clock.leap(timedelta(seconds=6))
             await stage.until(lambda: "refusals" in stage.record()["aaep"])
             await stage.until(lambda: not any(each._writing.locked() for each in stage.routers))
-            async with record_held(stage, 100001):
+            async with record_held(stage, "CLR-100001-001"):
                 await press(stage, ADE, card, "Reject")
                 await stage.until(is_noted)
         counted = stage.record()["aaep"]["refusals"]

@@ -212,6 +212,7 @@ async def test_person_stops_claude_and_says_why(at_work: Agent, stage: World, mo
     assert not (at_work.project / "made").exists()
 
 
+@pytest.mark.ci
 async def test_claude_asks_people_with_the_tools_of_the_plugin(
     at_work: Agent, stage: World, model: Model
 ) -> None:
@@ -224,6 +225,7 @@ async def test_claude_asks_people_with_the_tools_of_the_plugin(
     assert len(stage.cards()) == 1
 
 
+@pytest.mark.ci
 async def test_options_of_the_plugin_say_where_the_bot_is(
     install: Install, stage: World, model: Model
 ) -> None:
@@ -252,6 +254,7 @@ def welcome(claude: Agent) -> None:
     file.write_text(json.dumps(kept))
 
 
+@pytest.mark.ci
 async def test_person_lets_claude_run_a_command_in_manual_mode(
     at_work: Agent, stage: World, model: Model
 ) -> None:
@@ -264,6 +267,7 @@ async def test_person_lets_claude_run_a_command_in_manual_mode(
         await until((at_work.project / "made").exists)
 
 
+@pytest.mark.ci
 async def test_hook_before_a_tool_asks_people_in_auto_mode(claude: Agent, stage: World, model: Model) -> None:
     """A terminal's sessions start in it."""
     async with stage.bot() as bot:
@@ -278,6 +282,7 @@ async def test_hook_before_a_tool_asks_people_in_auto_mode(claude: Agent, stage:
             await until((claude.project / "made").exists)
 
 
+@pytest.mark.ci
 async def test_claude_asks_its_questions_in_auto_mode_too(at_work: Agent, stage: World, model: Model) -> None:
     welcome(at_work)
     port = {"question": "Which port?", "header": "Port", "multiSelect": False}
@@ -313,6 +318,7 @@ server.run()
 """
 
 
+@pytest.mark.ci
 async def test_person_fills_in_the_form_of_an_mcp_server(at_work: Agent, stage: World, model: Model) -> None:
     (at_work.home / "asker.py").write_text(ASKER)
     await at_work.run("mcp", "add", "asker", "--", sys.executable, str(at_work.home / "asker.py"))
@@ -360,6 +366,7 @@ def background_task(model: Model) -> str:
     return found[1]
 
 
+@pytest.mark.ci
 async def test_decision_wakes_an_idle_claude_which_goes_on(person: Agent, stage: World, model: Model) -> None:
     async with person.at_a_terminal(ALLOWED, "Deploy it"):
         card = await stage.card("Deploy 1.2")
@@ -375,6 +382,7 @@ async def test_decision_wakes_an_idle_claude_which_goes_on(person: Agent, stage:
     await until(lambda: stage.record()["status"] == "resolved")
 
 
+@pytest.mark.ci
 async def test_decision_reaches_a_claude_that_was_away(person: Agent, stage: World, model: Model) -> None:
     async with person.at_a_terminal(ALLOWED, "Deploy it"):
         card = await stage.card("Deploy 1.2")
@@ -385,6 +393,7 @@ async def test_decision_reaches_a_claude_that_was_away(person: Agent, stage: Wor
         await until(lambda: any('"decision":"accept"' in each for each in model.heard))
 
 
+@pytest.mark.ci
 async def test_claude_stops_the_task_and_its_question_is_withdrawn(
     person: Agent, stage: World, model: Model
 ) -> None:
@@ -393,6 +402,7 @@ async def test_claude_stops_the_task_and_its_question_is_withdrawn(
         await stage.now_says(await stage.card("Deploy 1.2"), "Withdrawn")
 
 
+@pytest.mark.ci
 async def test_claude_without_a_terminal_waits_in_its_calls(
     at_work: Agent, stage: World, model: Model
 ) -> None:
@@ -421,6 +431,7 @@ async def deferring(claude: Agent, stage: World, model: Model) -> AsyncIterator[
         yield claude
 
 
+@pytest.mark.ci
 async def test_claude_runs_nothing_behind_a_hook_that_cannot_start(deferring: Agent, model: Model) -> None:
     file = deferring.project / ".claude/settings.json"
     file.write_text(file.read_text().replace(sys.executable, "/no/such/python"))
@@ -436,6 +447,7 @@ async def told(process: Process) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.ci
 async def test_deferred_call_goes_on_with_the_answer_once(
     deferring: Agent, stage: World, model: Model
 ) -> None:
@@ -486,6 +498,7 @@ async def copilot(tmp_path: Path, stage: World, model: Model) -> AsyncIterator[A
         yield agent
 
 
+@pytest.mark.ci
 async def test_person_lets_copilot_run_a_command(copilot: Agent, stage: World, model: Model) -> None:
     model.will(calls("bash", command="touch made", description="Make a file"))
     process = await copilot.start("-p", "Make it")
@@ -509,6 +522,7 @@ async def test_person_stops_copilot_whatever_its_rules_allow(
     assert not (copilot.project / "made").exists()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("broken", ["the bot is away", "no program"])
 async def test_copilot_runs_nothing_that_nobody_decided(copilot: Agent, model: Model, broken: str) -> None:
     if broken == "no program":
@@ -520,6 +534,7 @@ async def test_copilot_runs_nothing_that_nobody_decided(copilot: Agent, model: M
     assert not (copilot.project / "made").exists()
 
 
+@pytest.mark.ci
 async def test_copilot_asks_people_with_the_tools(copilot: Agent, stage: World, model: Model) -> None:
     """The hook lets them through."""
     server = (sys.executable, "-m", "bot.cli", "mcp")  # `clarify mcp`, as docs/agents/copilot.md says
@@ -582,6 +597,7 @@ async def test_person_lets_codex_run_a_command(codex: Agent, stage: World, model
         await until((codex.project / "made").exists)
 
 
+@pytest.mark.ci
 async def test_person_stops_codex_and_says_why(codex: Agent, stage: World, model: Model) -> None:
     model.will(COMMAND)
     async with codex.at_a_terminal(TRUSTED, "Make it"):
@@ -602,6 +618,7 @@ async def test_codex_runs_nothing_behind_a_hook_that_cannot_start(codex: Agent, 
     assert not (codex.project / "made").exists()
 
 
+@pytest.mark.ci
 async def test_codex_waits_in_its_calls(codex: Agent, stage: World, model: Model) -> None:
     """It has no tasks."""
     model.will(

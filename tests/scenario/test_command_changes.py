@@ -153,7 +153,7 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
         await ask(stage, 4)
         await command(stage, "escalate CLR-42-004")
         row = await command(stage, "CLR-42-004", FOLAKE)
-        async with record_held(stage, 42):
+        async with record_held(stage, *(f"CLR-42-00{n}" for n in range(1, 5))):
             before = stage.ledger(42)
             pressing = asyncio.create_task(stage.workspace.press_ephemeral(FOLAKE, row, "Take"))
             told = await asyncio.gather(*(command(stage, text, user) for user, text in doing.items()))

@@ -60,8 +60,7 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "abc123.jsonl")
 
 
-async def started(hooks: Hooks, sent: dict[str, Any], *more: str, timeout: int = 5) -> Process:
-    # Long enough for the card to be posted first.
+async def started(hooks: Hooks, sent: dict[str, Any], *more: str, timeout: int = 2) -> Process:
     return await hooks.start(sent, "--defer", "--timeout", str(timeout), *more)
 
 
@@ -247,23 +246,22 @@ async def test_resumed_call_has_the_edited_input(stage: World, hooks: Hooks, ses
     assert found["updatedInput"] == BASH | {"command": "npm run lint"}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+async def test_answer_counts_for_the_very_call_only(stage: World, hooks: Hooks, session: Session) -> None:
+    await press(stage, await deferred(stage, hooks, session), "Accept")
+    others: tuple[dict[str, Any], ...] = (
         {"tool_input": BASH | {"command": "npm publish"}},
         {"tool_name": "Write"},
         {"session_id": "another"},
         {"tool_use_id": "toolu_2"},
         {"cwd": "/home/me/another"},
         {"permission_mode": "bypassPermissions"},
-    ],
-    ids=lambda other: next(iter(other)),
-)
-async def test_answer_counts_for_the_very_call_only(
-    stage: World, hooks: Hooks, session: Session, other: dict[str, Any]
-) -> None:
-    await press(stage, await deferred(stage, hooks, session), "Accept")
-    await ends_unasked(stage, await started(hooks, session.call(**other), timeout=60), cards=2)
+    )
+    (mark,) = session.marks
+    kept = mark.read_bytes()
+    for cards, other in enumerate(others, 2):
+        await ends_unasked(stage, await started(hooks, session.call(**other), timeout=60), cards)
+        mark.write_bytes(kept)
+    assert await decision(await started(hooks, session.call())) == "allow"
 
 
 async def test_card_that_was_closed_is_no_answer(stage: World, hooks: Hooks, session: Session) -> None:
@@ -299,31 +297,33 @@ async def test_answer_waits_for_a_bot_that_is_away_when_the_session_is_resumed(
     assert await decision(await started(hooks, session.call(), timeout=60)) == "allow"
 
 
-@pytest.mark.parametrize(
-    "case", ["terminal", "two calls", "too old", "no transcript", "no such call", "no mark"]
-)
 async def test_call_that_claude_would_not_defer_is_denied(
-    stage: World, hooks: Hooks, session: Session, case: str, monkeypatch: pytest.MonkeyPatch
+    stage: World, hooks: Hooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would ignore the decision, and might run the tool."""
-    given = session.call()
-    if case == "terminal":
-        monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "cli")
-    elif case == "two calls":
-        session.says("toolu_2")
-    elif case == "too old":
-        session.says(USE, version="2.1.88")
-    elif case == "no transcript":
-        session.file.unlink()
-    elif case == "no such call":
-        given |= {"tool_use_id": "toolu_9"}
-    else:  # it could not be resumed with its answer
-        file = session.file.rename(session.file.with_name("x" * 240))  # the mark's name would be too long
-        given |= {"transcript_path": str(file)}
-    process = await started(hooks, given)
-    card = await stage.card("Run a shell command")
-    assert await decision(process) == "deny"
-    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
+    processes = []
+    for case in ("two calls", "too old", "no transcript", "no such call", "no mark", "terminal"):
+        session = Session(tmp_path / f"{case}.jsonl")
+        given = session.call(session_id=case)
+        if case == "two calls":
+            session.says("toolu_2")
+        elif case == "too old":
+            session.says(USE, version="2.1.88")
+        elif case == "no transcript":
+            session.file.unlink()
+        elif case == "no such call":
+            given |= {"tool_use_id": "toolu_9"}
+        elif case == "no mark":  # it could not be resumed with its answer: the mark's name would be too long
+            given |= {"transcript_path": str(session.file.rename(tmp_path / ("x" * 240)))}
+        else:
+            monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "cli")
+        # Long enough for the card to be posted first.
+        processes.append((case, await started(hooks, given, timeout=5)))
+        await stage.until(lambda: len(stage.cards()) == len(processes))
+    for case, process in processes:
+        assert await decision(process) == "deny", case
+    for card in stage.cards():
+        assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
 
 
 async def test_calls_of_other_messages_do_not_count(stage: World, hooks: Hooks, session: Session) -> None:

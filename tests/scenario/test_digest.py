@@ -194,10 +194,3 @@ async def test_weekly_digest_is_one_message_with_charts_or_in_classic_blocks(
             assert tables(posted)[0][-1] == ["Mon 23 Nov", "0", "1", "0"]
             assert "Mon 23 Nov: 1 open\n" in posted.text
     assert outcomes(stage, "chat.postMessage") == (["invalid_blocks", "ok"] if refuses else ["ok"])
-
-
-async def test_png_is_answered_with_where_the_charts_are(stage: World) -> None:
-    async with stage.bot():
-        assert "“digest png” is gone: the charts are in the message itself." in words(
-            await command(stage, "digest 30d png")
-        )

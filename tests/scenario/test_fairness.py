@@ -16,9 +16,9 @@ import core.questions
 from bot.producers.questions import Questions, Reading
 from bot.web import questions as door
 from bot.workspace.seed import ADE, AGENTS
+from core.clarification import Clarification, parse_id
 from core.ledger import Ledger
 from core.questions import NewQuestion
-from core.records import Raw
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of
 
@@ -36,7 +36,7 @@ LARGE = {"rows": [{"to": f"ann{number}@example.com"} for number in range(1500)]}
 
 
 class Held:
-    """Reads ledgers; those of `issues` only when the test lets one of their readers go on."""
+    """Reads records; those of `issues` only when the test lets one of their readers go on."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.issues = set[int]()
@@ -44,17 +44,20 @@ class Held:
         self.most = 0
         self._ledger = ledger
 
-    async def read(self, issue: int) -> list[Raw]:
+    async def find(self, clarification_id: str) -> Clarification:
+        await self._turn(parse_id(clarification_id)[0])
+        return await self._ledger.find(clarification_id)
+
+    async def read(self, issue: int) -> list[Clarification]:
+        await self._turn(issue)
+        return await self._ledger.read(issue)
+
+    async def _turn(self, issue: int) -> None:
         if issue in self.issues:
             going = asyncio.get_running_loop().create_future()
             self.waiting.append(going)
             self.most = max(self.most, len(self.waiting))
             await going
-        return await self._ledger.read(issue)
-
-    async def find(self, clarification_id: str, issue: int) -> Any:
-        await self.read(issue)
-        return await self._ledger.find(clarification_id)
 
     async def go_on(self) -> None:
         """Lets the reader go on that has waited longest, once there is one."""

@@ -15,9 +15,9 @@ from bot.workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from core.clock import iso
 from tests.kit.builders import foreign
-from tests.kit.databases import change_ledger_row
 from tests.kit.until import until
 from tests.kit.world import controls, question, said
+from tests.scenario.other_parties import change_row
 from tests.scenario.pagers import WORDS, Json, Night, night, pager, step
 
 ORDER = '\n[monitor]\ndeadlock_order = ["architect", "engineer", "reviewer"]\n'
@@ -162,13 +162,9 @@ async def test_p7_question_that_was_answered_and_comes_again_is_stuck(stage: Nig
 async def test_p7_question_out_of_rounds_reaches_a_human_with_both_positions(stage: Night) -> None:
     topic = {"agentx": {"topic": "Rollout"}}
 
-    def one_round(ledger: Json) -> Json:
-        ledger["clarifications"][0]["maxRounds"] = 1
-        return ledger
-
     async with stage.bot(stage.config()):
         first = await stage.ask("rpl_1", question="May I roll out?", extensions=topic)
-        change_ledger_row(stage.rows, 100001, one_round)
+        change_row(stage, lambda record: record.update(maxRounds=1))
         stage.producer.lose_next_response()
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
         await stage.now_says(first, "Sent, but not confirmed")

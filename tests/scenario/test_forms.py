@@ -242,52 +242,51 @@ for _ in range(400):
     DEEP = [DEEP]
 
 
-@pytest.mark.parametrize(
-    ("schema", "field"),
-    [
-        ({}, "schema.properties"),
-        ({"type": "array", "properties": {"a": {"type": "string"}}}, "schema.type"),
-        ({"properties": {f"f{n}": {"type": "string"} for n in range(41)}}, "schema.properties"),
-        ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "schema.required"),
-        ({"properties": {"a": {"type": "string", "pattern": "(x+)+"}}}, PROPERTY),
-        ({"properties": {"a": {"type": "string", "format": "phone"}}}, PROPERTY),
-        ({"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}, PROPERTY),
-        ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"properties": {}}}}, PROPERTY),
-        ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}, PROPERTY),
-        ({"properties": {"a": {"$ref": "https://example.org/a"}}}, PROPERTY),
-        ({"properties": {"a": {"type": "array", "items": {"type": "boolean"}}}}, PROPERTY),
-        ({"type": "array", "items": {"type": "object"}}, "schema.items"),
-        ({"properties": {"a": {"enum": list(range(101))}}}, PROPERTY),
-        ({"properties": {"a": {"type": "array", "items": {"enum": ["x"]}, "minItems": 2}}}, PROPERTY),
-        ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, PROPERTY),
-        ({"properties": {"a": {"type": "integer", "minimum": 1.5, "exclusiveMaximum": 2}}}, PROPERTY),
-        ({"properties": {"a": {"type": "string", "default": 5}}}, PROPERTY),
-        ({"properties": {"a": True}}, PROPERTY),
-    ],
-)
-async def test_what_is_no_form_is_refused_when_it_is_asked(
-    asker: Asker, schema: dict[str, Any], field: str
-) -> None:
-    problem = await asker.ask(status=422, question="x", schema=schema)
-    assert (problem["error"], problem["field"]) == ("BAD_INPUT", field)
+NO_FORMS: list[tuple[dict[str, Any], str]] = [
+    ({}, "schema.properties"),
+    ({"type": "array", "properties": {"a": {"type": "string"}}}, "schema.type"),
+    ({"properties": {f"f{n}": {"type": "string"} for n in range(41)}}, "schema.properties"),
+    ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "schema.required"),
+    ({"properties": {"a": {"type": "string", "pattern": "(x+)+"}}}, PROPERTY),
+    ({"properties": {"a": {"type": "string", "format": "phone"}}}, PROPERTY),
+    ({"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}, PROPERTY),
+    ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"properties": {}}}}, PROPERTY),
+    ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}, PROPERTY),
+    ({"properties": {"a": {"$ref": "https://example.org/a"}}}, PROPERTY),
+    ({"properties": {"a": {"type": "array", "items": {"type": "boolean"}}}}, PROPERTY),
+    ({"type": "array", "items": {"type": "object"}}, "schema.items"),
+    ({"properties": {"a": {"enum": list(range(101))}}}, PROPERTY),
+    ({"properties": {"a": {"type": "array", "items": {"enum": ["x"]}, "minItems": 2}}}, PROPERTY),
+    ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, PROPERTY),
+    ({"properties": {"a": {"type": "integer", "minimum": 1.5, "exclusiveMaximum": 2}}}, PROPERTY),
+    ({"properties": {"a": {"type": "string", "default": 5}}}, PROPERTY),
+    ({"properties": {"a": True}}, PROPERTY),
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"kind": "form"}, "schema"),
-        ({"schema": [ONE]}, "schema"),
-        ({"schema": ONE | {"examples": DEEP}}, "schema"),
-        ({"schema": ONE, "default": DEEP}, "default"),
-        ({"schema": ONE, "choices": ["a"]}, "schema"),
-        ({"kind": "text", "schema": ONE}, "schema"),
-        ({"schema": ONE, "default": {"port": 0}}, "default"),
-        ({"schema": ONE, "default": "80"}, "default"),
-        ({"schema": ONE, "default": {"port": [[[[[]]]]] * 2}}, "default"),
-    ],
-)
-async def test_wrong_field_beside_a_form_is_named(asker: Asker, fields: dict[str, Any], field: str) -> None:
-    assert (await asker.ask(status=422, question="x", **fields))["field"] == field
+async def test_what_is_no_form_is_refused_when_it_is_asked(asker: Asker) -> None:
+    refused = [await asker.ask(status=422, question="x", schema=schema) for schema, _ in NO_FORMS]
+    assert [(each["error"], each["field"]) for each in refused] == [
+        ("BAD_INPUT", each) for _, each in NO_FORMS
+    ]
+
+
+BESIDE_A_FORM: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "form"}, "schema"),
+    ({"schema": [ONE]}, "schema"),
+    ({"schema": ONE | {"examples": DEEP}}, "schema"),
+    ({"schema": ONE, "default": DEEP}, "default"),
+    ({"schema": ONE, "choices": ["a"]}, "schema"),
+    ({"kind": "text", "schema": ONE}, "schema"),
+    ({"schema": ONE, "default": {"port": 0}}, "default"),
+    ({"schema": ONE, "default": "80"}, "default"),
+    ({"schema": ONE, "default": {"port": [[[[[]]]]] * 2}}, "default"),
+]
+
+
+async def test_wrong_field_beside_a_form_is_named(asker: Asker) -> None:
+    refused = [await asker.ask(status=422, question="x", **fields) for fields, _ in BESIDE_A_FORM]
+    assert [each["field"] for each in refused] == [field for _, field in BESIDE_A_FORM]
 
 
 ZOD: dict[str, Any] = {

@@ -369,27 +369,27 @@ async def test_question_of_a_hook_that_was_killed_may_be_joined(stage: World, ho
     assert len(stage.cards()) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "decision"),
-    [
+async def test_silence_never_allows(stage: World, hooks: Hooks) -> None:
+    ways: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
         ("PermissionRequest", (), None),
         ("PreToolUse", (), "deny"),
         ("PreToolUse", ("--on-silence", "pass"), None),
         ("PermissionRequest", ("--on-silence", "deny"), "deny"),
-    ],
-)
-async def test_silence_never_allows(
-    stage: World, hooks: Hooks, name: str, more: tuple[str, ...], decision: str | None
-) -> None:
-    # Long enough for the card to be posted first: one that is withdrawn before is never shown.
-    process = await hooks.start(event(name), "--timeout", "5", *more)
-    card = await stage.card("Run a shell command")
-    out, err = await process.communicate()
-    assert process.returncode == 0
-    assert b"no decision within 5 s" in err
-    found = json.loads(out)["hookSpecificOutput"] if out else {}
-    assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
-    assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
+    )
+    processes: list[Process] = []
+    for name, more, _ in ways:
+        # Long enough for the card to be posted first: one that is withdrawn before is never shown.
+        given = event(name, session_id=str(len(processes)))
+        processes.append(await hooks.start(given, "--timeout", "5", *more))
+        await stage.until(lambda: len(stage.cards()) == len(processes))
+    for process, (_, _, decision) in zip(processes, ways, strict=True):
+        out, err = await process.communicate()
+        assert process.returncode == 0
+        assert b"no decision within 5 s" in err
+        found = json.loads(out)["hookSpecificOutput"] if out else {}
+        assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
+    for card in stage.cards():
+        assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

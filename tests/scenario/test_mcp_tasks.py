@@ -29,8 +29,6 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 NUMBERS = itertools.count(1)
 KNOWS: Json = {"extensions": {IDENTIFIER: {}}}
 
-pytestmark = pytest.mark.either_database
-
 
 class Door(Protocol):
     """Where messages of a client go."""
@@ -182,6 +180,7 @@ async def test_listener_hears_of_each_change(stage: World, agent: Agent) -> None
     assert stage.record()["aaep"]["reply"] != "confirmed", "only the answer to tasks/get is picked up"
 
 
+@pytest.mark.either_database
 async def test_listener_hears_each_end_once_and_is_dismissed_after_the_last(
     stage: World, agent: Agent
 ) -> None:
@@ -244,6 +243,7 @@ async def test_listener_hears_who_claimed_it(stage: World, agent: Agent) -> None
     assert event["params"]["lastUpdatedAt"] > task["lastUpdatedAt"]
 
 
+@pytest.mark.either_database
 async def test_forgotten_task_is_unknown_and_a_changed_one_an_error_and_a_listener_hears_of_others(
     stage: World, agent: Agent
 ) -> None:
@@ -309,22 +309,24 @@ async def test_cancelled_after_the_answer_stays_completed(stage: World, agent: A
     assert now["result"]["structuredContent"]["answer"]["decision"] == "accept"
 
 
-@pytest.mark.parametrize("junk", ["\ud800", "CLR-100001-001.\ud800", "\x00", "é", "x" * 100_000, " ", ""])
-async def test_id_that_is_none_of_ours_is_not_listened_to(url: str, junk: str) -> None:
-    async with opened("http", url) as door, asyncio.timeout(30):
+async def test_id_that_is_none_of_ours_is_not_listened_to(url: str) -> None:
+    async with opened("http", url) as door, asyncio.timeout(60):
         agent = Agent(door)
         await agent.call("ask_human", question="Which one?")
-        async with agent.listening(junk, junk) as events:
-            assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
-            assert "result" in await anext(events)
+        for junk in ("\ud800", "CLR-100001-001.\ud800", "\x00", "é", "x" * 100_000, " ", ""):
+            async with agent.listening(junk, junk) as events:
+                assert (await anext(events))["params"]["notifications"] == {"taskIds": []}
+                assert "result" in await anext(events)
 
 
-@pytest.mark.parametrize("ids", ["x", 7, {}, [7], [None], ["x"] * 1001])
-async def test_wrong_list_of_ids_is_refused(agent: Agent, ids: Any) -> None:
-    error = await agent.error("subscriptions/listen", notifications={"taskIds": ids})
-    assert (error["code"], "taskIds" in error["message"]) == (-32602, True)
+async def test_wrong_list_of_ids_is_refused(agent: Agent) -> None:
+    wrong: tuple[Any, ...] = ("x", 7, {}, [7], [None], ["x"] * 1001)
+    for ids in wrong:
+        error = await agent.error("subscriptions/listen", notifications={"taskIds": ids})
+        assert (error["code"], "taskIds" in error["message"]) == (-32602, True), ids
 
 
+@pytest.mark.either_database
 async def test_task_is_cancelled_updated_and_joined(stage: World, agent: Agent) -> None:
     asked = {"question": "Which one?", "session": "s1"}
     task = await agent.call("ask_human", **asked)
@@ -356,11 +358,12 @@ async def test_whoever_does_not_know_tasks_or_the_id_gets_none(stage: World, age
     assert waited["structuredContent"]["status"] == "waiting"
 
 
-@pytest.mark.parametrize("extensions", [7, "io.modelcontextprotocol/tasks", [IDENTIFIER], {IDENTIFIER: 7}])
-async def test_capability_of_the_wrong_shape_is_refused(agent: Agent, extensions: Any) -> None:
-    wrong = Agent(agent.door, {"extensions": extensions})
+async def test_capability_of_the_wrong_shape_is_refused(agent: Agent) -> None:
     arguments = {"name": "ask_human", "arguments": {"question": "Which one?", "wait": 0}}
-    assert (await wrong.error("tools/call", **arguments))["code"] == -32602
+    shapes: tuple[Any, ...] = (7, "io.modelcontextprotocol/tasks", [IDENTIFIER], {IDENTIFIER: 7})
+    for extensions in shapes:
+        wrong = Agent(agent.door, {"extensions": extensions})
+        assert (await wrong.error("tools/call", **arguments))["code"] == -32602, extensions
 
 
 async def test_header_of_another_task_is_refused(stage: World, url: str) -> None:
@@ -374,6 +377,7 @@ async def test_header_of_another_task_is_refused(stage: World, url: str) -> None
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
 
 
+@pytest.mark.either_database
 async def test_every_replica_knows_a_task_and_so_does_the_next_run(stage: World) -> None:
     asked: Json = {"question": "Which one?", "choices": ["a", "b"], "session": "s1"}
     tasks = []
@@ -512,6 +516,7 @@ async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: st
         assert door.is_silent(message["id"])
 
 
+@pytest.mark.either_database
 @pytest.mark.parametrize("end", [Life.killed, Life.stop])
 async def test_listener_over_stdio_hears_of_an_answer_after_a_restart_of_the_bot(
     stage: World, port: int, end: Callable[[Life], Awaitable[object]]

@@ -20,8 +20,9 @@ from tests.scenario.typist import command, words
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Night]:
-    async with night(tmp_path) as made:
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Night]:
+    speed = request.node.get_closest_marker("speed")
+    async with night(tmp_path, speed=speed.args[0] if speed else 1.0) as made:
         yield made
 
 
@@ -333,6 +334,7 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
             await stage.becomes(card, f"Claimed by <@{ONCALL}>")
 
 
+@pytest.mark.speed(10)
 @pytest.mark.either_database
 async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Night) -> None:
     async def ask(number: int) -> Message:

@@ -21,9 +21,9 @@ import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
-from tests.kit.served import accepting, served
+from tests.kit.served import served
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.kit.world import World, config, controls, scene, url_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,36 +53,12 @@ async def test_answer_says_who_chose_what(stage: World, url: str) -> None:
     await stage.now_says(card, "the agent has resumed")
 
 
-async def test_only_a_no_is_falsy(stage: World, url: str) -> None:
-    asking = asyncio.create_task(clarify.aio.ask("Go on?", kind="yes_no"))
-    card = await stage.card("Go on?")
-    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
-    answer = await asking
-    assert answer.value is False
-    assert not answer
-
-
 async def test_many_tasks_wait_at_once(stage: World, url: str) -> None:
     asking = [asyncio.create_task(clarify.aio.ask(f"Number {n}?", kind="number")) for n in range(12)]
     cards = [await stage.card(f"Number {n}?") for n in range(12)]
     for n in reversed(range(12)):
         await stage.workspace.post(FOLAKE, AGENTS, str(n), cards[n].ts)
     assert [answer.value for answer in await asyncio.gather(*asking)] == list(range(12))
-
-
-async def test_approval_is_falsy_when_rejected(stage: World, url: str) -> None:
-    asking = asyncio.create_task(
-        clarify.aio.approve(
-            "Send it", risk="high", irreversible=True, arguments={"to": 1204}, requested_by="ann@example.com"
-        )
-    )
-    card = await stage.card("Send it")
-    assert "Asked for ann@example.com, says the agent." in said(card)
-    await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
-    approval = await asking
-    assert not approval
-    assert (approval.status, approval.decision, approval.comment) == ("answered", "reject", "not on a Friday")
-    assert approval.arguments == {"to": 1204}
 
 
 async def test_what_is_redacted_is_as_it_was_sent_and_edits_are_literal(stage: World) -> None:
@@ -241,15 +217,6 @@ async def test_form_may_be_a_schema_and_its_default_a_model(tmp_path: Path) -> N
         assert (same.value, same.state["default"]) == (plain, plain)
 
 
-async def test_what_is_wrong_is_named(url: str) -> None:
-    with pytest.raises(clarify.Refused, match="`default` must be") as refused:
-        await clarify.aio.ask("Which?", choices=["a"], default="b")
-    assert (refused.value.status, refused.value.code, refused.value.field) == (422, "BAD_INPUT", "default")
-    with pytest.raises(clarify.Refused) as unauthorized:
-        await clarify.aio.approve("Do it", token="wrong")
-    assert (unauthorized.value.status, unauthorized.value.code) == (401, "UNAUTHORIZED")
-
-
 @pytest.mark.parametrize("how", ["sync", "async"])
 async def test_question_that_is_too_large_is_refused_at_once(url: str, how: str) -> None:
     """The bot hangs up before it has read it all, as if it were away."""
@@ -263,37 +230,6 @@ async def test_question_that_is_too_large_is_refused_at_once(url: str, how: str)
     assert (refused.value.status, refused.value.code) == (413, "TOO_LARGE")
 
 
-async def test_nobody_answers_in_time(tmp_path: Path) -> None:
-    async with scene(tmp_path, clock=LeapClock(600)) as stage, stage.bot() as bot:
-        url = url_of(bot)
-        answer = await clarify.aio.ask("Which?", choices=["a", "b"], default="b", timeout=60, url=url)
-        assert (answer.value, answer.status) == ("b", "expired")
-        with pytest.raises(clarify.Expired) as expired:
-            await clarify.aio.ask("Which other?", timeout=60, url=url)
-        assert expired.value.id == "CLR-100002-001"
-        approval = await asyncio.to_thread(clarify.approve, "Do it", timeout=60, url=url)
-        assert not approval
-        assert approval.status == "expired"
-
-
-async def test_person_closes_the_question(stage: World, url: str) -> None:
-    asking = asyncio.create_task(clarify.aio.ask("Still?", topic="T"))
-    await stage.card("Still?")
-    command = "resolve CLR-100001-001 nobody needs it"
-    await stage.workspace.command(FOLAKE, AGENTS, "/clarify", command)
-    answer = await asking
-    assert answer.value == "nobody needs it"
-
-
-async def test_withdrawn_elsewhere(stage: World, url: str) -> None:
-    asking = asyncio.create_task(clarify.aio.ask("Still?"))
-    await stage.card("Still?")
-    reply = await clarify.Client().acall(clarify.Call("DELETE", "/questions/CLR-100001-001"))
-    assert reply.status == 200
-    with pytest.raises(clarify.Withdrawn):
-        await asking
-
-
 async def test_cancelled_task_withdraws(stage: World, url: str) -> None:
     asking = asyncio.create_task(clarify.aio.ask("Still needed?", kind="yes_no"))
     card = await stage.card("Still needed?")
@@ -301,21 +237,6 @@ async def test_cancelled_task_withdraws(stage: World, url: str) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert not controls(await stage.now_says(card, "Withdrawn"))
-
-
-async def test_timeout_around_it_withdraws(stage: World, url: str) -> None:
-    async def ask() -> None:
-        async with asyncio.timeout(None) as scope:
-            scopes.append(scope)
-            await clarify.aio.ask("Within some seconds?")
-
-    scopes: list[asyncio.Timeout] = []
-    asking = asyncio.create_task(ask())
-    card = await stage.card("Within some seconds?")
-    scopes[0].reschedule(0)
-    with pytest.raises(TimeoutError):
-        await asking
-    await stage.now_says(card, "Withdrawn")
 
 
 async def test_ctrl_c_withdraws(stage: World, url: str) -> None:
@@ -329,51 +250,6 @@ async def test_ctrl_c_withdraws(stage: World, url: str) -> None:
     assert b"KeyboardInterrupt" in errors
     assert process.returncode == -signal.SIGINT
     assert not controls(await stage.now_says(card, "Withdrawn"))
-
-
-async def test_bot_is_away_at_first(stage: World, port: int, caplog: pytest.LogCaptureFixture) -> None:
-    asking = asyncio.create_task(clarify.aio.ask("Anybody?", url=f"http://127.0.0.1:{port}"))
-    await until(lambda: "cannot be reached" in caplog.text)
-    text = config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n')
-    async with stage.bot(text):
-        await stage.workspace.post(FOLAKE, AGENTS, "yes, me", (await stage.card("Anybody?")).ts)
-        assert (await asking).value == "yes, me"
-
-
-async def test_bot_is_away_until_the_end(port: int, caplog: pytest.LogCaptureFixture) -> None:
-    nowhere = f"http://127.0.0.1:{port}"
-    with pytest.raises(clarify.Unreachable, match="cannot be reached"):
-        await clarify.aio.ask("Anybody?", timeout=0.1, url=nowhere)
-    answer = await clarify.aio.ask("Anybody?", timeout=0.1, default="nobody", url=nowhere)
-    assert (answer.value, answer.status) == ("nobody", "expired")
-    approval = await asyncio.to_thread(clarify.approve, "Do it", timeout=0.1, url=nowhere)
-    assert (bool(approval), approval.status) == (False, "expired")
-
-
-async def test_question_whose_response_is_lost_is_asked_once(stage: World, url: str) -> None:
-    port = int(url.rpartition(":")[2])
-    lost: list[bytes] = []
-
-    async def pass_on(received: asyncio.StreamReader, sent: asyncio.StreamWriter) -> None:
-        """To the bot, and back; but the first response is read and thrown away."""
-        request = await received.read(65_536)
-        answers, asks = await asyncio.open_connection("127.0.0.1", port)
-        asks.write(request)
-        answer = await answers.read()
-        if not lost:
-            lost.append(answer)
-        else:
-            sent.write(answer)
-        asks.close()
-        sent.close()
-
-    async with accepting(pass_on) as between:
-        asking = asyncio.create_task(clarify.aio.ask("Once?", url=f"http://127.0.0.1:{between}"))
-        await until(lambda: lost)
-        await stage.workspace.post(FOLAKE, AGENTS, "once", (await stage.card("Once?")).ts)
-        assert (await asking).value == "once"
-    assert b"201 Created" in lost[0]
-    assert len(stage.cards()) == 1
 
 
 @pytest.mark.parametrize("how", ["sync", "asyncio"])
@@ -394,16 +270,6 @@ async def test_bot_is_killed_while_the_question_waits(stage: World, port: int, h
         assert (await asking).value == "b"
         await stage.now_says(card, "the agent has resumed")
         assert len(stage.cards()) == 1
-
-
-async def test_own_key_finds_the_question_again(stage: World, url: str) -> None:
-    first = asyncio.create_task(clarify.aio.ask("Once?", key="k"))
-    card = await stage.card("Once?")
-    second = asyncio.create_task(clarify.aio.ask("Once?", key="k"))
-    await stage.workspace.post(FOLAKE, AGENTS, "once", card.ts)
-    assert [(await each).value for each in (first, second)] == ["once", "once"]
-    await stage.now_says(card, "once")
-    assert len(stage.cards()) == 1
 
 
 def test_import_is_light() -> None:

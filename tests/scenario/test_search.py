@@ -37,8 +37,6 @@ from tests.scenario.typist import (
     words,
 )
 
-pytestmark = pytest.mark.either_database
-
 
 @dataclass
 class Table:
@@ -116,6 +114,7 @@ async def run(stage: World, *words: str) -> Said:
     return await shell(stage.file, *words, env=os.environ | stage.environ)
 
 
+@pytest.mark.either_database
 async def test_decisions_are_found_by_words_newest_first_with_who_when_and_where(
     stage: World, table: Table
 ) -> None:
@@ -183,6 +182,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.either_database
 async def test_search_takes_what_people_type(stage: World, table: Table) -> None:
     async with stage.bot():
         table.put("Use 100% of it? 1000 more")
@@ -209,6 +209,7 @@ async def test_search_says_what_was_expected(stage: World, table: Table) -> None
             assert ids(told) == []
 
 
+@pytest.mark.either_database
 async def test_p6_only_what_a_person_may_see_is_found(stage: World, table: Table) -> None:
     outsider(stage)
     async with stage.bot():
@@ -231,6 +232,7 @@ async def test_p6_only_what_a_person_may_see_is_found(stage: World, table: Table
         await found(stage, "secret", GIO, [public])
 
 
+@pytest.mark.either_database
 async def test_p6_pages_count_only_what_a_person_may_see(stage: World, table: Table) -> None:
     async with stage.bot():
         for n in range(20):
@@ -280,6 +282,7 @@ async def test_search_in_direct_messages_is_answered_there(stage: World, table: 
         assert name in str((await stage.message("Decisions: keys", channel)).blocks)
 
 
+@pytest.mark.either_database
 async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2, action="Send the newsletter", context="For Ann")
@@ -312,6 +315,7 @@ async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> N
         assert await search(stage, "newsletter") == [late["id"], port["id"], other["id"]]
 
 
+@pytest.mark.either_database
 async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_without_it(
     stage: World, table: Table
 ) -> None:
@@ -361,6 +365,7 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
         assert expected in said.err
 
 
+@pytest.mark.either_database
 @pytest.mark.parametrize("channels", [3, 600, 1200])
 async def test_p6_someone_in_many_channels_finds_all_of_theirs_and_no_others(
     stage: World, table: Table, channels: int
@@ -461,6 +466,7 @@ async def test_home_box_of_another_installation_searches_nothing(stage: World, t
         assert "secret" not in words(await stage.modal(ADE))
 
 
+@pytest.mark.either_database
 async def test_decisions_of_a_channel_with_a_new_id_are_found(stage: World, table: Table) -> None:
     async with stage.bot():
         name = table.put("Rotate the keys?")

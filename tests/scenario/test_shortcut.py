@@ -104,7 +104,7 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
     async with stage.bot():
         card = await stage.ask("rpl_1", **FREE)
         message = await talk(stage, "yes", card)
-        async with record_held(stage, 100001):
+        async with record_held(stage, "CLR-100001-001"):
             before = stage.ledger(100001)
             assert words(await use(stage, message)) == BUSY
             assert stage.ledger(100001) == before

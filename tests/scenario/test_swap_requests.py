@@ -96,7 +96,6 @@ async def test_accepted_request_can_be_cancelled(stage: Night) -> None:
         assert "Override cancelled" in await says(stage, "oncall cancel 1")
 
 
-@pytest.mark.either_database
 async def test_declined_request_changes_nothing_and_the_asker_hears_it(stage: Night) -> None:
     async with stage.bot(text(stage)):
         await ask(stage, begins(stage))

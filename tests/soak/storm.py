@@ -609,7 +609,7 @@ class Storm:
     def check(self) -> list[str]:
         """What is wrong."""
         with closing(psycopg.connect(self.fleet.url)) as db:
-            ledgers = [json.loads(body) for (body,) in db.execute("select body from ledgers").fetchall()]
+            rows = db.execute("select body from clarifications").fetchall()
             # A list may repeat what is in it early.
             steps = db.execute(
                 """select i.incident, p.id, o.id from page_items i join pages p on p.id = i.page
@@ -622,10 +622,9 @@ class Storm:
             self.pages = db.execute("select count(*) from pages").fetchone()
         wrong = [*self.wrong, *self.fleet.troubles, *(f"paged twice in a moment: {each}" for each in steps)]
         records: dict[str, list[dict[str, Any]]] = {}
-        for ledger in ledgers:
-            for record in ledger["clarifications"]:
-                words = record["thread"][0]["body"]
-                records.setdefault(words.rpartition(" with ")[2].rstrip("?"), []).append(record)
+        for record in (json.loads(body) for (body,) in rows):
+            words = record["thread"][0]["body"]
+            records.setdefault(words.rpartition(" with ")[2].rstrip("?"), []).append(record)
         for exchange in self.exchanges:
             found = records.pop(exchange.token, [])
             if len(found) != 1:

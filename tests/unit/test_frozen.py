@@ -10,9 +10,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ import aiohttp
 import pytest
 
 from bot.github import comment_of, entries_of, key_in
-from bot.storage.store import Store
-from bot.views.codec import ListPress, PagePress, Press
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.clarification import Clarification
@@ -35,112 +32,7 @@ HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # -- what controls carry ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("1|yes|CLR-42-001|1|", Press("yes", "CLR-42-001", 1)),
-        ("1|no|CLR-42-001|1|", Press("no", "CLR-42-001", 1)),
-        ("1|choice|CLR-100001-001|2|3", Press("choice", "CLR-100001-001", 2, "3")),
-        ("1|select|CLR-42-001|1|24", Press("select", "CLR-42-001", 1, "24")),
-        ("1|answer|CLR-42-1234|10|", Press("answer", "CLR-42-1234", 10)),
-        ("1|view|CLR-42-001|1|2", Press("view", "CLR-42-001", 1, "2")),
-        ("1|which|CLR-42-001|1|0123abcd", Press("which", "CLR-42-001", 1, "0123abcd")),
-        ("1|list|CLR-42-001|1|1", Press("list", "CLR-42-001", 1, "1")),
-        ("1|page|CLR-42-001|1|2", Press("page", "CLR-42-001", 1, "2")),
-        ("1|accept|CLR-42-001|1|", Press("accept", "CLR-42-001", 1)),
-        ("1|accept|CLR-42-001|1|0123456789abcdef", Press("accept", "CLR-42-001", 1, "0123456789abcdef")),
-        ("1|answer|CLR-42-001|1|0123456789abcdef", Press("answer", "CLR-42-001", 1, "0123456789abcdef")),
-        ("1|reject|CLR-42-001|1|", Press("reject", "CLR-42-001", 1)),
-        ("1|take|CLR-42-001|1|", Press("take", "CLR-42-001", 1)),
-        ("1|take|CLR-42-001|1|over", Press("take", "CLR-42-001", 1, "over")),
-        ("1|letgo|CLR-42-001|1|", Press("letgo", "CLR-42-001", 1)),
-    ],
-)
-def test_control_of_a_card(text: str, read: Press) -> None:
-    assert Press.unpack(text) == read
-    assert read.pack() == text
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("1|take|17|0", PagePress("take", 17)),
-        ("1|hand|17|0", PagePress("hand", 17)),
-        ("1|snooze|17|3", PagePress("snooze", 17, 3)),
-        ("1|notmine|17|3", PagePress("notmine", 17, 3)),
-        ("1|show|17|3", PagePress("show", 17, 3)),
-    ],
-)
-def test_control_of_a_page(text: str, read: PagePress) -> None:
-    assert PagePress.unpack(text) == read
-    assert read.pack() == text
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("1|page|2|stale", ListPress("page", "stale", 2)),
-        ("1|take|0|CLR-42-001", ListPress("take", "CLR-42-001")),
-    ],
-)
-def test_control_of_a_list(text: str, read: ListPress) -> None:
-    assert ListPress.unpack(text) == read
-    assert read.pack() == text
-
-
 # -- the storage ----------------------------------------------------------------------------------------------------
-
-COLUMNS = {
-    "inbox": "id producer event_id session_id issue token words received_at at expires_at live body state contents",
-    "cursors": "producer cursor",
-    "subscriptions": "producer body",
-    "sessions": "producer session_id agent_id agent_name issue channel thread_ts ended",
-    "counters": "name value",
-    "messages": "key kind clarification round producer session_id target body wanted channel ts thread_ts intent_at"
-    " shown final failed",
-    "replies": "clarification token attempts uncertain",
-    "slack_events": "event_id body state",
-    "onces": "key",
-    "texts": "id body",
-    "watermarks": "channel ts",
-    "incidents": "id key kind policy agent_id clarification title reason body link expires_at began_at closed_at",
-    "incident_log": "id incident at what step done_by until page",
-    "pages": "id kind policy step at note",
-    "page_items": "page incident",
-    "page_sendings": "page via target mentions message state note",
-    "feeds": "policy origin etag digest shifts left_out worked_out_at read_at trouble",
-    "overrides": "id policy since until made_by",
-    "turns": "policy users",
-    "swap_requests": "id policy user_id since until asked_by team state",
-    "homes": "team channel opened_at pages digest",
-    "github_repositories": "repo since author searched",
-    "github_issues": "repo issue labels",
-    "github_comments": "repo issue entry begun_at comment",
-    "webhook_known": "clarification status round asked_last nudges over noted_at",
-    "webhook_since": "one since",
-    "webhook_outbox": "seq endpoint id clarification type body queued_at due failures",
-    "pushed_replies": "id producer token digest session_id body expires_at written_at state",
-    "pushing": "producer epoch subscription",
-    "over": "kind name since",
-    "erasures": "channel ts state note",
-    "installation": "one id others told_at",
-    "late_calls": "key channel thread_ts begun_at until_at",
-}
-
-
-async def test_tables_have_the_columns_that_backups_hold(tmp_path: Path) -> None:
-    store = await Store.open(tmp_path / "clarify.db")
-    await store.close()
-    with closing(sqlite3.connect(tmp_path / "clarify.db")) as db:
-        there = {
-            table: {row[1] for row in db.execute(f"pragma table_info({table})")}
-            for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall()
-        }
-    assert {
-        table: missing
-        for table, names in COLUMNS.items()
-        if (missing := {*names.split()} - there.get(table, set()))
-    } == {}
 
 
 # Beginnings and whole words that are stored, posted, logged or named in README and docs, and that no other test here

@@ -10,34 +10,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.clarification import OPEN, Clarification
-from core.matching import author_of
-from core.records import Halved, InvalidRecord, Raw, Stray, identity, is_forgotten, parse, why_invalid
+from core.clarification import DONE, ID, OPEN, Clarification, Entry
+from core.clock import iso
+from core.matching import author_of, is_same
+from core.records import InvalidRecord, Raw, Stray, dump, encode, identity, is_forgotten, parse, why_invalid
+from core.router import BODY_LIMIT
 
-_FIELDS = ("id", "issueNumber", "from", "to", "topic", "blocking", "maxRounds", "created", "aaep")
-_NEXT = {"question": "pending", "answer": "answered", "resolution": "resolved", "escalation": "escalated"}
+_LARGEST = 16 * BODY_LIMIT  # bytes of a new clarification of others, with its question alone
+_NEXT = {
+    "question": {"pending"},
+    "answer": {"answered"},
+    "resolution": {"resolved", "abandoned"},
+    "escalation": {"escalated"},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Digests of a record: of what nobody changes, and of each entry of its thread."""
+    """Digests of a record, however it is spelled: of what nobody changes, and of each entry of its thread."""
 
     fixed: str
     status: str
     entries: tuple[str, ...]
 
     @classmethod
-    def of(cls, item: Raw) -> Seen:
-        """Returns those of a record as a ledger holds it."""
-        return cls(
-            _digest({name: _plain(item.get(name)) for name in _FIELDS}),
-            str(item.get("status")),
-            tuple(_entry_digest(each) for each in _thread(item)),
-        )
+    def of(cls, item: Raw, record: Clarification | None = None) -> Seen:
+        """Returns those of a record as a ledger holds it. `record`: what it says, if that is known."""
+        if (record := record or _read(item)) is None:
+            raise ValueError("not a record")
+        fixed = [name_of(item), _author(record.from_), record.to, record.topic, record.blocking]
+        fixed += [record.max_rounds, iso(record.created), _plain(item.get("aaep"))]
+        return cls(_digest(fixed), record.status, tuple(map(_entry_digest, record.thread)))
 
     def as_json(self) -> list[Any]:
         return [self.fixed, self.status, list(self.entries)]
@@ -53,18 +60,20 @@ Base = Mapping[str, Sequence[Seen | None]]
 
 @dataclass(frozen=True, slots=True)
 class Opens:
-    """A clarification that another implementation began. `is_ours`: its id is that of another one, which keeps it."""
+    """A clarification that another implementation began."""
 
     item: Raw
-    is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Adds:
-    """Entries that another implementation added to a clarification's thread, in order."""
+    """Entries that another implementation added to a clarification's thread, in order. `abandons`: the last one says why it
+    is closed without an answer.
+    """
 
     clarification: str
-    entries: Sequence[Raw]
+    entries: Sequence[Entry]
+    abandons: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +105,28 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
     """Yields what others did to a file's records, in its order; then what they removed."""
     ours = {identity(item): item for item in record}
     there = set[str]()
-    for item in file:
-        if not _is_record(item) or (name := identity(item)) in there:
+    for name, item in named(file):
+        if name in there:
+            continue
+        if name in ours and item == ours[name]:  # so are nearly all: nothing of them needs to be read
+            there.add(name)
+            continue
+        if (theirs := _read(item)) is None:
             continue
         there.add(name)
         left = base.get(name, (None,))
         was = [each for each in left if each is not None]
         if name not in ours:
             # One that has no question yet is nothing: another implementation may write that next.
-            if item.get("status") is not None and _asks(item) and not any(each.entries for each in was):
+            is_news = theirs.thread[:1] and theirs.thread[0].type == "question"
+            if is_news and not any(each.entries for each in was) and not is_too_long(item):
                 yield Opens(item)
-        elif is_forgotten_item(ours[name]):
+        elif (now := parse(ours[name])) is None or is_forgotten(now):
             continue
-        elif None in left and not _same_question(item, ours[name]):
-            yield Opens(item, is_ours=True)
-        else:
-            yield from _done_to(name, item, was, Seen.of(ours[name]))
+        elif None not in left or is_same(theirs, now):
+            yield from _done_to(name, was, Seen.of(ours[name], now), Seen.of(item, theirs), theirs)
+        elif not is_too_long(item):
+            yield Opens(item)
     yield from (
         Removes(name)
         for name, left in base.items()
@@ -119,28 +134,33 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
     )
 
 
-def _done_to(name: str, item: Raw, was: Sequence[Seen], now: Seen) -> Iterator[Act]:
+def _done_to(name: str, was: Sequence[Seen], now: Seen, seen: Seen, theirs: Clarification) -> Iterator[Act]:
     """`was`: empty if we no longer know what the bridge left; then only what the record lacks counts."""
-    seen, thread = Seen.of(item), _thread(item)
     known = [*was, now]
     if seen in known:
         return
+    start = 0
     if was:
         kept = [len(each.entries) for each in was if seen.entries[: len(each.entries)] == each.entries]
         if not kept or not any(seen.fixed == each.fixed for each in known):
             yield Rewrites(name)
             return
         start = max(kept)
-    else:
-        start = 0
-    added = thread[start:]
+    added = theirs.thread[start:]
     held = set(now.entries)
     if news := [entry for entry in added if _entry_digest(entry) not in held]:
-        yield Adds(name, news)
-    is_explained = bool(added) and seen.status == _NEXT.get(str(added[-1].get("type")))
+        yield Adds(name, news, abandons=news[-1] is added[-1] and gives_up(theirs))
+    is_explained = bool(added) and seen.status in _NEXT[added[-1].type]
     if not was or is_explained or any(seen.status == each.status for each in known):
         return
     yield Moves(name, seen.status) if may_move(now.status, seen.status) else Rewrites(name)
+
+
+def gives_up(record: Clarification) -> bool:
+    """Whether the last entry of a record says why it was closed without an answer."""
+    return (
+        record.status == "abandoned" and record.thread[-1:] != () and record.thread[-1].type == "resolution"
+    )
 
 
 def may_move(now: str, to: str) -> bool:
@@ -150,17 +170,16 @@ def may_move(now: str, to: str) -> bool:
     return now in OPEN and (to == "abandoned" or (to == "escalated" and now != "escalated"))
 
 
-def opening(item: Raw) -> Clarification | None:
-    """Returns a clarification of others as it began: its question alone, asked by an agent. Whatever else a file says of it
-    has to compete like any other entry, and what only we know it cannot say. None: it cannot be read.
+def opening(item: Raw) -> tuple[Clarification, Clarification]:
+    """Returns a clarification of others as it began, and as it is. It begins with its question alone, asked by an agent.
+    Whatever else a file says of it has to compete like any other entry, and what only we know it cannot say.
     """
-    first = next(iter(_thread(item)), {})
-    asker = author_of(str(item["from"])).removeprefix("agent:")
-    begun = {"status": "pending", "round": 1, "resolvedAt": None, "revision": 1}
-    thread = [{**first, "from": asker, "round": 1}]
-    known = {name: each for name, each in item.items() if name != "aaep"}
-    kind = Halved if isinstance(item, Halved) else dict
-    return parse(kind({**known, **begun, "from": asker, "thread": thread}))
+    theirs = _read(item)
+    assert theirs is not None  # noqa: S101 - `acts` opens nothing else
+    asker = _author(theirs.from_)
+    thread = tuple(each.model_copy(update={"from_": asker, "round": 1}) for each in theirs.thread[:1])
+    begun = {"status": "pending", "round": 1, "resolved_at": None, "revision": 1, "thread": thread}
+    return theirs.model_copy(update={**begun, "id": name_of(item), "from_": asker}), theirs
 
 
 def rendered(file: Raw, record: Raw) -> Raw:
@@ -168,8 +187,7 @@ def rendered(file: Raw, record: Raw) -> Raw:
     ours = {identity(item): item for item in record["clarifications"]}
     items: list[Any] = []
     done = set[str]()
-    for item in file.get("clarifications", ()):
-        name = identity(item)
+    for name, item in named(file.get("clarifications", ())):
         if name in ours and name not in done:
             items.append(_joined(item, ours[name]))
             done.add(name)
@@ -183,61 +201,78 @@ def _joined(theirs: Raw, ours: Raw) -> Raw:
     """Returns our record with the fields that only others know, which go when it is forgotten. One of theirs that only had
     its id leaves none.
     """
-    if is_forgotten_item(ours) or any(
-        theirs.get(name) != ours.get(name) for name in ("from", "created", "topic")
-    ):
-        return ours
     kept = _OURS - {"aaep"}  # which we keep where we have none, though we never read it
-    return {**{key: each for key, each in theirs.items() if key not in ours and key not in kept}, **ours}
+    more = {key: each for key, each in theirs.items() if key not in ours and key not in kept}
+    if not more or (now := parse(ours)) is None or is_forgotten(now):
+        return ours
+    # Whatever is wrong with the rest of theirs, it is the same one by these.
+    begun = _read({**ours, **{key: theirs.get(key) for key in _BEGUN}, "thread": _thread(theirs)[:1]})
+    return {**more, **ours} if begun is not None and is_same(begun, now) else ours
 
 
-def _asks(item: Raw) -> bool:
-    return next((each.get("type") for each in _thread(item)), None) == "question"
-
-
+_BEGUN = ("from", "created", "topic")
+_FIELDS = ("id", "issueNumber", *_BEGUN, "to", "blocking", "maxRounds", "aaep")
 _OURS = frozenset({*_FIELDS, "status", "round", "staleAfter", "resolvedAt", "thread", "revision"})
 
 
-def is_forgotten_item(item: Raw) -> bool:
-    """Whether the contents of a record were removed."""
-    found = parse(item)
-    return found is not None and is_forgotten(found)
-
-
-def base_of(file: Iterable[Any]) -> dict[str, Seen]:
+def base_of(file: Sequence[Any]) -> dict[str, Seen]:
     """Returns what the bridge remembers of a file that it wrote or read."""
-    return {identity(item): Seen.of(item) for item in file if _is_record(item)}
+    read = ((name, item, _read(item)) for name, item in named(file))
+    return {name: Seen.of(item, record) for name, item, record in read if record is not None}
 
 
-def unreadable(issue: int, file: Sequence[Any]) -> list[InvalidRecord]:
-    """Returns why items of a file that are meant as records cannot be read: nobody sees their questions."""
-    odd = [(at, item) for at, item in enumerate(file, 1) if isinstance(item, dict) and not _is_record(item)]
-    found = [why_invalid(issue, at, item) for at, item in odd if item.get("status") is not None]
-    return [each for each in found if each is not None]
+def unreadable(issue: int, file: Sequence[Any], known: Container[str]) -> dict[str, InvalidRecord]:
+    """Returns why items of a file that are meant as records are left alone: nobody sees their questions. By what the bridge
+    remembers them by. `known`: the ids of those that may be long.
+    """
+    found = list[InvalidRecord | None]()
+    for at, (name, item) in enumerate(named(file), 1):
+        if not isinstance(item, dict) or item.get("status") is None:
+            continue
+        if (record := _read(item)) is None:
+            found.append(why_invalid(issue, at, item))
+        elif name not in known and is_too_long(item):
+            why = (f"too long, at most {BODY_LIMIT} characters",)
+            found.append(InvalidRecord(issue, name, why, _author(record.from_), record.status in DONE, ""))
+    return {f"odd {each.name}": each for each in found if each is not None}
 
 
-def _is_record(item: object) -> bool:
-    """Whether an item is a record of the protocol, whatever stands in the part that only we know."""
-    if not isinstance(item, dict) or isinstance(item, Stray) or not isinstance(item.get("from"), str):
-        return False
-    return parse({name: each for name, each in item.items() if name != "aaep"}) is not None
+def is_too_long(item: Raw) -> bool:
+    """Whether a new clarification of others is longer than agents may ask."""
+    begun, _ = opening(item)
+    return any(len(each.body) > BODY_LIMIT for each in begun.thread) or len(encode(dump(begun))) > _LARGEST
 
 
-def _same_question(one: Raw, other: Raw) -> bool:
-    """Whether two records with one id are the same clarification."""
-    first, second = _thread(one)[:1], _thread(other)[:1]
-    same = all(one.get(name) == other.get(name) for name in ("from", "created"))
-    return same and [_entry_digest(each) for each in first] == [_entry_digest(each) for each in second]
+def named(file: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Returns the items of a file by their ids. One whose id is only another spelling of another's keeps it as written."""
+    written = {identity(item) for item in file}
+    return [(identity(item) if (name := name_of(item)) in written else name, item) for item in file]
 
 
-def _thread(item: Raw) -> list[Raw]:
+def name_of(item: object) -> str:
+    """Returns the id of an item as we spell it: other programs may pad its numbers otherwise."""
+    match = ID.fullmatch(name := identity(item))
+    return name if match is None else f"CLR-{int(match[1])}-{int(match[2]):03d}"
+
+
+def _read(item: object) -> Clarification | None:
+    """Returns what an item says, whatever stands in the part that only we know. None: it is no record of the protocol."""
+    if not isinstance(item, dict) or isinstance(item, Stray):
+        return None
+    return parse(type(item)({name: each for name, each in item.items() if name != "aaep"}))
+
+
+def _thread(item: Raw) -> list[Any]:
     found = item.get("thread")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return found if isinstance(found, list) else []
 
 
-def _entry_digest(entry: Raw) -> str:
-    author = author_of(str(entry.get("from"))).removeprefix("agent:")
-    return _digest([entry.get("round"), author, entry.get("type"), entry.get("body")])
+def _author(name: str) -> str:
+    return author_of(name).removeprefix("agent:")
+
+
+def _entry_digest(entry: Entry) -> str:
+    return _digest([entry.round, _author(entry.from_), entry.type, entry.body])
 
 
 def _digest(value: object) -> str:

@@ -39,7 +39,7 @@ from bot.integrations.ledgerfiles.acts import (
     Seen,
     acts,
     base_of,
-    is_forgotten_item,
+    gives_up,
     may_move,
     opening,
     rendered,
@@ -49,10 +49,9 @@ from bot.integrations.ledgerfiles.erasing import blank
 from bot.integrations.ledgerfiles.owner import of_others, own, owner_of, without
 from bot.storage.ledger import CHANNEL
 from bot.storage.store import Store, until_stored
-from core.aaep import whole_characters
-from core.answers import from_text
+from core.answers import TEXT_LIMIT, from_text
 from core.archive import FIRST_RESERVED
-from core.clarification import Answer, Ask, Clarification, Decider, parse_id
+from core.clarification import Answer, Ask, Clarification, Decider, Entry, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     AnswerRejected,
@@ -62,13 +61,14 @@ from core.errors import (
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
+    TooLong,
 )
 from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, encode, identity, is_over, unpacked
-from core.router import Router
+from core.records import InvalidRecord, Raw, encode, identity, is_forgotten, is_over, parse, unpacked
+from core.router import BODY_LIMIT, Router
 
 _log = structlog.get_logger("clarify.ledger")
 _SOON, _APART = 0.1, 0.5  # seconds from a change to its file, and between writes of one file
@@ -78,7 +78,7 @@ _TOLD_AFTER = 15.0  # seconds
 _AT_ONCE = 4  # files exchanged at once
 _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
-_FOLDER = 0  # in place of an issue
+FOLDER = 0  # in place of an issue; its row of `bridge`, if there is one, says that the folder is to be ours
 _AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
 
 
@@ -117,7 +117,7 @@ class _Ours(NamedTuple):
 
 class _Exchanged(NamedTuple):
     """What others did to a file, with what it holds by now; or what was written. `left`: the ids of another installation's
-    records in it; `odd`: records that cannot be read; `is_new`: it was written.
+    records in it; `odd`: records that cannot be read, and that nobody was told of; `is_new`: it was written.
     """
 
     acts: Sequence[Act]
@@ -144,7 +144,7 @@ class Bridge:
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
     _is_told: bool = field(default=False, init=False)
-    _takes_over: bool = field(default=False, init=False)
+    _folder: tuple[int, int] | None = field(default=None, init=False)  # which one was found to be ours
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -154,21 +154,12 @@ class Bridge:
         last = self._wrote.get(record.issue_number, 0.0)
         self._look_at(record.issue_number, max(self._now() + _SOON, last + _APART))
 
-    async def take_over(self) -> None:
-        """Makes the folder ours, whoever's it was: at once, or else when its next file is written."""
-        self._takes_over = True
-        try:
-            if await asyncio.to_thread(self.files.is_there):
-                await asyncio.to_thread(self._is_ours)
-        except OSError as error:
-            _log.warning("cannot store the installation's id beside the ledgers yet", reason=reason(error))
-
     def overdue(self) -> str | None:
         """Returns why a file has not followed its record for 15 seconds, or None."""
         late = {issue: why for issue, (since, _, why) in self._failing.items() if self._is_late(since)}
         if not late:
             return None
-        count, why = len(late.keys() - {_FOLDER}), next(iter(late.values()))
+        count, why = len(late.keys() - {FOLDER}), next(iter(late.values()))
         what = {0: "no ledger file is read", 1: "1 ledger file is behind"}
         return f"{what.get(count, f'{count} ledger files are behind')}: {why}"
 
@@ -236,7 +227,7 @@ class Bridge:
         self._is_told &= bool(self._failing)
 
     async def _fails(self, issue: int, why: str) -> int:
-        """Tells people, once, if this goes on for 15 seconds. Returns how often it failed before. `issue`: or `_FOLDER`."""
+        """Tells people, once, if this goes on for 15 seconds. Returns how often it failed before. `issue`: or `FOLDER`."""
         since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
         self._failing[issue] = since, tries + 1, why
         if self._is_late(since) and not self._is_told:
@@ -275,16 +266,22 @@ class Bridge:
             await self._take_in(issue, found)
 
     async def _take_in(self, issue: int, found: _Exchanged) -> None:
-        for each in found.odd:
-            await self._tell(partial(self.notices.record_unreadable, each))
+        if found.odd:
+            await self._tell(partial(self.notices.record_unreadable, *found.odd))
+        undone = [act for act in found.acts if isinstance(act, Rewrites | Removes)]
+        if undone:
+            rewritten = [act.clarification for act in undone if isinstance(act, Rewrites)]
+            removed = [act.clarification for act in undone if isinstance(act, Removes)]
+            await self._tell(partial(self.notices.file_undone, issue, rewritten, removed))
+        renumbered = dict[str, str]()
         for act in found.acts:
-            await self._do(issue, act)
-        if found.acts:
+            await self._do(act, renumbered)
+        if renumbered:
+            await self._tell(partial(self.notices.renumbered, issue, renumbered))
+        if found.acts or found.odd:
             # From now on this is what we read; then the file is set right.
             await self._remember(issue, 0, [found.file], None)
-            self._look_at(
-                issue, self._now() + (_APART if any(isinstance(e, Rewrites) for e in found.acts) else 0)
-            )
+            self._look_at(issue, self._now() + (_APART if undone else 0))
 
     async def _exchanged(self, issue: int, kept: _Ours) -> _Exchanged:
         """Exchanges a file in a thread. If this is cancelled, it waits: the thread needs the database to the end."""
@@ -315,26 +312,27 @@ class Bridge:
     ) -> _Exchanged:
         """Reads a file and replaces it, or archives it, under its marker. Blocking."""
         self.files.require()
-        is_ours = self._is_ours()
+        is_ours, items = self._is_ours(issue), kept.record["clarifications"]
         gone = self._blank(issue, kept, is_ours=is_ours)
+        if items and issue >= FIRST_RESERVED:
+            self.files.numbers.give_out(issue)
         with self.files.hold(issue, _LOCK) as check:
             file, live, state = self.files.open(issue, check), self.files.path(issue), self.files.state(issue)
-            items = file["clarifications"]
-            left = set() if is_ours else {identity(each) for each in items if of_others(each, kept.base)}
+            left = set() if is_ours else of_others(file["clarifications"], kept.base)
+            odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
             is_old = not left and is_over(record["clarifications"], now, self.archive_after)
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
-            odd = unreadable(issue, file["clarifications"])
-            before, wanted = base_of(mine), rendered(file, record)
-            if found or not wanted["clarifications"]:
-                return _Exchanged(found, before, state, left, odd)
+            told = dict.fromkeys(odd, Seen("", "odd", ()))
+            before, wanted = base_of(mine) | told, rendered(file, record)
+            news = [each for name, each in odd.items() if name not in kept.base]
+            if found or news or not wanted["clarifications"]:
+                return _Exchanged(found, before, state, left, news)
             is_new = False
             if wanted != _plain(file) or (state is None and not is_old):
-                if issue >= FIRST_RESERVED:
-                    self.files.numbers.give_out(issue)
-                after = base_of(without(wanted, left)["clarifications"])
+                after = base_of(without(wanted, left)["clarifications"]) | told
                 with self.files.replacing(issue, live, encode(wanted), durable=False) as draft:
                     was = before | {
                         name: after[name] for name in gone & after.keys()
@@ -349,26 +347,26 @@ class Bridge:
                 remember([before], state := None)
                 check()
                 self.files.archive.put(issue, live, wanted)
-            return _Exchanged([], before, state, left, odd, is_new)
+            return _Exchanged([], before, state, left, [], is_new)
 
-    def _is_ours(self) -> bool:
-        """Whether the folder is ours; if it is taken over, it is from now on.
+    def _is_ours(self, issue: int) -> bool:
+        """Whether the folder is ours. If what says so was removed from it, it is written anew.
 
         Raises:
-            LedgersAway: it is nobody's yet.
+            LedgerUnwritable: it is nobody's, or whose it was was removed.
         """
-        owner = owner_of(self.files)
-        if owner != self.store.installation and self._takes_over:
-            own(self.files, self.store.installation)
-            return True
-        if not owner:
-            raise LedgersAway(self.files.directory)
-        return owner == self.store.installation
+        if owner := owner_of(self.files):
+            return owner == self.store.installation
+        if self.files.identity() != self._folder:
+            raise LedgerUnwritable(issue, f"{self.files.private} no longer says whose folder it is")
+        own(self.files, self.store.installation)
+        return True
 
     def _blank(self, issue: int, kept: _Ours, *, is_ours: bool) -> set[str]:
         """Forgets in archived files what was forgotten. Returns the names of those records."""
         items = kept.record["clarifications"]
-        names = {identity(item) for item in items if is_forgotten_item(item)}
+        records = [record for record in map(parse, items) if record is not None]
+        names = {record.id for record in records if is_forgotten(record)}
         names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
             blank(self.files, issue, names, _LOCK)
@@ -398,57 +396,53 @@ class Bridge:
 
     # What others did
 
-    async def _do(self, issue: int, act: Act) -> None:
+    async def _do(self, act: Act, renumbered: dict[str, str]) -> None:
         match act:
-            case Opens(item, is_ours):
-                await self._open(item, is_ours=is_ours)
-            case Adds(clarification, entries):
-                for entry in entries:
-                    await self._add(clarification, entry)
+            case Opens(item):
+                await self._open(item, renumbered)
+            case Adds(clarification, entries, abandons):
+                await self._add(clarification, entries, abandons=abandons)
             case Moves(clarification, status):
                 await self._move(clarification, status)
-            case Rewrites(clarification):
-                await self._tell(partial(self.notices.file_undone, clarification, issue, removed=False))
-            case Removes(clarification):
-                await self._tell(partial(self.notices.file_undone, clarification, issue, removed=True))
 
-    async def _open(self, item: Raw, *, is_ours: bool) -> None:
-        record = opening(item)
-        if record is None:
-            _log.warning("a ledger has a clarification that cannot be read", id=identity(item))
-            return
-        taken = await self.router.take_in(record)
-        _log.info("another implementation asks", id=taken.id, renumbered=is_ours)
-        for entry in item["thread"][1:]:
-            await self._add(taken.id, entry)
-        status = str(item["status"])
-        if may_move((await self._find(taken.id)).status, status):
-            await self._move(taken.id, status)
+    async def _open(self, item: Raw, renumbered: dict[str, str]) -> None:
+        begun, theirs = opening(item)
+        taken = await self.router.take_in(begun)
+        _log.info("another implementation asks", id=taken.id, named=begun.id)
+        if taken.id != begun.id:
+            renumbered[begun.id] = taken.id
+        await self._add(taken.id, theirs.thread[1:], abandons=gives_up(theirs))
+        if may_move((await self._find(taken.id)).status, theirs.status):
+            await self._move(taken.id, theirs.status)
 
-    async def _add(self, clarification: str, entry: Raw) -> None:
-        body, kind = whole_characters(str(entry.get("body") or "")), entry.get("type")
-        by = Decider(author_of(whole_characters(str(entry.get("from")))), "ledger")
-        meant = entry["round"] if type(entry.get("round")) is int else None
-        record = await self._find(clarification)
-        async with self._told(record, by):
-            if kind == "question":
-                asker = by.decided_by.removeprefix("agent:")
-                ask = Ask(asker, body, record.to, record.topic, record.blocking, self.clock.now())
-                await self.router.follow_up(clarification, ask)
-            elif kind in {"answer", "resolution"} and record.asked.is_confirmation:
-                self.router.note_refusal(record, by, "not in Slack", _decision(record, body))
-                await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
-            elif kind == "answer":
-                await self.router.answer(clarification, partial(_read, body), by, self.clock.now(), meant)
-            elif kind == "resolution":
-                await self.router.resolve(
-                    clarification, partial(_read, body), body, by, self.clock.now(), round=meant
-                )
-            elif kind == "escalation":
-                await self.router.escalate(clarification, "by hand", body or None, by)
-            else:
-                undone = partial(self.notices.file_undone, clarification, record.issue_number, removed=False)
-                await self._tell(undone)
+    async def _add(self, clarification: str, entries: Sequence[Entry], *, abandons: bool) -> None:
+        for place, entry in enumerate(entries, 1):
+            by = Decider(author_of(entry.from_), "ledger")
+            record = await self._find(clarification)
+            async with self._told(record, by):
+                await self._add_one(record, entry, by, abandons=abandons and place == len(entries))
+
+    async def _add_one(self, record: Clarification, entry: Entry, by: Decider, *, abandons: bool) -> None:
+        body, at = entry.body, self.clock.now()
+        limit = TEXT_LIMIT if entry.type == "answer" and record.asked.reply_token else BODY_LIMIT
+        if len(body) > limit:
+            raise TooLong(entry.type, len(body), limit)
+        meant = entry.round if "round" in entry.model_fields_set else None
+        if entry.type == "question":
+            asker = by.decided_by.removeprefix("agent:")
+            ask = Ask(asker, body, record.to, record.topic, record.blocking, at)
+            await self.router.follow_up(record.id, ask)
+        elif entry.type == "escalation":
+            await self.router.escalate(record.id, "by hand", body or None, by)
+        elif record.asked.is_confirmation:
+            self.router.note_refusal(record, by, "not in Slack", _decision(record, body))
+            await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
+        elif entry.type == "answer":
+            await self.router.answer(record.id, partial(_read, body), by, at, meant)
+        elif abandons:
+            await self.router.abandon(record.id, by, body)
+        else:
+            await self.router.resolve(record.id, partial(_read, body), body, by, at, round=meant)
 
     async def _move(self, clarification: str, status: str) -> None:
         record = await self._find(clarification)
@@ -500,14 +494,12 @@ class Bridge:
                 if identity is None:
                     await self._missing()
                 else:
-                    self._works(_FOLDER)
                     await self._watch_while(identity)
                     continue
-            except (
-                OSError,
-                RuntimeError,
-            ) as error:  # RuntimeError: of the watcher, as where the system has no watches left
-                await self._fails(_FOLDER, reason(error) if isinstance(error, OSError) else str(error))
+            # RuntimeError: of the watcher, as where the system has no watches left
+            except (*_AWAY, RuntimeError) as error:
+                _log.warning("looking at the ledger files later", reason=str(error))
+                await self._fails(FOLDER, reason(error) if isinstance(error, OSError) else str(error))
             await asyncio.sleep(_RETRY)
 
     async def _watch_while(self, identity: tuple[int, int]) -> None:
@@ -524,7 +516,8 @@ class Bridge:
         change = asyncio.ensure_future(anext(watcher))
         try:
             await asyncio.sleep(0)  # its first step: from here on the system queues events
-            await self._look_at_all()
+            await self._look_at_all(identity)
+            self._works(FOLDER)
             while True:
                 changes = await change
                 for name in {Path(path).name for _, path in changes}:
@@ -548,7 +541,7 @@ class Bridge:
             why = str(LedgersAway(self.files.directory))
         except _AWAY as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
-        await self._fails(_FOLDER, why)
+        await self._fails(FOLDER, why)
 
     async def _written(self, name: str) -> None:
         def look() -> tuple[int | None, State | None]:
@@ -579,28 +572,41 @@ class Bridge:
                 for row in rows:
                     self._look_at(row["issue"], self._now() + _SOON)
 
-    async def _look_at_all(self) -> None:
+    async def _look_at_all(self, identity: tuple[int, int]) -> None:
         """Looks at each file that is not as the bridge left it. In a folder that is nobody's, as a new one is, nobody removed
         anything: all files are written.
         """
-        while True:
-            try:
-                if not await asyncio.to_thread(owner_of, self.files):
-                    await self.store.run("delete from bridge")
-                    await asyncio.to_thread(own, self.files, self.store.installation)
-                    for row in await self.store.read("select distinct issue from clarifications"):
-                        self._look_at(row["issue"], self._now())
-                rows = await self.store.read("select issue, state from bridge")
-                there = await asyncio.to_thread(self._states)
-            except _AWAY as error:
-                _log.warning("looking at the ledger files later", reason=str(error))
-                await asyncio.sleep(_RETRY)
-            else:
-                break
+        owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
+        is_to_be_ours = await self.store.read_one("select 1 from bridge where issue = :folder", folder=FOLDER)
+        if not owner and not is_to_be_ours:
+            await self.store.run("delete from bridge")
+        if not owner or (is_to_be_ours and owner != ours):
+            await asyncio.to_thread(own, self.files, owner := ours)
+            for row in await self.store.read("select distinct issue from clarifications"):
+                self._look_at(row["issue"], self._now())
+        self._folder = identity if owner == ours else None
+        if is_to_be_ours:
+            await self.store.run("delete from bridge where issue = :folder", folder=FOLDER)
+        await self._drop_drafts()
+        rows = await self.store.read("select issue, state from bridge")
+        there = await asyncio.to_thread(self._states)
         left = {row["issue"]: row["state"] for row in rows}
         for issue in left.keys() | there.keys():
             if left.get(issue) != there.get(issue):
                 self._look_at(issue, self._now())
+
+    async def _drop_drafts(self) -> None:
+        """Removes what a killed process left half written: it may contain what was forgotten since."""
+
+        def drop(issue: int) -> None:
+            with self.files.hold(issue, _LOCK):
+                self.files.drop_drafts(issue)
+
+        for issue in await asyncio.to_thread(self.files.drafts):
+            try:
+                await asyncio.to_thread(drop, issue)
+            except _AWAY as error:  # its holder writes it, or has died: then the next start removes it
+                _log.warning("a draft of a ledger file stays", issue=issue, reason=str(error))
 
     def _states(self) -> dict[int, str]:
         found = {}

@@ -6,9 +6,10 @@ from collections.abc import Container, Sequence
 from functools import partial
 from pathlib import Path
 
+from bot.integrations.ledgerfiles.acts import named
 from core.files import is_odd, read_regular
 from core.ledgerfiles import LedgerFiles
-from core.records import Raw, decode, forgotten, identity
+from core.records import Raw, decode, forgotten
 
 
 def blank(files: LedgerFiles, issue: int, names: Container[str], timeout: float) -> None:
@@ -31,8 +32,9 @@ def delete(quarantined: Sequence[Path]) -> int:
 
 
 def leftovers(files: LedgerFiles, issue: int, names: Container[str]) -> list[Path]:
-    """Returns the files of an issue, live and archived, that may still contain what the records `names` said."""
-    return [path for path in files.by_issue().get(issue, []) if _may_contain(path, issue, names)]
+    """Returns the files of an issue, live, archived or half written, that may still contain what the records `names` said."""
+    found = [*files.by_issue().get(issue, []), *files.drafts().get(issue, [])]
+    return [path for path in found if _may_contain(path, issue, names)]
 
 
 def _may_contain(path: Path, issue: int, names: Container[str]) -> bool:
@@ -44,5 +46,5 @@ def _may_contain(path: Path, issue: int, names: Container[str]) -> bool:
 
 def _blank(names: Container[str], raw: Raw) -> bool:
     before = raw["clarifications"]
-    raw["clarifications"] = [forgotten(item) if identity(item) in names else item for item in before]
+    raw["clarifications"] = [forgotten(item) if name in names else item for name, item in named(before)]
     return bool(raw["clarifications"] != before)

@@ -17,7 +17,6 @@ outcome, which is looked up before it is posted again, and each unfinished reply
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,8 +29,8 @@ from bot.delivery.delivery import Delivery, InDoubt
 from bot.delivery.memory import mark
 from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
 from bot.intake.notices import content
-from bot.integrations.ledgerfiles.acts import Seen
-from bot.integrations.ledgerfiles.bridge import REMEMBER, Bridge, remembered
+from bot.integrations.ledgerfiles.acts import Seen, is_too_long, name_of, named
+from bot.integrations.ledgerfiles.bridge import FOLDER, REMEMBER, Bridge, remembered
 from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
 from bot.producers.inbox import Session, know_sessions, reserve_above
 from bot.settings.model import Settings
@@ -42,17 +41,16 @@ from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.answers import decision_in
 from core.archive import FIRST_RESERVED, HIGHEST
-from core.clarification import DONE, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
+from core.clarification import DONE, ID, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
 from core.matching import UNANSWERED, author_of, reopened
-from core.records import Book, Raw, as_of, decode, dump, forgotten, identity, is_forgotten, parse
+from core.records import Book, Raw, as_of, decode, dump, forgotten, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
-_NUMBER = re.compile(r"CLR-[0-9]+-([0-9]{3,9})")
 # A file that is in the archive, and remembered with version 1, is not written again.
 _ARCHIVED = (
     "update bridge set version = (select max(written) from clarifications where clarifications.issue = bridge.issue)"
@@ -83,7 +81,8 @@ async def take_in(
         return False
     taking = _Taking(bridge.files, keys or PublicKeys(), settings.monitor.sla, bridge.clock.now())
     try:
-        former = await asyncio.to_thread(taking.read)
+        if (former := await asyncio.to_thread(taking.read)) is None:
+            return False
     except (LedgersAway, OSError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         _log.warning("no earlier ledgers are taken in", reason=why)
@@ -107,7 +106,8 @@ async def take_in(
 
     def work(tx: Tx) -> None:
         fill(tx, taking.records, taking.highest)
-        tx.many(REMEMBER, taking.bases)
+        # The folder is to be ours from now on; a kill before it is does not change that.
+        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, 0, [], None)])
         tx.run(_ARCHIVED)
         reserved = [each for each in taking.highest if FIRST_RESERVED <= each <= HIGHEST]
         reserve_above(tx, max(reserved, default=FIRST_RESERVED - 1))
@@ -116,7 +116,6 @@ async def take_in(
         put(tx, notices)
 
     await store.write(work)
-    await bridge.take_over()
     return bool(records)
 
 
@@ -160,32 +159,36 @@ class _Taking:
     highest: dict[int, int] = field(default_factory=dict)  # number that was given out, by issue
     bases: list[Mapping[str, object]] = field(default_factory=list)
 
-    def read(self) -> str:
-        """Reads all of it. Returns the installation that wrote them, empty if unknown.
+    def read(self) -> str | None:
+        """Reads all of it. Returns the installation that wrote them, empty if unknown; None: there is no folder. If its disk is
+        only mounted later, it is another installation's.
 
         Raises:
             LedgersAway, OSError: the folder cannot be read.
         """
         if not self.files.is_there():
-            return ""
+            return None
         for issue, paths in self.files.by_issue().items():
             self._take(issue, paths)
         return owner_of(self.files)
 
     def _take(self, issue: int, paths: Sequence[Path]) -> None:
-        state, names = self.files.state(issue), set[str]()
+        state, numbers = self.files.state(issue), {0}
         book = Book(issue=issue)
         usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
         base: dict[str, Seen] = {}
         known = set[str]()
         for path in sorted(paths, key=lambda each: each != usual):
-            for item in self._items(issue, path):
-                names.add(identity(item))
+            for name, item in named(self._items(issue, path)):
+                if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
+                    numbers.add(int(match[2]))
                 found = parse(item)
-                if found is None or found.id in known:
+                if found is None or name in known or name != name_of(item):
                     continue
+                if found.aaep is None and is_too_long(item):
+                    continue  # the bridge tells of it when it comes to it
                 try:
-                    taken = self._taken(found)
+                    taken = self._taken(found.model_copy(update={"id": name}))
                     seen = _as_read(item, taken)
                 except Exception:  # noqa: BLE001 - one odd record must not stop the start
                     _log.exception("a ledger has a record that cannot be taken in", file=path.name)
@@ -196,8 +199,7 @@ class _Taking:
                     base[record.id] = seen
         if not book.changed:
             return
-        numbers = [int(match[1]) for name in names if (match := _NUMBER.fullmatch(name))]
-        self.highest[issue] = max(numbers, default=0)
+        self.highest[issue] = max(numbers)
         is_archived = state is None and not any(record.needs_something for record in book.changed)
         self.records += book.changed
         # A live file is behind: it is written once more, with what became of its records.

@@ -9,16 +9,17 @@ takes over the folder that it finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageUnavailable
+from bot.integrations.ledgerfiles.acts import named
 from bot.settings.model import Settings
 from bot.storage.outside import reading
 from core.files import read_regular, replacing
 from core.ledgerfiles import LedgerFiles
-from core.records import Raw, identity
+from core.records import Raw
 
 NOT_EMPTY = (
     "select 1 from inbox union all select 1 from messages union all select 1 from sessions"
@@ -54,9 +55,13 @@ def disown(files: LedgerFiles) -> None:
     (files.private / _ID).unlink(missing_ok=True)
 
 
-def of_others(item: object, base: Mapping[str, object]) -> bool:
-    """Whether a record in the folder of another installation is that one's. `base`: what the bridge knows of, by id."""
-    return isinstance(item, dict) and isinstance(item.get("aaep"), dict) and identity(item) not in base
+def of_others(items: Sequence[object], base: Mapping[str, object]) -> set[str]:
+    """Returns the ids of what, in the folder of another installation, is that one's. `base`: what the bridge knows of, by id."""
+    return {
+        name
+        for name, item in named(items)
+        if isinstance(item, dict) and isinstance(item.get("aaep"), dict) and name not in base
+    }
 
 
 def check_owner(settings: Settings) -> Iterator[CheckResult]:
@@ -86,4 +91,7 @@ def check_owner(settings: Settings) -> Iterator[CheckResult]:
 
 def without(raw: Raw, names: set[str]) -> Raw:
     """Returns a ledger without the records that have these ids."""
-    return {**raw, "clarifications": [each for each in raw["clarifications"] if identity(each) not in names]}
+    return {
+        **raw,
+        "clarifications": [each for name, each in named(raw["clarifications"]) if name not in names],
+    }

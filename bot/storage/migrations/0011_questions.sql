@@ -1,16 +1,14 @@
--- Questions that agents ask directly come through the inbox too, and are known by their keys.
-
-alter table inbox add column kind text not null default 'event';
+-- Questions that agents ask directly, by which their askers find them again.
 
 create table questions (
-  token text primary key,           -- its `event_id` in the inbox and in the ledger
+  token text primary key,           -- its `event_id` in the record
   producer text not null,
   agent text not null,
   session_id text not null,
   key text,                         -- the agent's own name for it; null: it has none, or it may be used again
   digest text not null,             -- of all that it says
   issue integer not null,
-  clarification text,               -- its id, once it is in the ledger
+  clarification text not null,
   created_at real not null,
   expires_at real not null
 );

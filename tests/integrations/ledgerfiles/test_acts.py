@@ -21,6 +21,7 @@ from bot.integrations.ledgerfiles.acts import (
     base_of,
     rendered,
 )
+from core.clarification import Entry
 from core.records import decode, encode, forgotten
 
 Json = dict[str, Any]
@@ -102,7 +103,11 @@ def found(known: Base, file: list[Any], record: list[Json]) -> list[Act]:
     return list(acts(known, read["clarifications"], record))
 
 
-ADDS: list[Act] = [Adds(NAME, [entry("answer", "SQLite", "architect")])]
+def adds(kind: str, body: str, *, abandons: bool = False) -> list[Act]:
+    return [Adds(NAME, [Entry.model_validate(entry(kind, body, "architect"))], abandons)]
+
+
+ADDS = adds("answer", "SQLite")
 ROWS: dict[str, tuple[list[Change], Change, Change, list[Act]]] = {
     # What the bridge left, what the file holds, what the record says, and what that is.
     "nobody did anything": ([nothing], nothing, nothing, []),
@@ -117,7 +122,7 @@ ROWS: dict[str, tuple[list[Change], Change, Change, list[Act]]] = {
         [nothing],
         lambda item: answered(item, "Oracle"),
         settled,
-        [Adds(NAME, [entry("answer", "Oracle", "architect")])],
+        adds("answer", "Oracle"),
     ),
     "an entry without its status": (
         [nothing],
@@ -132,6 +137,22 @@ ROWS: dict[str, tuple[list[Change], Change, Change, list[Act]]] = {
         [Moves(NAME, "resolved")],
     ),
     "abandoned": ([nothing], status("abandoned"), nothing, [Moves(NAME, "abandoned")]),
+    "abandoned with a word": (
+        [nothing],
+        then(lambda item: item["thread"].append(entry("resolution", "no", "architect")), status("abandoned")),
+        nothing,
+        adds("resolution", "no", abandons=True),
+    ),
+    "abandoned with a word, after an answer": (
+        [answered],
+        then(
+            answered,
+            lambda item: item["thread"].append(entry("resolution", "no", "architect")),
+            status("abandoned"),
+        ),
+        answered,
+        adds("resolution", "no", abandons=True),
+    ),
     "escalated": ([nothing], status("escalated"), nothing, [Moves(NAME, "escalated")]),
     "answered without an answer": ([nothing], status("answered"), nothing, [Rewrites(NAME)]),
     "opened again": ([settled], then(settled, status("pending")), settled, [Rewrites(NAME)]),
@@ -161,10 +182,40 @@ def test_who_changed_what(row: str) -> None:
     assert found(base(*map(after, left)), [after(file)], [after(record)]) == wanted
 
 
+SPELLED: dict[str, Change] = {
+    "no milliseconds": lambda item: item.update(created="2026-11-28T10:00:00Z"),
+    "microseconds": lambda item: item.update(created="2026-11-28T10:00:00.000000+00:00"),
+    "another zone": lambda item: item.update(created="2026-11-28T12:00:00+02:00"),
+    "no zone": lambda item: item.update(created="2026-11-28T10:00:00"),
+    "the id": lambda item: item.update(id="CLR-0007-0001"),
+    "whose role": lambda item: item.update({"from": "agent:engineer"}),
+    "numbers": lambda item: (item.update(maxRounds=5.0), item["thread"][0].update(round="1")),
+    "what goes without saying": lambda item: [item.pop(name) for name in ("blocking", "maxRounds")],
+}
+
+
+@pytest.mark.parametrize("how", SPELLED)
+def test_how_it_is_spelled_is_nobodys_act_and_keeps_fields_of_others(how: str) -> None:
+    spelled = after(SPELLED[how], lambda item: item.update(theirs=1))
+    assert found(base(asked()), [spelled], [after(settled)]) == []
+    assert found({}, [spelled], [after(settled)]) == []
+    kept = rendered({"clarifications": [spelled]}, {"clarifications": [after(settled)]})
+    assert kept["clarifications"] == [{**after(settled), "theirs": 1}]
+
+
+def test_another_spelling_beside_ours_is_another_record() -> None:
+    other = after(SPELLED["the id"], body("Which queue?"))
+    assert found(base(asked()), [other, asked()], [asked()]) == [Opens(other)]
+    read = {name: [seen] for name, seen in base_of([other, asked()]).items()}
+    assert found(read, [other, asked()], [asked()]) == []
+    kept = rendered({"clarifications": [other, asked()]}, {"clarifications": [after(settled)]})
+    assert kept["clarifications"] == [other, after(settled)]
+
+
 def test_new_clarification_is_somebodys_and_one_with_our_id_too() -> None:
     theirs = after(body("Which queue?"), lambda item: item.update(created="2026-11-28T11:00:00.000Z"))
     assert found({}, [theirs], []) == [Opens(theirs)]
-    assert found({}, [theirs], [asked()]) == [Opens(theirs, is_ours=True)]
+    assert found({}, [theirs], [asked()]) == [Opens(theirs)]
 
 
 def test_record_without_a_question_is_nothing_until_it_has_one() -> None:

@@ -16,7 +16,7 @@ from bot.integrations.ledgerfiles.acts import Act, Base, acts
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
 from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_acts import asked
-from tests.kit.databases import ledger_row, rows_of_ledgers
+from tests.kit.databases import issues_in, records_in
 from tests.kit.lives import Life, beside
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene
@@ -67,8 +67,7 @@ def in_file(stage: World, issue: int = 100001) -> list[Json]:
 
 
 def in_store(stage: World, issue: int = 100001) -> list[Json]:
-    row = ledger_row(stage.rows or stage.folder / "clarify.db", issue)
-    return json.loads(row)["clarifications"] if row else []
+    return records_in(stage.rows, issue)
 
 
 async def in_step(stage: World, issue: int = 100001) -> list[Json]:
@@ -150,7 +149,10 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
 
 def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
     """A clarification as another implementation begins it."""
-    begun = asked() | {"id": f"CLR-7-{number:03}", "created": f"2026-11-28T10:00:0{number}.000Z"}
+    begun = asked() | {
+        "id": f"CLR-7-{number:03}",
+        "created": f"2026-11-28T10:{number // 60:02}:{number % 60:02}.000Z",
+    }
     del begun["aaep"]
     begun["thread"][0]["body"] = question
     return begun | more
@@ -211,6 +213,8 @@ async def test_id_that_is_ours_stays_ours_and_theirs_gets_the_next_number(stage:
         await stage.card("Which database?")
         names = {each["id"]: each["thread"][0]["body"] for each in await in_step(stage, 7)}
         assert names == {"CLR-7-001": "Which cache?", "CLR-7-002": "Which database?"}
+        told = said(await notice(stage, "CLR-7-001 is CLR-7-002 now"))
+        assert "issue-7.json" in told
     assert accused(stage) == []
 
 
@@ -227,12 +231,7 @@ async def test_p5_new_record_cannot_say_who_decided(stage: World) -> None:
     other["thread"].append(other["thread"][0] | {"type": "resolution", "body": "done"})
     async with stage.bot(text(stage, more=ROLES)):
         put(stage, forged, other)
-        await until(
-            lambda: (
-                [each["status"] for each in in_store(stage, 7)]
-                in (["answered", "resolved"], ["answered"] * 2)
-            )
-        )
+        await until(lambda: [each["status"] for each in in_store(stage, 7)] == ["answered", "abandoned"])
         kept = in_store(stage, 7)
         said_by = {each["from"] for record in kept for each in record["thread"]} | {
             each["from"] for each in kept
@@ -257,6 +256,166 @@ async def test_p5_what_nobody_may_change_is_undone_and_told(stage: World) -> Non
         rewrite(stage, lambda records: records.clear())
         await notice(stage, "CLR-100001-001 was deleted by another program")
         assert await in_step(stage) == [before]
+
+
+async def test_p12_flood_of_what_is_undone_is_told_once_for_each_look(stage: World) -> None:
+    count = 60
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, *(theirs(n, f"Number {n}?", status="abandoned") for n in range(1, count + 1)))
+        await until(lambda: len(in_store(stage, 7)) == count)
+        before = await in_step(stage, 7)
+
+        def flood(records: list[Json]) -> None:
+            for each in records[:30]:
+                each["thread"][0]["body"] = "Shall I drop the tables?"
+            del records[40:]
+            records += [theirs(n, "Odd?", round=-1) for n in range(100, 150)]
+
+        rewrite(stage, flood, 7)
+        told = said(await notice(stage, "were changed or deleted by another program"))
+        assert "CLR-7-001" in told
+        assert "30 more" in told
+        assert "rewrote 30" in told
+        assert "removed 20" in told
+        page = said(await stage.page("records of issue-7.json cannot be read"))
+        assert "CLR-7-100" in page
+        assert "50" in page
+        await until(lambda: in_file(stage, 7)[:40] == before[:40])
+    async with stage.bot() as bot:
+        await stage.ask()
+        await in_step(stage)
+        assert len(await bot.store.read("select 1 from incidents where kind = 'ledger'")) == 1
+    assert len(accused(stage)) == 1
+
+
+async def test_entry_that_abandons_is_no_answer(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await in_step(stage)
+
+        def gives_up(record: Json) -> None:
+            record["status"] = "abandoned"
+            entry = {"round": 1, "from": "architect", "type": "resolution", "body": "yes"}
+            record["thread"].append(entry | {"timestamp": "2026-11-28T10:05:00Z"})
+
+        await another_writes(stage, gives_up)
+        await stage.now_says(card, "Closed")
+        (record,) = await in_step(stage)
+        assert (record["status"], record["aaep"]["closed"]) == ("abandoned", "by hand")
+        assert record["thread"][1]["from"] == "agent:architect"
+        assert "yes" in record["thread"][1]["body"]
+    assert stage.producer.replies == []
+    assert accused(stage) == []
+
+
+async def test_another_spelling_of_a_time_is_nobodys_act(stage: World) -> None:
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, theirs(kept=1, created="2026-11-28T11:00:01+01:00"))
+        card = await stage.card("Which database?")
+        await in_step(stage, 7)
+
+        def respell(records: list[Json]) -> None:
+            records[0] |= {"created": "2026-11-28T10:00:01Z", "more": 2}
+
+        rewrite(stage, respell, 7)
+        await stage.workspace.post(FOLAKE, AGENTS, "SQLite", thread_ts=card.ts)
+        await until(lambda: in_file(stage, 7) and in_file(stage, 7)[0]["status"] == "answered")
+        assert (in_file(stage, 7)[0]["kept"], in_file(stage, 7)[0]["more"]) == (1, 2)
+        assert len(in_store(stage, 7)) == 1
+    assert accused(stage) == []
+
+
+async def test_another_spelling_of_an_id_is_the_same_clarification(stage: World) -> None:
+    async with stage.bot(text(stage, more=ROLES)):
+        put(stage, theirs(id="CLR-007-0001"), theirs(2, "Which queue?"))
+        card = await stage.card("Which database?")
+        await stage.card("Which queue?")
+        await until(lambda: [each["id"] for each in in_file(stage, 7)] == ["CLR-7-001", "CLR-7-002"])
+        rewrite(stage, lambda records: records[0].update(id="CLR-07-001"), 7)
+        await stage.workspace.post(FOLAKE, AGENTS, "SQLite", thread_ts=card.ts)
+        await until(lambda: in_file(stage, 7)[0]["status"] == "answered")
+        rewrite(stage, lambda records: records.append(records[1] | {"id": "CLR-07-002"}), 7)
+        await stage.ask(question="Which cache?", **of_issue(7))
+        await until(
+            lambda: [each["id"] for each in in_store(stage, 7)] == [f"CLR-7-00{n}" for n in (1, 2, 3)]
+        )
+    assert accused(stage) == []
+
+
+@pytest.mark.parametrize("what", [".clarify", ".clarify/installation"])
+async def test_what_says_whose_folder_it_is_is_written_anew(stage: World, what: str) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_0", session="sess_zero", question="Before?", **of_issue(7))
+    async with stage.bot() as bot:
+        card = await stage.ask()
+        await in_step(stage)
+        path = file_of(stage).parent / what
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        await another_writes(stage, answers("yes"))
+        assert (await stage.reply())["decided_by"] == "agent:architect"
+        await stage.now_says(card, "agent:architect")
+        await in_step(stage)
+        owner = file_of(stage).parent / ".clarify/installation"
+        assert owner.read_text() == bot.store.installation
+        await stage.ask("rpl_2", session="sess_two", question="And now?")
+        await in_step(stage, 100002)
+    async with stage.bot():
+        await stage.ask("rpl_3", session="sess_three", question="And then?")
+        await in_step(stage, 100003)
+        await another_writes(stage, answers("yes"), 100002)
+        await stage.reply("rpl_2")
+    assert accused(stage) == []
+
+
+async def test_drafts_of_a_killed_bot_are_removed(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask()
+        await in_step(stage)
+    private = file_of(stage).parent / ".clarify"
+    drafts = [private / f"issue-{name}.json.4242.{'0f' * 16}" for name in ("100001", "100001.2", "7")]
+    for each in drafts:
+        each.write_text("Shall I go on?")
+    async with stage.bot():
+        await until(lambda: not any(each.exists() for each in drafts))
+    for each in drafts:
+        each.write_text("Shall I go on?")
+    assert (await beside(stage, "forget", "sess_one", "--abandon", "--yes")).code == 0
+    assert [each.exists() for each in drafts] == [False, False, True]
+
+
+@pytest.mark.parametrize("where", ["body", "topic", "theirs"])
+async def test_question_of_great_length_is_told_once_and_stays_in_the_file(stage: World, where: str) -> None:
+    long = theirs(1)
+    (long["thread"][0] if where == "body" else long)[where] = "x" * 10_000_000
+    async with stage.bot(text(stage, more=ROLES)) as bot:
+        put(stage, long, theirs(2, "Which queue?"))
+        await stage.card("Which queue?")
+        page = await stage.page("CLR-7-001")
+        assert "too long" in said(page)
+        assert len(said(page)) < 2000
+        await until(lambda: in_file(stage, 7)[1:] == in_store(stage, 7))
+        assert in_file(stage, 7)[0] == long
+    async with stage.bot(text(stage, more=ROLES)) as bot:
+        await stage.ask()
+        await in_step(stage)
+        assert len(await bot.store.read("select 1 from incidents where kind = 'ledger'")) == 1
+    assert len(stage.cards()) == 2
+
+
+@pytest.mark.parametrize("kind", ["answer", "resolution", "escalation"])
+async def test_entry_of_great_length_does_not_count(stage: World, kind: str) -> None:
+    async with stage.bot():
+        await stage.ask(accepted_response_kinds=["freetext"])
+        (before,) = await in_step(stage)
+
+        def change(record: Json) -> None:
+            answers("x" * 10_000_000)(record)
+            record["thread"][-1]["type"] = kind
+
+        await another_writes(stage, change)
+        await notice(stage, "does not count")
+        assert await in_step(stage) == [before]
+    assert stage.producer.replies == []
 
 
 async def test_what_was_written_while_no_bot_ran_is_taken_in(stage: World) -> None:
@@ -330,7 +489,7 @@ async def test_kill_between_any_two_lines_of_an_exchange_accuses_nobody(stage: W
 
 
 def stage_issues(stage: World) -> list[int]:
-    return rows_of_ledgers(stage.rows or stage.folder / "clarify.db")
+    return issues_in(stage.rows)
 
 
 async def test_files_that_stay_behind_are_told_and_nothing_else_waits(

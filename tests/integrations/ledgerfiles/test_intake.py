@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.integrations.ledgerfiles import bridge
+from bot.integrations.ledgerfiles import owner as owning
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_bridge import (
@@ -41,6 +43,10 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         made.configure(text(made))
         yield made
+
+
+def owner(stage: World) -> str:
+    return (file_of(stage).parent / ".clarify/installation").read_text()
 
 
 def lose(stage: World) -> None:
@@ -274,3 +280,66 @@ async def test_what_is_changed_after_it_was_taken_in_is_told(stage: World) -> No
         assert (await in_step(stage))[0]["thread"][0]["body"] == "Shall I go on?"
     finally:
         await run.__aexit__(None, None, None)
+
+
+async def test_ids_that_are_spelled_otherwise_are_taken_in_once(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask(**of_issue(7))
+        await in_step(stage, 7)
+    lose(stage)
+    rewrite(stage, lambda records: records[0].update(id="CLR-007-0000000001"), 7)
+    async with stage.bot():
+        await stage.now_says(card, FROM_A_FILE)
+        await stage.emit(**of_issue(7))  # again: the same question
+        await stage.ask("rpl_2", question="Another?", **of_issue(7))
+        assert [each["id"] for each in await in_step(stage, 7)] == ["CLR-7-001", "CLR-7-002"]
+    assert len(stage.cards()) == 2
+    assert accused(stage) == []
+
+
+async def test_folder_is_taken_over_though_the_bot_was_killed_before(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = await left_open(stage, lambda _: None)
+    former = owner(stage)
+    kept = owning.own
+
+    def refuses(*_: object) -> None:
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr(bridge, "own", refuses)  # as if killed: what was read is in the database alone
+    async with stage.bot():
+        await stage.now_says(card, FROM_A_FILE)
+        assert owner(stage) == former
+    monkeypatch.setattr(bridge, "own", kept)
+    async with stage.bot() as bot:
+        await until(lambda: owner(stage) == bot.store.installation != former)
+        await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
+        await in_step(stage)
+        assert not await bot.store.read("select 1 from bridge where issue = 0")
+    assert accused(stage) == []
+
+
+async def test_folder_that_is_mounted_later_is_asked_nothing_of_again(stage: World) -> None:
+    """Its disk was missing when a new database began: what stands in it was asked by another installation."""
+    async with stage.bot():
+        card = await stage.ask(**of_issue(7))
+        await in_step(stage, 7)
+    lose(stage)
+    folder, away = file_of(stage).parent, stage.folder / "away"
+    former = owner(stage)
+    folder.rename(away)
+    async with stage.bot():
+        await until((folder / ".clarify/installation").exists)
+        folder.rename(stage.folder / "below")
+        away.rename(folder)
+        await stage.ask("rpl_2", session="sess_two", question="And now?")
+        await in_step(stage)
+        file_of(stage, 7).touch()
+        await stage.ask("rpl_3", session="sess_three", question="And in eight?", **of_issue(8))
+        await in_step(stage, 8)
+        assert in_store(stage, 7) == []
+        assert owner(stage) == former
+    assert stage.cards()[0].ts == card.ts
+    assert len(stage.cards()) == 3
+    assert accused(stage) == []

@@ -57,7 +57,7 @@ async def test_folder_becomes_the_installations_that_begins_in_it(stage: World) 
 async def left_by_another(stage: World) -> list[dict[str, Any]]:
     """What another installation has in its folder; ours has asked something before, elsewhere."""
     async with stage.bot():
-        card = await stage.ask(question="Theirs, open?", **of_issue(7))
+        card = await stage.ask(question=f"Theirs, open? {'x' * 3000}", **of_issue(7))
         done = await stage.ask("rpl_2", session="sess_two", question="Theirs, done?", **of_issue(7))
         await stage.workspace.click(FOLAKE, AGENTS, done.ts, label="Yes")
         await stage.reply("rpl_2")
@@ -80,6 +80,7 @@ async def test_records_of_another_installation_are_left_alone(stage: World) -> N
             card = await stage.ask(token, session=f"sess_{number}", question=f"Ours {number}?", **of_issue(7))
         await until(lambda: len(in_file(stage, 7)) == 3)
         assert in_file(stage, 7)[:2] == left
+        assert not await bot.store.read("select 1 from incidents where kind = 'ledger'")
         assert in_file(stage, 7)[2]["thread"][0]["body"] == "Ours 2?"
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_6")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -61,20 +60,6 @@ async def stopped(task: asyncio.Task[None]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
-    said = Said()
-    task = asyncio.create_task(play(port=0, folder=tmp_path / "new" / "folder", say=said, command=child))
-    async with asyncio.timeout(60):
-        await said.joined.wait()
-        await stopped(task)
-    words = "\n".join(said.lines)
-    assert "Open this page:  http://127.0.0.1:" in words
-    assert str(tmp_path / "new" / "folder") in words
-    assert "Ctrl-C" in words
-    assert (tmp_path / "new" / "folder" / "stopped").read_text() == str(int(signal.SIGTERM))
-    assert said.lines[-1] == f"Stopped. The database and the log are in {tmp_path / 'new' / 'folder'}."
 
 
 async def test_demo_says_where_the_bot_is_if_its_usual_port_is_in_use(

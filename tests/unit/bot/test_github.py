@@ -284,12 +284,12 @@ async def test_killed_while_it_sets_labels_knows_of_them(world: World) -> None:
     assert world.github.labels[42] == set()
 
 
-async def test_removes_labels_of_an_issue_whose_ledger_is_gone(world: World) -> None:
+async def test_removes_labels_of_an_issue_whose_records_are_gone(world: World) -> None:
     await world.start()
     await world.ask()
     await world.shows(1)
     await world.kill()
-    await world.store.run("delete from ledgers where issue = 42")
+    await world.store.run("delete from clarifications where issue = 42")
     await world.start()
     await world.quiet()
 

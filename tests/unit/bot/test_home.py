@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
 from tests.kit.clocks import START, ManualClock
+from tests.kit.ledgers import write_records
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 
@@ -70,7 +72,7 @@ class NoLedger(DatabaseLedger):
     def __init__(self) -> None:
         """It has no store."""
 
-    async def find(self, clarification_id: str, issue: int) -> Clarification:
+    async def find(self, clarification_id: str) -> Clarification:
         raise NotFound(clarification_id)
 
 
@@ -470,14 +472,14 @@ async def test_answers_that_are_kept_are_the_newest() -> None:
     assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
 
 
-async def test_answers_are_restored_from_the_ledgers_written_last(ledger: DatabaseLedger) -> None:
+async def test_answers_are_restored_from_the_records_written_last(
+    ledger: DatabaseLedger, tmp_path: Path
+) -> None:
     router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
     for issue in range(1, 6):
         opened = await router.open(issue, ask(reply_token=f"t{issue}", event_id=f"e{issue}", expires_at=None))
         await router.answer(opened.record.id, lambda _: Answer("yes", "yes"), ANSWERER, opened.record.created)
-    await ledger.store.run(
-        "insert into ledgers (issue, body, highest, version, written, archived) values (9, '{', 0, 1, 9e9, 0)"
-    )
+    write_records(tmp_path, 9, {"id": "CLR-9-001"})
     facts = gathering(ledger=ledger)
 
     await facts.restore_answers()

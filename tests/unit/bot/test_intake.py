@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,6 @@ from bot.producers.inbox import Inbox, Incoming, take
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
-from core.errors import LedgerUnreadable
 from core.index import Index
 from core.router import Router
 from core.workflow import Scopes
@@ -26,7 +25,6 @@ from tests.kit.builders import ADE, SLA
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming, other, raw
 from tests.kit.ledgers import held
-from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
 
 ISSUE = 42
@@ -46,11 +44,6 @@ class Told:
         if self.troubles:
             raise self.troubles.pop(0)
         self.events.append(item.event.event_id)
-
-    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
-        self.paged.append(f"ledger {error.issue}")
 
     async def not_processed(self, item: Incoming) -> None:
         self.paged.append(item.event.event_id)
@@ -79,14 +72,7 @@ class World:
         (self.workflows / "feature.toml").write_text(text)
 
     async def records(self, issue: int = ISSUE) -> list[tuple[str, str]]:
-        return [(item["id"], item["status"]) for item in await self.ledger.read(issue)]
-
-
-class Untold:
-    def waits(self, items: Collection[Incoming], reason: str) -> None:
-        assert reason
-
-    def recorded(self, items: Collection[Incoming]) -> None: ...
+        return [(each.id, each.status) for each in await self.ledger.read(issue)]
 
 
 @pytest.fixture
@@ -111,7 +97,6 @@ async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[World]:
         replies_settled=settled,
         seen=notices.seen.append,
         clock=clock,
-        outage=Untold(),  # type: ignore[arg-type]
     )
     task = asyncio.create_task(intake.run())
     yield World(intake, ledger, workflows, router, notices, clock, store, inbox)
@@ -245,23 +230,18 @@ async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> No
     assert await world.records() == [("CLR-42-001", "pending")]
 
 
-async def test_broken_ledger_is_paged_and_the_question_waits_until_it_is_whole(world: World) -> None:
+async def test_record_that_cannot_be_read_holds_up_no_question(world: World) -> None:
     await world.put(raw(**IN_42))
     await world.worked_off()
-    whole = await world.store.read_one("select body from ledgers")
-    assert whole is not None
-    await world.store.run("update ledgers set body = '{'")
-    world.notices.troubles = [StorageUnavailable()]  # also the page has to wait
-    await world.put(raw(event_id="e2", reply_token="r2", **IN_42))
-    await until(lambda: world.notices.paged)
-    await world.store.run("update ledgers set body = :body", body=whole["body"])
+    await world.store.run("update clarifications set body = '{'")
+    await world.put(raw(event_id="e2", reply_token="r2", question="Which port?", **IN_42))
     await world.worked_off()
-    assert set(world.notices.paged) == {"ledger 42"}
-    assert await world.records() == [("CLR-42-001", "pending"), ("CLR-42-002", "pending")]
+    assert await world.records() == [("CLR-42-002", "pending")]
+    assert world.notices.paged == []
 
 
-async def test_locked_ledger_holds_up_its_session_only(world: World) -> None:
-    with held(ISSUE):
+async def test_locked_issue_holds_up_its_session_only(world: World) -> None:
+    with held(f"issue {ISSUE}"):
         await world.put(raw(**IN_42))
         await world.put(
             raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
@@ -320,6 +300,6 @@ async def test_question_that_its_target_may_not_get_is_kept_for_people_with_the_
     await world.put(raw(**asked))
     await world.worked_off()
     issue = ISSUE if asked["extensions"]["agentx"]["issue"] == ISSUE else 100_001
-    (item,) = await world.ledger.read(issue)
-    assert item["status"] == "pending"
-    assert reason in item["aaep"]["heldBack"]
+    (record,) = await world.ledger.read(issue)
+    assert record.status == "pending"
+    assert reason in (record.asked.held_back or "")

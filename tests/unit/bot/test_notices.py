@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.intake.notices import Notices
+from core.errors import RecordUnreadable
 from core.records import InvalidRecord, why_invalid
 from tests.unit.bot.oncall.stage import RENDERER, World, said
 
@@ -38,6 +39,16 @@ def odd(**more: Any) -> InvalidRecord:
     found = why_invalid(300, 2, ODD | more)
     assert found is not None
     return found
+
+
+async def test_unreadable_records_of_the_database_have_an_incident_each(world: World) -> None:
+    for name in ("CLR-300-001", "CLR-300-002", "CLR-300-001"):
+        await notices(world).ledger_unreadable(RecordUnreadable(name, 300))
+    rows = await world.store.read("select title, key from incidents order by id")
+    assert [(row["title"], row["key"]) for row in rows] == [
+        ("CLR-300-001 cannot be read", "ledger:CLR-300-001"),
+        ("CLR-300-002 cannot be read", "ledger:CLR-300-002"),
+    ]
 
 
 async def test_record_unreadable_is_paged_once_and_logged_once_per_content(world: World) -> None:

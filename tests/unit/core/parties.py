@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +13,9 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Clarification
 from core.hub import Hub
-from core.ledger import LOCK_TIMEOUT
+from core.ledger import LOCK_TIMEOUT, Reach
 from core.monitor import Monitor
-from core.records import Book, encode, parse
+from core.records import Book, dump
 from core.router import Router
 from core.workflow import Scopes
 from tests.kit.clocks import ManualClock
@@ -46,23 +46,29 @@ can_clarify = ["engineer", "architect"]
 class SeenLedger(DatabaseLedger):
     """A real one, that tells `saw` of each write within its transaction."""
 
-    saw: Callable[[int, bytes], None]
+    saw: Callable[[Sequence[Clarification]], None]
 
     async def transact(
         self,
-        issue: int | Callable[[Any], int],
+        reach: Reach | Callable[[Any], Reach],
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
         along: Callable[[Any, _T], None] | None = None,
     ) -> _T:
+        put: list[Clarification] = []
+
         def decided(book: Book) -> _T:
             result = decide(book)
-            if book.changed:
-                self.saw(book.issue, encode(book.raw))
+            put[:] = book.written
             return result
 
-        return await super().transact(issue, decided, timeout, written, along)
+        def beside(tx: Any, result: _T) -> None:
+            self.saw(put)
+            if along is not None:
+                along(tx, result)
+
+        return await super().transact(reach, decided, timeout, written, beside)
 
 
 class Party:
@@ -72,7 +78,7 @@ class Party:
         self.clock = clock
         self.told: list[tuple[str, int]] = []
         self.ledger = ledger
-        ledger.saw = lambda issue, content: witness.saw(issue, content, self)
+        ledger.saw = lambda put: witness.saw(map(dump, put), self)
         self.router = Router(ledger, clock, SLA, self._changed)
         self.hub = Hub(router=self.router, ledger=ledger, scopes=Scopes(workflows), clock=clock)
         self._monitor = Monitor(SLA, ("architect", "engineer"))
@@ -90,9 +96,9 @@ class Party:
 
     async def look(self) -> None:
         """Take in what others wrote."""
-        for issue in await self.ledger.live():
-            for item in await self.ledger.news(issue) or ():
-                if (record := parse(item)) is not None:
+        async for found in self.ledger.every():
+            for each in found.records:
+                if (record := await self.ledger.news(each.id)) is not None:
                     self._monitoring.record_changed(record)
 
     async def watch(self) -> None:

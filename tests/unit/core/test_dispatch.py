@@ -335,7 +335,7 @@ class Broken:
         self._ledger = ledger
         return self
 
-    async def find(self, clarification_id: str, issue: int) -> Clarification:
+    async def find(self, clarification_id: str) -> Clarification:
         self.asked += 1
         if not self.works:
             raise ZeroDivisionError
@@ -437,7 +437,7 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
     async with desk(tmp_path, {"architect": architect}) as at:
         await at.ask()
         architect.asked.clear()
-        (ours,) = await at.ledger.read(42)
+        ours = dump(await at.get())
         foreign = ours | {
             "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
         }  # fmt: skip

@@ -24,6 +24,7 @@ from core.clarification import (
 from core.clock import SystemClock
 from core.errors import ClarifyError, LedgerUnreadable, ScopeViolation
 from core.hub import Hub, Request
+from core.ledger import Contents
 from core.router import Router
 from core.workflow import Scopes
 from tests.kit.builders import NOW, SLA
@@ -58,8 +59,8 @@ class World:
     workflows: Path
     changed: list[Clarification]
 
-    async def written(self) -> list[list[dict[str, Any]]]:
-        return [await self.ledger.read(issue) for issue in await self.ledger.live()]
+    async def written(self) -> list[Contents]:
+        return [each async for each in self.ledger.every()]
 
 
 @pytest.fixture
@@ -330,8 +331,9 @@ async def test_wait_takes_what_another_implementation_writes(
 ) -> None:
     await hub.request(REQUEST)
     task = await begun(hub)
-    thread = (await hub.ledger.read(42))[0]["thread"] + entries
-    change_record(tmp_path, 42, lambda record: record.update(status=status, thread=thread, revision=1))
+    change_record(
+        tmp_path, 42, lambda record: record.update(status=status, thread=[*record["thread"], *entries])
+    )
     assert await task == told
 
 
@@ -396,10 +398,10 @@ async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: p
     assert await second == "PostgreSQL"
 
 
-async def test_wait_tells_of_a_ledger_that_was_lost(hub: Hub) -> None:
+async def test_wait_tells_of_a_record_that_was_lost(hub: Hub) -> None:
     await hub.request(REQUEST)
     task = await begun(hub)
     assert isinstance(hub.ledger, DatabaseLedger)
-    await hub.ledger.store.run("update ledgers set body = '['")
+    await hub.ledger.store.run("update clarifications set body = '['")
     with pytest.raises(LedgerUnreadable):
         await task

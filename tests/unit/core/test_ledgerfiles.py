@@ -14,7 +14,7 @@ import pytest
 
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.ledgerfiles import LedgerFiles
-from core.records import Raw, dump, encode, forget_in
+from core.records import Raw, dump, encode, forgotten
 from tests.kit.builders import FOREIGN, closed, record
 
 
@@ -284,7 +284,11 @@ def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, files: LedgerFi
     files.path(42).write_text(json.dumps({"clarifications": [dump(secret)], "more": 1}))
     (tmp_path / "archive" / "issue-42.2.json").write_text("{ broken")
 
-    unreadable = files.rewrite(42, lambda raw: forget_in(raw, range(len(raw["clarifications"]))))
+    def forget(raw: Raw) -> bool:
+        raw["clarifications"] = list(map(forgotten, raw["clarifications"]))
+        return True
+
+    unreadable = files.rewrite(42, forget)
 
     assert [path.name for path in unreadable] == ["issue-42.2.json"]
     for path in (files.path(42), files.archive.path(42)):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,15 @@ from core.clarification import (
     resolved,
     went_on,
 )
-from core.matching import SessionNews, after_event, author_of, followed_up, is_duplicate, is_follow_up
+from core.matching import (
+    SessionNews,
+    after_event,
+    author_of,
+    followed_up,
+    is_duplicate,
+    is_follow_up,
+    is_same,
+)
 from tests.kit.builders import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
 
 DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
@@ -35,6 +44,25 @@ DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivere
 )
 def test_same_matter(first: Clarification, again: dict[str, str], same: bool) -> None:
     assert is_follow_up(first, ask(reply_token="rpl_2", **again)) is same
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ({}, True),
+        ({"id": "CLR-42-009", "status": "resolved", "revision": 7}, True),
+        ({"created": NOW.astimezone(timezone(timedelta(hours=2)))}, True),
+        ({"created": NOW.replace(microsecond=400)}, True),  # ledgers have milliseconds
+        ({"from_": f"agent:{record().from_}"}, True),
+        ({"created": LATER}, False),
+        ({"from_": "gardener"}, False),
+        ({"topic": "another"}, False),
+        ({"thread": (record().thread[0].model_copy(update={"body": "Another?"}),)}, False),
+        ({"thread": ()}, False),
+    ],
+)
+def test_same_clarification(other: dict[str, Any], same: bool) -> None:
+    assert is_same(record(), record().model_copy(update=other)) is same
 
 
 @pytest.mark.parametrize(

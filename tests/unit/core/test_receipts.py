@@ -25,7 +25,7 @@ from core.approvals import accepted
 from core.clarification import Answer, Clarification, Direct, Requester, abandoned, answered, opened
 from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
-from core.records import Book, agrees, as_of, forgotten, parse, unsigned_rounds
+from core.records import Book, agrees, as_of, dump, forgotten, packed, parse, unpacked, unsigned_rounds
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
 
 ACCEPT, REJECT = Answer("accept", "Accept"), Answer("reject", "Reject", "not on a Friday")
@@ -158,8 +158,14 @@ def test_usual_receipt_is_small(signing: Signing) -> None:
 # -- which records get one, and when -----------------------------------------------------------------------------------
 
 
-def book_with(signer: Signing | None, raw: Any = None) -> Book:
-    return Book(42, raw or {"clarifications": []}, lambda: 0, signer=signer)
+def book_with(signer: Signing | None, *written: Any) -> Book:
+    """`written`: records as their rows have them."""
+    return Book(filter(None, map(parse, written)), issue=42, signer=signer)
+
+
+def rows(book: Book) -> list[Any]:
+    """What a book put, as the next one reads it."""
+    return [unpacked(packed(dump(each))) for each in book.written]
 
 
 def owed(signing: Signing, record: Clarification) -> bool:
@@ -169,9 +175,9 @@ def owed(signing: Signing, record: Clarification) -> bool:
 def test_write_that_ends_a_round_has_its_receipt_and_later_ones_keep_it(signing: Signing) -> None:
     book = book_with(signing)
     book.put(record())
-    assert "receipt" not in book.raw["clarifications"][0]["aaep"]
+    assert "receipt" not in rows(book)[0]["aaep"]
     done = book.put(answered(book.records[0], YES, ADE, LATER))
-    receipt = book.raw["clarifications"][0]["aaep"]["receipt"]
+    receipt = rows(book)[0]["aaep"]["receipt"]
     assert receipt == done.asked.receipt is not None
     again = book.put(done.model_copy(update={"revision": done.revision + 1}))
     assert again.asked.receipt == receipt
@@ -183,7 +189,7 @@ def test_process_without_a_key_leaves_it_to_the_bot(signing: Signing) -> None:
     book = book_with(None)
     done = book.put(answered(book.put(record()), YES, ADE, LATER))
     assert done.asked.receipt is None
-    elsewhere = book_with(signing, book.raw)
+    elsewhere = book_with(signing, *rows(book))
     (taken_up,) = elsewhere.records
     assert owed(signing, taken_up)
     assert signing.agrees(elsewhere.put(taken_up, owed=True))
@@ -219,11 +225,11 @@ def test_earlier_round_gets_the_receipt_that_it_is_owed(signing: Signing) -> Non
     after = LATER + timedelta(minutes=1)
     again = book.put(followed_up(done, ask(question="Surely?"), after, SLA))
     for _ in range(2):  # while it is open, and once it is decided, too
-        elsewhere = book_with(signing, json.loads(json.dumps(book.raw)))
+        elsewhere = book_with(signing, *rows(book))
         (taken_up,) = elsewhere.records
         assert owed(signing, taken_up)
         elsewhere.put(taken_up, owed=True)
-        (signed,) = book_with(None, json.loads(json.dumps(elsewhere.raw))).records
+        (signed,) = book_with(None, *rows(elsewhere)).records
         first = signed.asked.earlier[0]["receipt"]
         assert clarify.verify(first, keys=signing.jwks).claims["jti"] == "CLR-42-001/1"
         assert agrees(signed, signing)
@@ -242,7 +248,7 @@ def test_follow_up_after_the_last_round_has_a_receipt_of_its_own(signing: Signin
     again = book.put(followed_up(done, ask(question="Surely?"), at + timedelta(minutes=1), SLA))
     assert (again.round, again.status) == (1, "escalated")
     over = book.put(answered(again, YES, ADE, at + timedelta(minutes=2)))
-    (read,) = book_with(None, json.loads(json.dumps(book.raw))).records
+    (read,) = book_with(None, *rows(book)).records
     names = [
         clarify.verify(each, keys=signing.jwks).claims["jti"]
         for each in (over.asked.earlier[0]["receipt"], over.asked.receipt or "")
@@ -255,14 +261,14 @@ def test_round_that_was_asked_again_keeps_its_receipt_when_the_next_one_begins(s
     done = answered(record(), YES, ADE, LATER)
     done = book.put(answered(book.put(reopened(done, LATER, SLA)), YES, BEA, later))
     book.put(followed_up(done, ask(question="Surely?"), later, SLA))
-    (read,) = book_with(None, json.loads(json.dumps(book.raw))).records
+    (read,) = book_with(None, *rows(book)).records
     assert (read.round, as_of(read, 0).round, agrees(read, signing)) == (3, 2, True)
 
 
 def test_forgetting_removes_it(signing: Signing) -> None:
     book = book_with(signing)
     book.put(answered(book.put(record()), YES, ADE, LATER))
-    left = forgotten(book.raw["clarifications"][0])
+    left = forgotten(rows(book)[0])
     assert "receipt" not in left["aaep"]
     bare = parse(left)
     assert bare is not None

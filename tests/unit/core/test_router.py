@@ -27,7 +27,7 @@ from core.clarification import (
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import Whole
 from core.monitor import DueCall
-from core.records import dump
+from core.records import PLAUSIBLE, dump
 from core.router import Router
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 from tests.kit.clocks import ManualClock
@@ -74,6 +74,20 @@ async def test_open_is_idempotent(hub: Hub) -> None:
     assert len(hub.changed) == 1
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
     assert (await hub.router.open(42, ask())).how == "duplicate", "also once answered"
+
+
+async def test_open_knows_its_session_whatever_the_issue(hub: Hub) -> None:
+    first = await hub.router.open(42, ask())
+    again = await hub.router.open(43, ask(event_id="evt_2"))
+    assert (again.how, again.record) == ("duplicate", first.record)
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    further = await hub.router.open(43, ask(reply_token="rpl_2"))
+    assert (further.how, further.record.id) == ("follow_up", "CLR-42-001")
+    fresh = await hub.router.open(43, ask(reply_token="rpl_3", question="And staging?"))
+    assert (fresh.how, fresh.record.id) == ("new", "CLR-43-001")
+    await hub.router.session_went_on(news(aaep.CANCELLED))
+    assert [(await hub.get(each)).status for each in ("CLR-42-001", "CLR-43-001")] == ["abandoned"] * 2
 
 
 @pytest.mark.parametrize(
@@ -233,7 +247,7 @@ async def test_session_seen_going_on_while_sending_is_the_proof(
 ) -> None:
     await hub.router.open(42, ask())
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
-    await hub.router.session_went_on(42, news(at=NOW + MINUTE))
+    await hub.router.session_went_on(news(at=NOW + MINUTE))
     assert (await hub.get()).asked.reply == "sending", "it may have gone on because it timed out"
     await hub.router.settle_reply("CLR-42-001", "rpl_1", state, "a note")
     after = await hub.get()
@@ -247,18 +261,24 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
     await hub.router.open(42, ask())
     await hub.router.open(42, ask(session_id="sess_2"))
     await hub.router.open(42, ask(producer="writer"))
-    await hub.router.session_went_on(42, news(aaep.CANCELLED))
-    assert [item["status"] for item in await hub.ledger.read(42)] == ["abandoned", "pending", "pending"]
+    await hub.router.session_went_on(news(aaep.CANCELLED))
+    assert [each.status for each in await hub.ledger.read(42)] == ["abandoned", "pending", "pending"]
+
+
+async def test_number_of_others_that_leaves_no_room_is_replaced(hub: Hub) -> None:
+    highest = record(seq=PLAUSIBLE).model_copy(update={"aaep": None})
+    beyond = record(seq=10**14).model_copy(update={"aaep": None, "topic": "another"})
+    assert (await hub.router.take_in(highest)).id == highest.id
+    assert (await hub.router.take_in(beyond)).id == f"CLR-42-{PLAUSIBLE + 1}"
+    assert (await hub.router.open(42, ask())).record.id == f"CLR-42-{PLAUSIBLE + 2}"
 
 
 async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
-    foreign = dump(record(seq=1).model_copy(update={"aaep": None}))
-    hub.write(foreign, "junk")
+    foreign = await hub.router.take_in(record(seq=1).model_copy(update={"aaep": None}))
     opened = await hub.router.open(42, ask())
-    assert opened.record.id == "CLR-42-003"
-    await hub.router.session_went_on(42, news(aaep.COMPLETED))
-    items = await hub.ledger.read(42)
-    assert items[:2] == [foreign, "junk"]
+    assert opened.record.id == "CLR-42-002"
+    await hub.router.session_went_on(news(aaep.COMPLETED))
+    assert await hub.get() == foreign
     answered_one = await hub.router.answer("CLR-42-001", lambda _: from_free_text("fine"), ADE, NOW)
     assert (answered_one.status, answered_one.asked.reply) == ("answered", None)
 
@@ -340,7 +360,7 @@ async def test_patience_is_how_long_a_ledger_may_be_held(postgres_server: Server
     async with kept_ledger(url) as ledger:
         impatient = Router(ledger, clock, SLA, changed.append, patience=0.05)
         patient = Router(ledger, clock, SLA, changed.append, patience=60)
-        with row_held(url, 42):
+        with row_held(url, "issue 42"):
             with pytest.raises(LockTimeout, match=r"locked for 0\.1 s"):
                 await impatient.open(42, request())
             waiting = asyncio.create_task(patient.open(42, request()))
@@ -410,17 +430,16 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
     foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
     raw = dump(foreign) | {"priority": "high"}
-    hub.write(raw, "junk")
+    hub.write(raw)
     assert (await hub.router.apply_due(ID)) == DueCall("nudge", NOW)
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + SLA)
     hub.clock.jump(NOW + SLA)
     await hub.router.apply_due(ID)
     await hub.router.take(ID, holder())
-    items: list[Any] = list(await hub.ledger.read(42))
-    assert items[1] == "junk"
-    assert (items[0]["priority"], items[0]["status"]) == ("high", "escalated")
-    assert items[0]["aaep"]["takenBy"]["user"] == "U1"
+    after = dump(await hub.get())
+    assert (after["priority"], after["status"]) == ("high", "escalated")
+    assert after["aaep"]["takenBy"]["user"] == "U1"
 
 
 # escalate

@@ -1,13 +1,12 @@
 """Router and monitor driven at random: by people, agents and producers, in two processes on one database.
 
-After each step the ledgers are judged by `witness`, which knows the design's table and nothing of core's code.
+After each step the records are judged by `witness`, which knows the design's table and nothing of core's code.
 CLARIFY_EXAMPLES sets how many courses of events are tried.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 from collections.abc import Coroutine
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import ledger_row
+from tests.kit.databases import records_in
 from tests.unit.core import moves
 from tests.unit.core.moves import Move
 from tests.unit.core.parties import WORKFLOW, Party
@@ -172,10 +171,8 @@ class Ledgers(RuleBasedStateMachine):
     @invariant()
     def nothing_is_wrong(self) -> None:
         assert self.witness.faults == [], self.witness.faults
-        for issue, latest in self.witness.latest.items():
-            row = ledger_row(self.file, issue)
-            assert row is not None
-            assert json.loads(row) == latest, "what was written is not what is there"
+        there = [each for issue in moves.ISSUES for each in records_in(self.file, issue)]
+        assert there == self.witness.records(), "what was written is not what is there"
 
 
 TestLedgers = Ledgers.TestCase

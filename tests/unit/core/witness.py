@@ -1,4 +1,4 @@
-"""What may become of a ledger when our code writes it, judged from the outside: plain JSON, none of core's code.
+"""What may become of records when our code writes them, judged from the outside: plain JSON, none of core's code.
 
 The table of statuses is the design's ("Status"), written down once more.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +34,6 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_LEDGER = _set("issueNumber clarifications")
 _RECORD = _set(
     "id issueNumber from to topic blocking status round maxRounds created staleAfter resolvedAt thread revision aaep"
 )
@@ -57,64 +55,58 @@ class Change:
 
 
 class Witness:
-    """Sees every version of every ledger in the order in which they were written, and says what was wrong."""
+    """Sees every version of every record in the order in which they were written, and says what was wrong."""
 
     def __init__(self) -> None:
-        self.latest: dict[int, Raw] = {}
+        self.latest: dict[str, Raw] = {}
         self.faults: list[str] = []
         self.changes: list[Change] = []  # since it was last cleared
-        # Questions in ledgers by issue, session, token and words, and those that somebody began to ask.
+        # Questions on record by issue, session, token and words, and those that somebody began to ask.
         self.asked: set[tuple[int, str, str, str]] = set()
         self.tried: set[tuple[int, str, str, str]] = set()
-        self._given: set[str] = set()
         self._guard = threading.Lock()
 
-    def saw(self, issue: int, content: bytes, by: object) -> None:
+    def saw(self, written: Iterable[Raw], by: object) -> None:
         with self._guard:
-            after: Raw = json.loads(content)
-            before = self.latest.get(issue, {"issueNumber": issue, "clarifications": []})
-            self.faults += judge(before, after)
-            self._number(issue, before, after)
-            self.latest[issue] = after
-            self.changes += [Change(by, old, new) for old, new in _pairs(before, after) if old != new]
+            for after in map(_as_read, written):
+                before = self.latest.get(after["id"])
+                self.faults += [f"{after['id']}: {fault}" for fault in judge(before, after)]
+                if before is None:
+                    self._number(after)
+                self.latest[after["id"]] = after
+                self.changes.append(Change(by, before, after))
 
     def records(self) -> list[Raw]:
-        """In the order of issues and ledgers."""
-        return [one for issue in sorted(self.latest) for one in self.latest[issue]["clarifications"]]
+        """In the order of issues and numbers."""
+        return sorted(self.latest.values(), key=_place)
 
     def record(self, named: str) -> Raw:
-        return next(one for one in self.records() if one["id"] == named)
+        return self.latest[named]
 
-    def _number(self, issue: int, before: Raw, after: Raw) -> None:
-        for new in after["clarifications"][len(before["clarifications"]) :]:
-            if not re.fullmatch(rf"CLR-{issue}-\d{{3,}}", new["id"]):
-                self.faults.append(f"{new['id']} is no id")
-            if new["id"] in self._given:
-                self.faults.append(f"{new['id']} was given twice")
-            self._given.add(new["id"])
+    def _number(self, new: Raw) -> None:
+        """The numbers of an issue begin with 1, and none is left out or given twice."""
+        issue, count = (
+            new["issueNumber"],
+            sum(one["issueNumber"] == new["issueNumber"] for one in self.records()),
+        )
+        if new["id"] != f"CLR-{issue}-{count + 1:03d}":
+            self.faults.append(f"{new['id']} is number {count + 1} of issue {issue}")
 
 
-def judge(before: Raw, after: Raw) -> list[str]:
+def _as_read(written: Raw) -> Raw:
+    """As the next one reads it."""
+    read: Raw = json.loads(json.dumps(written))
+    return read
+
+
+def _place(record: Raw) -> tuple[int, int]:
+    _, issue, number = record["id"].split("-")
+    return int(issue), int(number)
+
+
+def judge(before: Raw | None, after: Raw) -> list[str]:
     """What is wrong with a write that found `before` and left `after`."""
-    old, new = before["clarifications"], after["clarifications"]
-    faults = _lost(before, after, _LEDGER, "the ledger")
-    if len(new) < len(old):
-        return [*faults, f"{len(old) - len(new)} records were removed"]
-    ids = [one["id"] for one in new]
-    if len(set(ids)) < len(ids):
-        faults.append("two records have the same id")
-    for one, other in _pairs(before, after):
-        if one is None:
-            faults += _judge_new(other)
-        elif one != other:
-            faults += [f"{one['id']}: {fault}" for fault in _judge_record(one, other)]
-    return faults
-
-
-def _pairs(before: Raw, after: Raw) -> Iterator[tuple[Raw | None, Raw]]:
-    old = before["clarifications"]
-    for place, new in enumerate(after["clarifications"]):
-        yield (old[place] if place < len(old) else None), new
+    return _judge_new(after) if before is None else _judge_record(before, after)
 
 
 def _judge_new(new: Raw) -> list[str]:

@@ -16,7 +16,6 @@ create table inbox (
   body text collate "C",
   state text collate "C" not null default 'new' check (state in ('new', 'done', 'failed')),
   contents text collate "C",
-  kind text collate "C" not null default 'event',
   unique (producer, event_id)
 );
 
@@ -249,7 +248,7 @@ create table questions (
   key text collate "C",
   digest text collate "C" not null,
   issue bigint not null,
-  clarification text collate "C",
+  clarification text collate "C" not null,
   created_at double precision not null,
   expires_at double precision not null
 );

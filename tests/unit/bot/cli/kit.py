@@ -22,7 +22,7 @@ from core.clock import Clock, SystemClock
 from core.router import Router
 from tests.kit import builders
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import change_ledger_row, ledger_row
+from tests.kit.databases import records_in
 from tests.kit.ledgers import kept_ledger, write_records
 
 _T = TypeVar("_T")
@@ -114,10 +114,6 @@ class Prompt:
     def later(self, **span: float) -> None:
         self.clock.jump(self.clock.now() + timedelta(**span))
 
-    def archive(self, issue: int) -> None:
-        with beside.transaction(self.storage) as tx:
-            tx.run("update ledgers set archived = 1 where issue = :issue", issue=issue)
-
     def event(self, issue: int = 42, **fields: Any) -> Clarification:
         """An agent's question as a producer's event brings it."""
         now = datetime.now(UTC)
@@ -135,17 +131,18 @@ class Prompt:
         return asyncio.run(run())
 
     def record(self, clarification: str) -> dict[str, Any]:
-        """A record as it is in its ledger."""
-        raw = json.loads(ledger_row(self.storage, parse_id(clarification)[0]) or "")
-        return next(item for item in raw["clarifications"] if item["id"] == clarification)
+        """A record as its row has it."""
+        found: list[dict[str, Any]] = records_in(self.storage, parse_id(clarification)[0])
+        return next(each for each in found if each["id"] == clarification)
 
     def write(self, issue: int, *records: object) -> None:
-        """A ledger with records as another implementation writes them."""
+        """Records as another implementation writes them."""
         write_records(self.folder, issue, *records)
 
     def tear(self, issue: int) -> None:
-        """A ledger that cannot be read."""
-        change_ledger_row(self.storage, issue, lambda _: "no ledger")
+        """Records that cannot be read."""
+        with beside.transaction(self.storage) as tx:
+            assert tx.run("update clarifications set body = '{' where issue = :issue", issue=issue)
 
 
 def entry(kind: str, by: str, body: str, at: str) -> dict[str, Any]:

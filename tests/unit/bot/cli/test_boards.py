@@ -156,10 +156,11 @@ def test_boards_show_the_sessions_of_a_bot(prompt: Prompt) -> None:
 
 def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
+    prompt.ask(43, "engineer", "architect")
     prompt.tear(43)
     prompt.write(44, long_ago(44, 1, status="wrong"), long_ago(44, 2, status="pending"))
     done = prompt("agents")
     assert done.code == 1
-    assert "issue-43.json" in done.err
+    assert "CLR-43-001" in done.err
     assert "CLR-44-001" in done.err
     assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.out.splitlines()}

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from core.aaep import Choice
-from tests.kit.databases import rows_of_ledgers
+from tests.kit.databases import issues_in
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 CHOICES = (Choice(value="stg", label="Staging"), Choice(value="prd", label="Production"))
@@ -171,7 +171,7 @@ def test_request_says_what_is_wrong_with_its_input(prompt: Prompt, arguments: li
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("clarify: BAD_INPUT: ")
     assert hint in said.err
-    assert rows_of_ledgers(prompt.storage) == []
+    assert issues_in(prompt.storage) == []
 
 
 def test_request_with_standard_input_that_is_no_text(prompt: Prompt) -> None:

@@ -115,17 +115,18 @@ def test_list_with_a_status_that_there_is_not(prompt: Prompt) -> None:
 
 def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> None:
     prompt.write(7, foreign(1), {"id": "CLR-7-002", "status": "pending"}, foreign(3))
+    prompt.write(8, foreign(1, 8))
     prompt.tear(8)
     said = prompt("list")
     assert ids(said.out) == ["CLR-7-001", "CLR-7-003"]
     assert said.code == 1
-    assert "1 record in issue-7 is unreadable." in said.err
-    assert "issue-8.json" in said.err
+    for each in ("CLR-7-002", "CLR-8-001"):
+        assert f"{each} is not a valid clarification" in said.err
 
 
 def test_list_beside_somebody_who_holds_the_ledger(prompt: Prompt) -> None:
     prompt.asked()
-    with held(42):
+    with held("CLR-42-001", "issue 42"):
         assert ids(prompt.fine("list")) == ["CLR-42-001"]
 
 
@@ -215,19 +216,13 @@ def test_show_of_an_action_hides_no_character(prompt: Prompt) -> None:
     assert "  Approve: Pay<U+200B> 5<U+202E>01 €\n  Consequence: It<U+2066> is paid.\n" in said
 
 
-def test_show_finds_what_was_archived(prompt: Prompt) -> None:
-    prompt.write(7, foreign(1, status="resolved", question="Long ago?"))
-    prompt.archive(7)
-    assert "  Long ago?\n" in prompt.fine("show", "CLR-7-001")
-
-
 @pytest.mark.parametrize("status", [["pending"], "opened"], ids=repr)
 def test_list_tells_of_a_record_whose_status_nobody_knows(prompt: Prompt, status: object) -> None:
     prompt.write(7, foreign(1, status=status), foreign(2))
     for command in (["list"], ["list", "--json"], ["list", "--status", "pending"], ["stale"]):
         said = prompt(*command)
         assert (said.code, "CLR-7-002" in said.out) == (1, True), command
-        assert "1 record in issue-7 is unreadable." in said.err
+        assert "CLR-7-001 is not a valid clarification" in said.err
 
 
 def test_show_sets_apart_what_the_agent_says_besides(prompt: Prompt) -> None:

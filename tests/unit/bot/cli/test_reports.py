@@ -131,13 +131,6 @@ def test_earlier_rounds_that_others_broke_are_shown_and_exported(prompt: Prompt)
     assert len(prompt.lines()) == 2
 
 
-def test_export_takes_the_archive_too_and_nothing_twice(prompt: Prompt) -> None:
-    prompt.ask(42, "engineer", "architect", "first")
-    prompt.archive(42)
-    prompt.ask(43, "engineer", "architect", "second")
-    assert [line["topic"] for line in prompt.lines()] == ["first", "second"]
-
-
 def test_export_takes_what_is_asked_for(prompt: Prompt) -> None:
     prompt.write(5, long_ago(5, 1))
     prompt.ask(42, "engineer", "architect")
@@ -158,14 +151,13 @@ def test_reports_since_what_is_no_span(prompt: Prompt, command: str, since: str)
 
 def test_export_names_what_cannot_be_read_and_exports_the_rest(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
-    for issue in (43, 44):
-        prompt.tear(issue)
-    prompt.archive(44)
-    prompt.write(45, long_ago(45, 1), {"id": "CLR-45-002"}, 7)
+    prompt.ask(43, "engineer", "architect")
+    prompt.tear(43)
+    prompt.write(45, long_ago(45, 1), {"id": "CLR-45-002"})
     done = prompt("export")
     assert done.code == 1
     assert {json.loads(line)["issue"] for line in done.out.splitlines()} == {42, 45}
-    for named in ("issue-43.json", "issue-44.json", "CLR-45-002", "record 3 in issue-45"):
+    for named in ("CLR-43-001", "CLR-45-002"):
         assert named in done.err, named
     file = prompt.folder / "trail.jsonl"
     assert prompt("export", "-o", str(file)).code == 1
@@ -246,12 +238,11 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     assert (edit["before"], edit["changed"]) == ({"to": "all"}, {"to": "me"})
 
 
-def test_digest_counts_live_and_archived_within_the_span(prompt: Prompt) -> None:
+def test_digest_counts_within_the_span(prompt: Prompt) -> None:
     prompt.write(5, long_ago(5, 1))
     asked = prompt.ask(42, "engineer", "architect", "OAuth")
     prompt.later(minutes=10)
     prompt.answer(asked, "PKCE", FOLAKE)
-    prompt.archive(42)
     prompt.ask(43, "qa", "architect", "Data")
     week = prompt.json("digest")
     assert (week["total"], week["open"], week["answered"], week["answers"]) == (2, 1, 1, 1)

@@ -46,16 +46,17 @@ def abandoned(prompt: Prompt) -> None:
 
 
 def locked(prompt: Prompt) -> None:
-    """Another bot has the ledger (see `issue_held`)."""
+    """Another bot is about to change it (see `held`)."""
     prompt.asked()
 
 
 def unwritable(prompt: Prompt) -> None:
     with beside.transaction(prompt.storage) as tx:
-        tx.run("drop table ledgers")
+        tx.run("drop table clarifications")
 
 
 def torn(prompt: Prompt) -> None:
+    prompt.asked()
     prompt.tear(42)
 
 
@@ -121,11 +122,12 @@ def misconfigured(prompt: Prompt) -> None:
             locked,
             ["answer", "CLR-42-001", "x"],
             "LOCK_TIMEOUT",
-            "The ledger of issue 42 was locked for 0.2 s by",
+            "CLR-42-001 was locked for 0.2 s by",
         ),
-        (locked, engineer("Another?"), "LOCK_TIMEOUT", "The ledger of issue 42 was locked"),
+        (locked, engineer("Another?"), "LOCK_TIMEOUT", "Issue 42 was locked"),
         (unwritable, engineer("Why?"), "LEDGER_UNWRITABLE", "Nothing was changed"),
-        (torn, ["show", "42"], "LEDGER_UNREADABLE", "is not a valid ledger"),
+        (torn, ["show", "CLR-42-001"], "LEDGER_UNREADABLE", "is not a valid clarification"),
+        (torn, ["show", "42"], "LEDGER_UNREADABLE", "CLR-42-001 in the database is not a valid"),
         (
             Prompt.asked,
             ["show", "42", "--wait", "--timeout", "0s"],
@@ -146,7 +148,7 @@ def test_trouble_has_a_code_a_line_and_json(
     is_locked = code == "LOCK_TIMEOUT"
     with (
         mock.patch("bot.cli.running.PATIENCE", 0.2 if is_locked else PATIENCE),
-        held(42) if is_locked else nullcontext(),
+        held("CLR-42-001", "issue 42") if is_locked else nullcontext(),
     ):
         said = prompt(*arguments, "--json")
     assert said.json["error"]["code"] == code

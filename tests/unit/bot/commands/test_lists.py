@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bot.views.blockkit import Draft
 from core.agents import SessionFact
 from core.clarification import Clarification, Holder, taken
 from core.index import Index
-from core.records import Raw, dump
+from core.ledger import Contents
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of
@@ -45,16 +45,17 @@ class Gate(AccessControl):
 
 
 class Ledgers(DatabaseLedger):
-    def __init__(self, records: Sequence[Clarification], unreadable: Sequence[Raw]) -> None:
+    def __init__(self, records: Sequence[Clarification], unreadable: Sequence[str]) -> None:
         self.by_id = {record.id: record for record in records}
         self.unreadable = unreadable
         self.tampered: set[str] = set()
 
-    async def find(self, clarification_id: str, issue: int) -> Clarification:
+    async def find(self, clarification_id: str) -> Clarification:
         return self.by_id[clarification_id]
 
-    async def read(self, issue: int) -> list[Raw]:
-        return [*self.unreadable, *(dump(each) for each in self.by_id.values() if each.issue_number == issue)]
+    async def every(self, *, issue: int | None = None, **_: object) -> AsyncGenerator[Contents]:
+        records = [each for each in self.by_id.values() if each.issue_number == issue]
+        yield Contents(records, [*self.unreadable])
 
     async def is_tampered(self, record: Clarification) -> bool:
         return record.id in self.tampered
@@ -82,7 +83,7 @@ def lists(
     records: Sequence[Clarification],
     gate: Gate,
     clock: ManualClock,
-    unreadable: Sequence[Raw] = (),
+    unreadable: Sequence[str] = (),
 ) -> Lists:
     index = Index()
     for record in records:
@@ -130,8 +131,8 @@ async def test_most_urgent_come_first_in_mine_after_what_one_took_and_those_of_o
 @pytest.mark.parametrize("count", [0, 1])
 async def test_issue_says_how_many_records_cannot_be_read(tmp_path: Path, count: int) -> None:
     record = record_of()
-    unreadable = [{"id": "CLR-42-009"}, {"id": "CLR-42-010"}]
+    unreadable = ["CLR-42-009", "CLR-42-010"]
     desk = lists(tmp_path, [record][:count], Gate(), ManualClock(record.created), unreadable)
     answer = await desk.show(List("issue", 42), ADE, HERE)
-    assert "2 more cannot be read in issue-42.json" in answer.text
+    assert "2 more cannot be read" in answer.text
     assert len(rows(answer)) == count

@@ -164,11 +164,12 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
     assert (found.first, found.decisions) == (2, 1)
 
 
-async def test_restored_ledgers_are_compared_with_the_log_once(
+async def test_restored_records_are_compared_with_the_log_once(
     store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
 ) -> None:
-    await ledger.transact(Whole(42), lambda book: book.put(decided(1, signing)))
-    await ledger.shelve(42, lambda _: True)
+    record = changed(decided(1, signing), status="resolved", reply="delivered")
+    await ledger.transact(Whole(42), lambda book: book.put(record))
+    await clock.advance(2 * 86_400)
     audiences = Audiences(settings(tmp_path))
 
     async def logged() -> list[str]:
@@ -182,9 +183,11 @@ async def test_restored_ledgers_are_compared_with_the_log_once(
         return [row["jti"] for row in rows]
 
     assert await logged() == ["CLR-42-001/1"]
-    assert await logged() == []  # what is archived is in the log already…
-    await store.write(log.compare_again)  # …unless the ledgers were restored
-    assert await logged() == ["CLR-42-001/1"]
+    assert await logged() == []  # what ended long before is in the log already…
+    await ledger.transact(Whole(42), lambda book: book.put(decided(2, signing)))
+    assert await logged() == ["CLR-42-002/1"]  # what is not over may have ended since
+    await store.write(log.compare_again)  # all are compared again once the records were restored
+    assert await logged() == ["CLR-42-001/1", "CLR-42-002/1"]
 
 
 def test_texts_over_two_kilobytes_come_from_the_record(signing: Signing) -> None:

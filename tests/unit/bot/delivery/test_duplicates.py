@@ -86,15 +86,6 @@ async def places(world: Room) -> list[str]:
     return [ts for _, ts in world.slack.there]
 
 
-async def test_post_of_a_killed_leader_that_arrives_late_is_removed(world: Room) -> None:
-    post = await posted_again(world)
-    async with watching(world):
-        await passes(world, 30)
-        world.slack.there[CHANNEL, LATE] = post
-        await passes(world, SOON)
-        assert await places(world) == [(await world.row(KEY)).ts]
-
-
 async def test_it_is_removed_also_where_others_took_over_meanwhile(world: Room, store: Store) -> None:
     post = await posted_again(world)
     async with watching(world):
@@ -231,21 +222,6 @@ async def controls_come_back(world: Room, live: Post) -> None:
     world.slack.there[place] = live
     await passes(world, WATCHED + SOON)
     assert not world.slack.live()
-
-
-async def test_change_begun_by_a_killed_leader_puts_no_controls_back_for_good(
-    world: Room, store: Store
-) -> None:
-    await world.deliver(KEY)
-    (live,) = world.slack.live()
-    await answered(world)
-    await world.delivery.restore()  # somebody else takes over
-    async with watching(world):
-        await world.deliver(KEY)
-        await controls_come_back(world, live)
-        calls = len(world.slack.calls)
-        await passes(world, 600)
-        assert len(world.slack.calls) == calls
 
 
 async def test_change_that_timed_out_puts_no_controls_back_for_good(world: Room) -> None:

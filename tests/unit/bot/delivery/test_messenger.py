@@ -52,57 +52,6 @@ async def answered(world: Room) -> None:
     await world.router.answer("CLR-42-001", lambda _: Answer(response=True, label="Yes"), ADE, START)
 
 
-async def test_card_is_posted_once_and_opens_the_thread(world: Room) -> None:
-    await opened(world)
-    assert await world.deliver(KEY) == Done(posted=True)
-    assert await world.deliver(KEY) == Done()
-    assert world.slack.calls == [f"post {CHANNEL}"]
-    (post,) = world.slack.live()
-    assert post.metadata == {
-        "event_type": "clarify_card",
-        "event_payload": {"clarification": "CLR-42-001", "revision": 1},
-    }
-    thread = await world.messages.thread_of("planner", "sess_1")
-    assert thread is not None
-    assert (thread.channel, thread.ts) == (CHANNEL, (await world.row(KEY)).ts)
-
-
-async def test_found_post_is_brought_up_to_date(world: Room) -> None:
-    """It was answered while the outcome was unknown: what was found still has its controls."""
-    await opened(world)
-    world.slack.script = [(Unknown("timeout"), True)]
-    await world.deliver(KEY)
-    await answered(world)
-    await world.until_done(KEY)
-    assert len(world.slack.there) == 1
-    assert world.slack.live() == [], "controls stayed live after the answer"
-
-
-async def test_unknown_outcome_that_did_not_land_is_repeated_after_the_margin(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Unknown("timeout"), False)]
-    results = await world.until_done(KEY)
-    assert results[-1] == Done(posted=True)
-    assert len(world.slack.there) == 1
-    assert (world.clock.now() - START).total_seconds() >= LANDING
-    assert world.slack.calls == [f"post {CHANNEL}", *[f"find {CHANNEL}"] * 4, f"post {CHANNEL}"]
-    waits = [again.seconds for again in results if isinstance(again, Again)]
-    assert waits == pytest.approx([0.5, 0.5, 1.0, 3.0], abs=1e-3), "at 0.5, 1, 2 and 5 seconds"
-
-
-async def test_second_card_of_a_session_waits_for_the_one_that_opens_the_thread(world: Room) -> None:
-    await opened(world)
-    await asked_again(world)
-    world.slack.script = [(Unknown("timeout"), True)]
-    await world.deliver(KEY)
-    assert isinstance(await world.deliver(OTHER), Again)
-    await world.until_done(KEY)
-    await world.until_done(OTHER)
-    posts = list(world.slack.there.values())
-    assert [post.thread_ts for post in posts] == [None, (await world.row(KEY)).ts]
-    assert [post.broadcast for post in posts] == [False, True]
-
-
 async def test_cards_of_a_session_that_are_delivered_at_once_share_its_thread(world: Room) -> None:
     await opened(world)
     await asked_again(world)
@@ -110,22 +59,6 @@ async def test_cards_of_a_session_that_are_delivered_at_once_share_its_thread(wo
     assert list(outcomes) == [Done(posted=True)] * 2
     first, second = world.slack.there.values()
     assert (first.thread_ts, second.thread_ts) == (None, (await world.row(KEY)).ts)
-
-
-async def test_place_refused_goes_where_it_can_be_seen_and_pages(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Never("is_archived", "place"), False)]
-    assert await world.deliver(KEY) == Done()
-    await world.until_done(KEY)
-    assert [channel for channel, _ in world.slack.there] == [FALLBACK]
-    (incident,) = world.raised
-    assert (incident.key, incident.clarification) == (
-        f"unplaceable:{KEY}:{CHANNEL}:is_archived",
-        "CLR-42-001",
-    )
-    assert incident.reason == (
-        f"Slack refused to post in {CHANNEL}: is_archived. It is shown in the fallback channel."
-    )
 
 
 async def test_no_place_at_all_is_given_up_not_tried_for_ever(world: Room) -> None:
@@ -138,16 +71,6 @@ async def test_no_place_at_all_is_given_up_not_tried_for_ever(world: Room) -> No
     calls = len(world.slack.calls)
     await world.deliver(KEY)
     assert len(world.slack.calls) == calls == 2
-
-
-async def test_content_refused_is_said_plainly_with_its_controls(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Never("invalid_blocks", "content"), False)]
-    await world.until_done(KEY)
-    (post,) = world.slack.live()
-    assert [block["type"] for block in post.blocks] == ["section", "actions", "actions"]
-    assert "Deploy to production?" in post.blocks[0]["text"]["text"]
-    assert world.raised == []
 
 
 async def test_content_that_slack_always_fails_on_is_said_plainly_then_elsewhere_and_pages(
@@ -177,29 +100,6 @@ async def test_fault_of_ours_with_one_message_is_paged(world: Room, monkeypatch:
     assert await world.deliver(KEY) == Done()
     assert (await world.row(KEY)).failed == "could not be built"
     assert [incident.key for incident in world.raised] == [f"unplaceable:{KEY}:{CHANNEL}:could_not_be_built"]
-
-
-async def test_deleted_card_is_posted_again_while_it_is_open(world: Room) -> None:
-    await opened(world)
-    await world.deliver(KEY)
-    world.slack.there.clear()
-    await world.messages.now_shows(KEY, "older", final=False)
-    await world.until_done(KEY)
-    assert len(world.slack.live()) == 1
-
-
-async def test_deleted_root_makes_the_next_card_open_a_new_thread(world: Room) -> None:
-    await opened(world)
-    await world.deliver(KEY)
-    world.slack.there.clear()
-    await asked_again(world)
-    world.slack.script = [(Never("thread_not_found", "message"), False)]
-    await world.until_done(OTHER)
-    (post,) = world.slack.live()
-    assert post.thread_ts is None
-    thread = await world.messages.thread_of("planner", "sess_1")
-    assert thread is not None
-    assert thread.ts == (await world.row(OTHER)).ts
 
 
 async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
@@ -240,29 +140,6 @@ async def test_page_to_somebody_who_cannot_be_written_to_is_given_up(world: Room
     assert world.outcomes[-1] == (key, "failed")
 
 
-async def test_deleted_card_is_left_alone_once_answered(world: Room) -> None:
-    await opened(world)
-    await world.deliver(KEY)
-    world.slack.there.clear()
-    await answered(world)
-    await world.until_done(KEY)
-    assert world.slack.there == {}
-    assert (await world.row(KEY)).failed == "message_not_found"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "calls"),
-    [(Later("ratelimited", 3.0), ["post"] * 2), (Unknown("timeout"), ["post", *["find"] * 4, "post"])],
-)
-async def test_only_a_post_of_unknown_outcome_is_looked_up(
-    world: Room, outcome: Outcome, calls: list[str]
-) -> None:
-    await opened(world)
-    world.slack.script = [(outcome, False)]
-    await world.until_done(KEY)
-    assert [call.partition(" ")[0] for call in world.slack.calls] == calls
-
-
 async def test_unwanted_keys_are_done(world: Room) -> None:
     assert await world.deliver("card:CLR-9-001:1") == Done()
     assert world.slack.calls == []
@@ -290,3 +167,27 @@ async def test_what_is_held_is_looked_up_if_it_was_begun_and_posted_when_it_may_
     world.messenger.resume_posting()
     await world.until_done(KEY)
     assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]
+
+
+async def test_found_post_is_brought_up_to_date(world: Room) -> None:
+    """It was answered while the outcome was unknown: what was found still has its controls."""
+    await opened(world)
+    world.slack.script = [(Unknown("timeout"), True)]
+    await world.deliver(KEY)
+    await answered(world)
+    await world.until_done(KEY)
+    assert len(world.slack.there) == 1
+    assert world.slack.live() == [], "controls stayed live after the answer"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "calls"),
+    [(Later("ratelimited", 3.0), ["post"] * 2), (Unknown("timeout"), ["post", *["find"] * 4, "post"])],
+)
+async def test_only_a_post_of_unknown_outcome_is_looked_up(
+    world: Room, outcome: Outcome, calls: list[str]
+) -> None:
+    await opened(world)
+    world.slack.script = [(outcome, False)]
+    await world.until_done(KEY)
+    assert [call.partition(" ")[0] for call in world.slack.calls] == calls

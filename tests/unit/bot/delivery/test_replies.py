@@ -215,18 +215,6 @@ async def test_storage_locked_means_no_try_is_made(world: World, monkeypatch: py
     assert (await world.settle()).asked.reply == "delivered"
 
 
-async def test_question_asked_again_gets_its_own_reply(world: World) -> None:
-    await world.answer()
-    await world.settle()
-    await world.router.open(42, ask(reply_token="rpl_2", expires_at=START + timedelta(minutes=5)))
-    world.written = await world.router.answer(ID, lambda _: Answer("no", "No"), ADE, START)
-    await world.settle()
-    assert [(reply.reply_token, reply.response) for reply in world.producer.got] == [
-        ("rpl_1", "yes"),
-        ("rpl_2", "no"),
-    ]
-
-
 async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world: World) -> None:
     """The first try is not noted before it is made, so after a start it may have been made."""
     world.producer.script = [NO]

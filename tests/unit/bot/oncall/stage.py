@@ -29,7 +29,6 @@ from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.escalation import NewIncident
-from core.index import scan
 from tests.kit.builders import ask
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import open_store
@@ -239,7 +238,7 @@ class World:
         self.store = await open_store(self.folder / "clarify.db")
         self.ledger = DatabaseLedger(self.store)
         self._build()
-        for summary in (await scan(self.ledger)).records:
+        for summary in (await self.ledger.load()).records:
             self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()

@@ -66,10 +66,10 @@ async def test_what_somebody_took_is_not_put_to_sleep_by_others(world: World) ->
 
 
 async def test_page_without_its_question_can_be_let_go(world: World) -> None:
-    """Its ledger is gone: there is nothing to take, and the pages have to end all the same."""
+    """Its record is gone: there is nothing to take, and the pages have to end all the same."""
     await world.escalated()
     await world.paged(1)
-    await world.store.run("delete from ledgers where issue = 42")
+    await world.store.run("delete from clarifications where issue = 42")
     await world.actions.press(TAKE, ADE)
     await world.pass_by(3600)
     await world.paged(1)

@@ -10,7 +10,7 @@ import pytest
 from bot.views.codec import PagePress
 from core.clarification import Decider, Holder
 from tests.kit.builders import changed
-from tests.kit.databases import change_ledger_row
+from tests.kit.ledgers import write_records
 from tests.kit.until import until
 from tests.unit.bot.oncall.stage import ADE, ONCALL, World
 
@@ -51,16 +51,16 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
     assert (await world.log()).count("taken") == 2
 
 
-async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -> None:
+async def test_escalation_whose_record_comes_back_is_paged_again(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
-    await world.store.run("update ledgers set issue = 4200")  # as if it were gone
+    await world.store.run("update clarifications set id = 'CLR-4200-001'")  # as if it were gone
     await world.restart()
     await world.quiet()
     assert world.about(record.id) is not None
     await world.actions.press(PagePress("take", 1), ADE)
     assert world.about(record.id) is None
-    await world.store.run("update ledgers set issue = 42")
+    await world.store.run("update clarifications set id = :id", id=record.id)
     world.escalations.record_changed(await world.ledger.find(record.id))
     await until(lambda: world.about(record.id))
     await world.pass_by(61)
@@ -87,11 +87,11 @@ async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: Worl
     assert not any(task.done() for task in world.tasks)
 
 
-async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
+async def test_unreadable_record_keeps_its_page(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
     await world.stop()
-    change_ledger_row(world.folder / "clarify.db", 42, lambda _: "no ledger")
+    write_records(world.folder, 42, {"id": record.id})
     await world.start()
     await world.pass_by(301)
     await world.paged(2)

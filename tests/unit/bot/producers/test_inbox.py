@@ -1,4 +1,4 @@
-"""Producers' events: stored once, with the cursor, under the right ledger's number."""
+"""Producers' events: stored once, with the cursor, under the right issue's number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import FIRST_RESERVED_ISSUE, Arrived, Inbox, declared_issue
+from bot.producers.inbox import FIRST_RESERVED_ISSUE, Arrived, Inbox, declared_issue, reserve_above
 from bot.producers.receiver import Arrival, Gaps, Receiver, Trouble
 from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store
@@ -197,13 +197,13 @@ async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:
     assert await issues(inbox) == [42, 42, 43, 42]
 
 
-async def test_number_that_nobody_can_go_on_from_is_left(inbox: Inbox, store: Store) -> None:
-    await store.run("insert into counters values ('issue', 999999999999999)")
-    assert await inbox.last_issue() == 0
-    await inbox.reserve_above(100_007)
-    await put(inbox)
-    assert await issues(inbox) == [100_008]
-    assert await inbox.last_issue() == 100_008
+async def test_session_keeps_its_issue_however_much_it_asks(inbox: Inbox) -> None:
+    for number in range(300):
+        event = raw(
+            event_id=f"e{number}", reply_token=f"r{number}", question=f"{number}?", context="x" * 9000
+        )
+        await put(inbox, event)
+    assert set(await issues(inbox)) == {FIRST_RESERVED_ISSUE}
 
 
 async def test_event_without_a_question_takes_no_number(inbox: Inbox) -> None:
@@ -212,16 +212,16 @@ async def test_event_without_a_question_takes_no_number(inbox: Inbox) -> None:
     assert await issues(inbox) == [None, FIRST_RESERVED_ISSUE]
 
 
-@pytest.mark.parametrize(
-    ("highest", "given"), [(0, 100_001), (42, 100_001), (100_000, 100_001), (100_007, 100_008)]
-)
-async def test_reserved_numbers_start_above_existing_ledgers(inbox: Inbox, highest: int, given: int) -> None:
-    await inbox.reserve_above(highest)
+@pytest.mark.parametrize("highest", [100_000, 100_007])
+async def test_reserved_numbers_start_above_those_of_a_lost_database(
+    inbox: Inbox, store: Store, highest: int
+) -> None:
+    await store.write(lambda tx: reserve_above(tx, highest))
     await put(inbox)
-    assert await issues(inbox) == [given]
-    await inbox.reserve_above(highest)
+    assert await issues(inbox) == [highest + 1]
+    await store.write(lambda tx: reserve_above(tx, highest))
     await put(inbox, raw(event_id="e2", reply_token="r2", session_id="sess_2"))
-    assert await issues(inbox) == [given, given + 1]
+    assert await issues(inbox) == [highest + 1, highest + 2]
 
 
 @pytest.mark.parametrize(
@@ -420,58 +420,6 @@ async def test_receiver_takes_events_from_the_ends_of_time_in(desk: Desk, sent: 
 def test_gaps_counts_what_is_certainly_missing(seen: list[tuple[int, int]], missing: int) -> None:
     gaps = Gaps()
     assert sum(gaps.missing("sess_1", number, skimmed) for number, skimmed in seen) == missing
-
-
-async def many(inbox: Inbox, first: int, last: int, **fields: Any) -> list[int | None]:
-    """The issues of so many questions of one session."""
-    await inbox.done([item.id for item in await inbox.waiting(0)])
-    for number in range(first, last):
-        await put(
-            inbox, raw(event_id=f"e{number}", reply_token=f"r{number}", question=f"Step {number}?", **fields)
-        )
-    return await issues(inbox)
-
-
-async def test_session_whose_ledger_is_full_goes_on_in_another(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 3)
-    first = FIRST_RESERVED_ISSUE
-    assert await many(inbox, 0, 7) == [first] * 3 + [first + 1] * 3 + [first + 2]
-
-
-async def test_large_questions_have_ledgers_of_their_own(inbox: Inbox) -> None:
-    first = FIRST_RESERVED_ISSUE
-    found = await many(inbox, 0, 3, context="x" * 200_000)
-    assert found == [first, first + 1, first + 2]
-    assert await many(inbox, 3, 5) == [first + 2] * 2
-
-
-async def test_what_goes_on_is_asked_where_it_began(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 3)
-    first, storage = FIRST_RESERVED_ISSUE, {"agentx": {"topic": "storage"}}
-    await put(inbox, raw(event_id="t1", reply_token="t1", question="Which one?", extensions=storage))
-    await many(inbox, 0, 4)
-    await inbox.done([item.id for item in await inbox.waiting(0)])
-    await put(inbox, raw(event_id="t2", reply_token="t2", question="And how large?", extensions=storage))
-    await put(inbox, raw(event_id="t3", reply_token="t3", question="Step 0?"))
-    await put(inbox, raw(event_id="t4", reply_token="t4", question="Step 4?"))
-    assert await issues(inbox) == [first, first, first + 1]
-    repeated = [raw(event_id=f"u{each}", reply_token=f"u{each}", question="Step 0?") for each in range(4)]
-    for each in repeated:
-        await put(inbox, each)
-    assert (await issues(inbox))[3:] == [first, *[first + 2] * 3]  # that one has twice as many by now
-
-
-async def test_issue_that_the_agent_names_takes_more_then_its_session_goes_on_elsewhere(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 1)
-    named = {"agentx": {"issue": 42}}
-    assert await many(inbox, 0, 10, extensions=named) == [42] * 8 + [
-        FIRST_RESERVED_ISSUE,
-        FIRST_RESERVED_ISSUE + 1,
-    ]
 
 
 async def test_receiver_knows_questions_that_never_expire(desk: Desk) -> None:

@@ -208,7 +208,7 @@ async def test_log_that_still_holds_it_is_told_of(
 ) -> None:
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
     monkeypatch.setattr(beside, "_BUSY_SECONDS", 0.1)
-    kept, found = InSqlite(tmp_path / "clarify.db"), Found(GONE, frozenset())
+    kept, found = InSqlite(tmp_path / "clarify.db"), Found(GONE)
     with closing(sqlite3.connect(kept.database, isolation_level=None)) as reader:
         reader.execute("begin")
         reader.execute("select 1 from sessions").fetchall()

@@ -1,4 +1,4 @@
-"""The daily round: which ledgers move, which rows go after `keep`, and that trouble with one holds up nothing."""
+"""The daily round: which rows go after `keep`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import pytest
 
 from bot import home
 from bot.retention.upkeep import Upkeep, sweep_all
-from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from core.clarification import Clarification, abandoned
 from core.index import Index
-from core.ledger import Whole
 from core.records import Subject
 from tests.kit.builders import NOW as START
 from tests.kit.builders import record
@@ -209,13 +206,19 @@ async def test_incidents_go_with_their_pages(store: Store) -> None:
 
 
 async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
-    await fill(store, "sessions", *({"session_id": name} for name in ("heard", "shown", "over")))
+    await fill(store, "sessions", *({"session_id": name} for name in ("asked", "heard", "shown", "over")))
     await fill(
         store, "inbox", {"event_id": "1", "producer": "planner", "session_id": "heard", "received_at": NEW}
     )
     await message(store, "notice:1", ts(NEW), producer="planner", session_id="shown")
+    question = {"token": "q", "agent": "a", "digest": "d", "issue": 1, "clarification": "CLR-1-001"}
+    await fill(
+        store,
+        "questions",
+        question | {"producer": "planner", "session_id": "asked", "created_at": NEW, "expires_at": NEW},
+    )
     assert await sweep(store) == {"sessions": 1}
-    assert await names(store, "sessions", "session_id") == ["heard", "shown"]
+    assert await names(store, "sessions", "session_id") == ["asked", "heard", "shown"]
 
 
 async def pragma(store: Store, name: str) -> int:
@@ -234,53 +237,36 @@ async def test_file_gets_smaller(store: Store) -> None:
     assert await pragma(store, "freelist_count") == 0
 
 
-def upkeep(
-    ledger: DatabaseLedger, store: Store, clock: ManualClock, index: Index, keep: timedelta | None = MONTH
-) -> Upkeep:
-    return Upkeep(ledger=ledger, store=store, index=index, clock=clock, archive_after=MONTH, keep=keep)
+def upkeep(store: Store, clock: ManualClock, index: Index, keep: timedelta | None = MONTH) -> Upkeep:
+    return Upkeep(store=store, index=index, clock=clock, keep=keep)
 
 
-async def put_record(ledger: DatabaseLedger, made: Clarification) -> None:
-    await ledger.transact(Whole(made.issue_number), lambda book: book.put(made))
-
-
-async def test_run_archives_at_the_start_and_a_day_later(ledger: DatabaseLedger, store: Store) -> None:
+async def test_run_tidies_at_the_start_and_a_day_later(store: Store) -> None:
     clock = ManualClock(START + MONTH + timedelta(hours=12))
-    await put_record(ledger, abandoned(record(1), "expired", START))
-    await put_record(ledger, abandoned(record(2), "expired", START + timedelta(days=1)))
-    await put_record(ledger, record(3))
-    task = asyncio.create_task(upkeep(ledger, store, clock, Index()).run())
+    for number, about in enumerate(["CLR-1-001", "CLR-2-001"]):
+        at = START + timedelta(days=number)
+        await message(store, f"card:{about}:1", ts(at.timestamp()), clarification=about)
+    task = asyncio.create_task(upkeep(store, clock, Index()).run())
     try:
         await until(lambda: clock.sleeping)
-        assert await ledger.live() == [2, 3]
+        assert await names(store, "messages", "clarification") == ["CLR-2-001"]
         await clock.advance(86_400)
-        while await ledger.live() != [3]:  # noqa: ASYNC110 - nobody tells of a row
-            await asyncio.sleep(0)
-        await until(lambda: clock.sleeping)
-        assert clock.slept == [86_400.0, 86_400.0]
+        await until(lambda: clock.slept == [86_400.0, 86_400.0])
+        assert await names(store, "messages", "clarification") == []
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def test_tidy_goes_on_after_a_ledger_that_cannot_be_read(ledger: DatabaseLedger, store: Store) -> None:
-    clock = ManualClock(START + MONTH)
-    for issue in (1, 2):
-        await put_record(ledger, abandoned(record(issue), "expired", START))
-    await store.run("update ledgers set body = '{ broken' where issue = 1")
-    await upkeep(ledger, store, clock, Index()).tidy()
-    assert await ledger.live() == [1]
-
-
 @pytest.mark.parametrize(("keep", "left"), [(None, 2), (MONTH, 1)])
 async def test_tidy_keeps_what_is_open_and_everything_without_keep(
-    ledger: DatabaseLedger, store: Store, keep: timedelta | None, left: int
+    store: Store, keep: timedelta | None, left: int
 ) -> None:
     index, waiting = Index(), record(1)
     index.put(waiting)
     for number, about in enumerate([waiting.id, "CLR-2-001"]):
         await message(store, f"card:{about}:1", ts(START.timestamp() + number), clarification=about)
     clock = ManualClock(START + MONTH + timedelta(days=1))
-    await upkeep(ledger, store, clock, index, keep).tidy()
+    await upkeep(store, clock, index, keep).tidy()
     assert len(await names(store, "messages", "key")) == left

@@ -107,7 +107,6 @@ from tests.unit.bot.settings.parsing import problems
         ('[digest]\nchannel = "C1"\nevery = "Monday 9:00"', 'clarify.toml:3: digest.every: expected a day and a time, such as "Mon 09:00"'),
         ('[digest]\nchannel = "C1"\nevery = "Mon 24:00"', "digest.every: expected a day and a time"),
         ('[digest]\nchannel = "C1"\ntimezone = "Mars/Base"', 'clarify.toml:3: digest.timezone: unknown time zone "Mars/Base"'),
-        ('[digest]\nchannel = "C1"\n[ledger]\narchive_after = "7d"', "clarify.toml:4: ledger.archive_after: expected at least 8 days with [digest]"),
         ('[github]\nrepo = "x"\ntoken_env = "PLANNER_TOKEN"', 'clarify.toml:2: github.repo: expected "owner/name"'),
         ('[github]\nrepo = "o/r"\ntoken_env = "NOPE"', "clarify.toml:3: github.token_env: NOPE is not set"),
         ('[github]\nrepo = "https://github.com/o/r"\ntoken_env = "PLANNER_TOKEN"', 'github.repo: expected "owner/name"'),

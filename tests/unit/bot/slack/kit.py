@@ -90,7 +90,7 @@ class _Whole(app.Bot):
 class Bot:
     """The Slack app of a whole bot, of which nothing else runs: cards are posted by hand, and words without queues.
 
-    `pages`, `paged`, `roster` and `page_actions` replace those parts.
+    `pages`, `paged` and `roster` replace those parts.
     """
 
     def __init__(
@@ -102,7 +102,6 @@ class Bot:
         pages: Any = None,
         paged: Any = None,
         roster: Any = None,
-        page_actions: Any = None,
     ) -> None:
         rng = random.Random(1)  # noqa: S311 - jitter, not secrets
         store = ledger.store
@@ -126,7 +125,7 @@ class Bot:
             replace(board, pages=pages or board.pages, roster=roster or board.roster),
             whole.shown,
             sessions=whole.told.sessions,
-            page_actions=page_actions or whole.oncall.page_actions,
+            page_actions=whole.oncall.page_actions,
             swaps=whole.oncall.swaps,
             home=whole.home,
             unread=self.unread,
@@ -265,6 +264,6 @@ class Bot:
 
 @contextmanager
 def locked(bot: Bot) -> Iterator[None]:
-    """Somebody else writes to the ledger for long."""
-    with held(ISSUE), impatient(bot.router):
+    """Somebody else is about to change the first question, for long."""
+    with held(f"CLR-{ISSUE}-001"), impatient(bot.router):
         yield

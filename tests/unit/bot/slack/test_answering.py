@@ -12,9 +12,9 @@ from bot.slack.listeners import USE_AS_ANSWER
 from bot.slack.payloads import ControlOrigin, Submission
 from bot.slackapi import Place
 from bot.views.classic import _CLASSIC
-from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
+from bot.views.codec import Press
 from bot.views.lists import rollup
-from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
+from bot.views.reaction import FieldErrors, OpenModal, Reaction, Unrecorded
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
 from tests.unit.bot.slack.conftest import Start
@@ -101,35 +101,6 @@ async def test_modal_is_refused_if_the_person_may_no_longer_answer(bot: Bot) -> 
     assert (await bot.find(record)).is_open
 
 
-async def test_view_full_turns_pages_in_place(bot: Bot) -> None:
-    _, ts = await bot.asked(question="Ω" * 120_000)
-    await bot.ws.click(ADE, AGENTS, ts, label="View full")
-    (view,) = await bot.ws.wait_for(lambda: bot.ws.views(ADE))
-    first = str(view.payload["blocks"])
-
-    await bot.ws.click_in_view(ADE, label="Next")
-
-    await bot.ws.wait_for(lambda: str(bot.ws.views(ADE)[0].payload["blocks"]) != first)
-    assert len(bot.ws.views(ADE)) == 1
-    assert "Page 2" in str(bot.ws.views(ADE)[0].payload["blocks"])
-
-
-async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
-    records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(25)]
-    card = bot.renderer.message(rollup(records, len(records), records[0].asked.expires_at, "planner"))
-    await bot.ws.click(ADE, AGENTS, await bot.rollup(card), label="Show all")
-    await bot.ws.wait_for(lambda: bot.ws.views(ADE))
-
-    await bot.ws.click_in_view(ADE, label="Next")
-    await bot.ws.wait_for(lambda: "page 2 of 2" in str(bot.ws.views(ADE)[0].payload["blocks"]))
-    await bot.ws.click_in_view(ADE, label=f"Answer {records[22].id}")
-    await bot.ws.wait_for(lambda: len(bot.ws.views(ADE)) == 2)
-    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "yes"})
-
-    assert outcome.ok
-    assert not (await bot.find(records[22])).is_open
-
-
 async def test_refusal_in_a_modal_is_shown_on_top_of_it(bot: Bot) -> None:
     records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(3)]
     card = bot.renderer.message(rollup(records, len(records), None, "planner"))
@@ -168,99 +139,3 @@ async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_
     else:
         assert isinstance(reaction, OpenModal)
         assert words in str(reaction.view)
-
-
-MODAL = {
-    "type": "modal",
-    "callback_id": HAND_CALLBACK,
-    "private_metadata": PagePress("hand", 7).pack(),
-    "title": {"type": "plain_text", "text": "Hand over"},
-    "submit": {"type": "plain_text", "text": "Hand over"},
-    "blocks": [
-        {
-            "type": "input",
-            "block_id": HAND_BLOCK,
-            "label": {"type": "plain_text", "text": "Hand to"},
-            "element": {"type": "users_select", "action_id": HAND_ACTION},
-        }
-    ],
-}
-
-
-class Actions:
-    def __init__(self, reaction: Reaction) -> None:
-        self.reaction = reaction
-        self.pressed: list[tuple[PagePress, Person]] = []
-        self.handed: list[tuple[PagePress, str, Person]] = []
-
-    async def press(self, press: PagePress, person: Person) -> Reaction:
-        self.pressed.append((press, person))
-        return self.reaction
-
-    async def submit_hand(self, press: PagePress, user: str, person: Person) -> Reaction:
-        self.handed.append((press, user, person))
-        return self.reaction
-
-
-async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
-    """A direct message with one control."""
-    value = press if isinstance(press, str) else press.pack()
-    button = {"type": "button", "action_id": "oncall.take", "value": value,
-              "text": {"type": "plain_text", "text": "Take"}}  # fmt: skip
-    posted = await bot.web.chat_postMessage(
-        channel=ADE, text="A page", blocks=[{"type": "actions", "block_id": "b", "elements": [button]}]
-    )
-    channel, ts = str(posted["channel"]), str(posted["ts"])
-
-    await bot.store.run(
-        """insert into messages (key, kind, target, channel, ts)
-           values ('page:7', 'page', :user, :channel, :ts)""",
-        user=ADE,
-        channel=channel,
-        ts=ts,
-    )
-    await bot.store.run("insert into pages (id, kind, step, at) values (7, 'step', 0, 0)")
-    await bot.store.run(
-        """insert into page_sendings (page, via, target, mentions, message)
-           values (7, 'slack', :user, '[]', 'page:7')""",
-        user=ADE,
-    )
-    return channel, ts
-
-
-async def test_press_of_another_release_gets_a_word(start: Start) -> None:
-    pages = Actions(Tell())
-    bot = await start(page_actions=pages)
-    channel, ts = await page(bot, "9|take|7|0")
-
-    assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
-
-    await bot.ws.wait_for(lambda: bot.told(ADE))
-    assert "another version" in bot.told(ADE)[0]
-    assert not pages.pressed
-
-
-@pytest.mark.parametrize(
-    ("reaction", "ok", "errors"),
-    [
-        (Tell("Handed over."), True, {}),
-        (FieldErrors({HAND_BLOCK: "A guest cannot take it."}), False, {HAND_BLOCK: "A guest cannot take it."}),
-        (Unrecorded("Busy."), False, {HAND_BLOCK: "Busy."}),
-    ],
-)  # fmt: skip
-async def test_hand_over_is_handed_on(
-    start: Start, reaction: Reaction, ok: bool, errors: dict[str, Any]
-) -> None:
-    pages = Actions(Tell())
-    bot = await start(page_actions=pages)
-    sealed = seal(bot.store.installation, str(MODAL["private_metadata"]))
-    pages.reaction = OpenModal(MODAL | {"private_metadata": sealed})
-    channel, ts = await page(bot, PagePress("hand", 7))
-    assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
-    await bot.ws.wait_for(lambda: bot.ws.views(ADE))
-    pages.reaction = reaction
-
-    outcome = await bot.ws.submit_view(ADE, {HAND_BLOCK: FOLAKE})
-
-    assert (outcome.ok, outcome.errors) == (ok, errors)
-    assert pages.handed == [(PagePress("hand", 7), FOLAKE, Person(TEAM, ADE))]

@@ -146,18 +146,6 @@ async def test_limit_of_one_call_a_minute_is_noticed_and_forgotten() -> None:
     assert allowance.trouble is None
 
 
-@pytest.mark.parametrize("fault", ["429:0.01", "5xx:503", "drop"])
-async def test_trouble_that_passes_is_waited_for(built: Start, fault: str) -> None:
-    bot = await built()
-    record, ts = await bot.asked()
-    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-    bot.ws.faults.add("conversations.replies", fault, times=1)
-
-    await bot.look_back()
-
-    assert (await bot.find(record)).asked.response is True
-
-
 async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Start) -> None:
     bot = await built()
     record, ts = await bot.asked()

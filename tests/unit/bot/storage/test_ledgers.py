@@ -1,4 +1,4 @@
-"""What the router and the bot rely on of ledgers, on either database."""
+"""What the router and the bot rely on of records, on either database."""
 
 from __future__ import annotations
 
@@ -6,66 +6,115 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from bot.errors import StorageSilent
-from bot.storage.ledger import DatabaseLedger, LockedError
+from bot.storage import ledger as storage
+from bot.storage.ledger import DatabaseLedger, LockedError, fill, leave_out_numbers
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx, Work
-from core.clarification import Clarification
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.index import scan
-from core.ledger import LOCK_TIMEOUT, Ledger
-from core.records import Book, Raw
-from tests.kit.builders import record
+from core.clarification import Ask, Clarification, Direct
+from core.errors import (
+    BadInput,
+    LedgersAway,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+    RecordUnreadable,
+)
+from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfSession, One, Reach, Whole
+from core.matching import session_asking
+from core.records import Book
+from tests.kit.builders import MINUTE, NOW, ask, changed, closed, record
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import Server, Wire, row_held
-from tests.kit.ledgers import kept_ledger
+from tests.kit.databases import Server, Wire, change_rows, row_held
+from tests.kit.ledgers import held, kept_ledger
 from tests.kit.until import until
 
-Another = Callable[[], Awaitable[Ledger]]
+Another = Callable[[], Awaitable[DatabaseLedger]]
+Place = Path | str
 
 
 def add(book: Book) -> Clarification:
     return book.put(record(book.issue, book.next_seq()))
 
 
-def over(_: list[Raw]) -> bool:
-    return True
+def again(book: Book) -> Clarification:
+    return book.put(book.records[0])
+
+
+def ids(records: Sequence[Clarification]) -> list[str]:
+    return [each.id for each in records]
+
+
+def seen(book: Book) -> list[str]:
+    return ids(book.records)
+
+
+def between(topic: str) -> Ask:
+    """What one agent asks another."""
+    nobody = ("producer", "session_id", "reply_token", "asked_at", "expires_at")
+    return ask(
+        agent_id="engineer", to="architect", topic=topic, event_id=f"evt_{topic}", **dict.fromkeys(nobody)
+    )
+
+
+def told_between(issue: int, seq: int, topic: str) -> Clarification:
+    return record(issue, seq, **{name: getattr(between(topic), name) for name in Ask.__slots__})
 
 
 async def on_rows(url: str, stack: AsyncExitStack) -> DatabaseLedger:
     return await stack.enter_async_context(kept_ledger(url))
 
 
+async def write(ledger: DatabaseLedger, *records: Clarification, **numbers: int) -> None:
+    await ledger.store.write(lambda tx: fill(tx, records, {int(name[1:]): n for name, n in numbers.items()}))
+
+
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
-async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Another]:
-    """Opens the same ledgers again, as another process would."""
-    is_sqlite = request.param == "SQLite"
-    place = tmp_path if is_sqlite else request.getfixturevalue("postgres_server").new()
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "SQLite":
+        return tmp_path
+    url: str = request.getfixturevalue("postgres_server").new()
+    return url
+
+
+@pytest.fixture
+async def another(place: Place) -> AsyncIterator[Another]:
+    """Opens the same records again, as another process would."""
     async with AsyncExitStack() as stack:
         yield lambda: stack.enter_async_context(kept_ledger(place))
 
 
 @pytest.fixture
-async def ledger(another: Another) -> Ledger:
+async def ledger(another: Another) -> DatabaseLedger:
     return await another()
+
+
+@pytest.fixture
+def hold(place: Place) -> Callable[[str], AbstractContextManager[None]]:
+    """Has another process hold a lock."""
+    return lambda name: held(name) if isinstance(place, Path) else row_held(place, name)
 
 
 async def test_what_was_decided_is_what_others_read(ledger: Ledger, another: Another) -> None:
     told: list[str] = []
-    made = await ledger.transact(7, add, written=lambda: told.append("written"))
+    made = await ledger.transact(Whole(7), add, written=lambda: told.append("written"))
     assert (made.id, told) == ("CLR-7-001", ["written"])
     other = await another()
-    assert await other.find(made.id, 7) == made
-    assert await other.read(8) == []
-    with pytest.raises(NotFound):
-        await other.find("CLR-7-002", 7)
-    assert [await other.live(), (await scan(other)).highest_issue] == [[7], 7]
+    assert await other.find(made.id) == made
+    assert [await other.read(7), await other.read(8)] == [[made], []]
+    assert await other.by_token("planner", "rpl_1") == made
+    for call in (other.find("CLR-7-002"), other.by_token("planner", "rpl_2"), other.by_token("x", "rpl_1")):
+        with pytest.raises(NotFound):
+            await call
+    with pytest.raises(BadInput, match="CLR-42-001"):
+        await other.find("7")
 
 
 async def test_a_decision_that_raises_writes_nothing(ledger: Ledger) -> None:
@@ -74,82 +123,264 @@ async def test_a_decision_that_raises_writes_nothing(ledger: Ledger) -> None:
         raise ValueError("mine")
 
     done = asyncio.gather(
-        ledger.transact(7, add), ledger.transact(7, fails), ledger.transact(8, add), return_exceptions=True
+        ledger.transact(Whole(7), add),
+        ledger.transact(Whole(7), fails),
+        ledger.transact(Whole(8), add),
+        return_exceptions=True,
     )
     assert [type(each) for each in await done] == [Clarification, ValueError, Clarification]
     assert [len(await ledger.read(issue)) for issue in (7, 8)] == [1, 1]
 
 
-async def test_issue_is_found_and_more_is_written_in_the_same_transaction(ledger: Ledger) -> None:
-    assert isinstance(ledger, DatabaseLedger)
-
-    def found(tx: Tx) -> int:
-        tx.run("insert into onces (key) values ('found')")
-        return 7
+async def test_what_is_written_along_is_written_with_the_decision_or_not_at_all(
+    ledger: DatabaseLedger,
+) -> None:
+    def find(tx: Tx) -> Reach:
+        tx.run("insert into counters (name, value) values ('found', 7)")
+        return Whole(7)
 
     def along(tx: Tx, made: Clarification) -> None:
-        tx.run("insert into onces (key) values (:id)", id=made.id)
+        tx.run("insert into counters (name, value) values (:id, 1)", id=made.id)
 
-    def fails(*_: object) -> NoReturn:
+    def fails(tx: Tx, made: Clarification) -> None:
+        along(tx, made)
         raise ValueError("mine")
 
-    async def noted() -> set[str]:
-        return {row["key"] for row in await ledger.store.read("select key from onces")}
+    async def counted() -> list[str]:
+        rows = await ledger.store.read(
+            "select name from counters where name in ('found', 'CLR-7-001') order by 1"
+        )
+        return [row["name"] for row in rows]
 
-    with pytest.raises(ValueError, match="mine"):
-        await ledger.transact(fails, add)
-    with pytest.raises(ValueError, match="mine"):
-        await ledger.transact(found, add, along=fails)
-    assert ([await ledger.read(7), await noted()]) == [[], set()]
-    made = await ledger.transact(found, add, along=along)
-    assert (made.id, await noted()) == ("CLR-7-001", {"found", made.id})
-    assert await ledger.news(7) is None, "our own write is no news"
+    def never(_: Tx) -> Reach:
+        raise ValueError("mine")
+
+    for reach, beside in ((never, along), (find, fails)):
+        with pytest.raises(ValueError, match="mine"):
+            await ledger.transact(reach, add, along=beside)
+    assert [await ledger.read(7), await counted()] == [[], []]
+    await ledger.transact(find, add, along=along)
+    assert [len(await ledger.read(7)), sorted(await counted())] == [1, ["CLR-7-001", "found"]]
+    assert await ledger.news("CLR-7-001") is None, "our own write is no news"
 
 
 async def test_part_whose_lock_another_has_is_tried_again(ledger: Ledger) -> None:
     tries: list[str] = []
 
-    def found(_: Tx) -> int:
+    def find(_: Tx) -> Reach:
         tries.append("")
         if len(tries) < 3:
             raise LockedError
-        return 7
+        return Whole(7)
 
-    done = asyncio.gather(ledger.transact(found, add), ledger.transact(8, add))
-    assert [made.id for made in await done] == ["CLR-7-001", "CLR-8-001"]
+    done = asyncio.gather(ledger.transact(find, add), ledger.transact(Whole(8), add))
+    assert ids(await done) == ["CLR-7-001", "CLR-8-001"]
 
-    def never(_: Tx) -> int:
+    def never(_: Tx) -> Reach:
         raise LockedError
 
-    with pytest.raises(LockTimeout, match="a new question was locked"):
+    with pytest.raises(LockTimeout, match="The database was locked"):
         await ledger.transact(never, add, 0.05)
 
 
-async def test_numbers_are_given_out_once(ledger: Ledger, another: Another) -> None:
-    many = [ledger, await another(), await another()]
-    made = await asyncio.gather(*(many[n % 3].transact(7, add, 30) for n in range(60)))
-    assert sorted(each.id for each in made) == [f"CLR-7-{n:03}" for n in range(1, 61)]
-    await ledger.transact(7, lambda book: book.raw["clarifications"].clear() or book.changed.append(made[0]))  # type: ignore[func-returns-value]
-    assert (await ledger.transact(7, add)).id == "CLR-7-061", "none is given out again"
+# -- what a decision reads and locks -----------------------------------------------------------------------------------
+
+LATER = NOW + MINUTE
+RECORDS = [
+    record(7, 1),
+    closed(2).model_copy(update={"id": "CLR-7-002", "issue_number": 7}),
+    told_between(7, 3, "storage"),
+    record(8, 1, reply_token="rpl_2"),
+    record(8, 2, session_id="sess_2"),
+    record(8, 3, producer="writer"),
+    told_between(8, 4, "storage"),
+    told_between(8, 5, "rollout"),
+]
+READS: dict[str, tuple[Reach, list[str]]] = {
+    "one": (One("CLR-7-001"), ["CLR-7-001"]),
+    "one that is not there": (One("CLR-9-001"), []),
+    "a session's open ones, whatever their issue": (
+        OfSession("planner", "sess_1", LATER),
+        ["CLR-7-001", "CLR-8-001"],
+    ),
+    "and those that ended since": (
+        OfSession("planner", "sess_1", NOW),
+        ["CLR-7-001", "CLR-7-002", "CLR-8-001"],
+    ),
+    "an issue": (Whole(7), ["CLR-7-001", "CLR-7-002", "CLR-7-003"]),
+    "all of the session that asks, whatever their issue": (
+        Asking(8, [ask(reply_token="new")]),
+        ["CLR-7-001", "CLR-7-002", "CLR-8-001"],
+    ),
+    "all of each session that asks": (
+        Asking(9, [ask(session_id="sess_2"), ask(producer="writer")]),
+        ["CLR-8-002", "CLR-8-003"],
+    ),
+    "what one agent asked another about it, in the issue": (Asking(8, [between(" Storage ")]), ["CLR-8-004"]),
+    "what was asked directly, with its token": (
+        Asking(8, [ask(reply_token="rpl_2", direct=Direct(kind="text"))]),
+        ["CLR-8-001"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", READS)
+async def test_a_decision_reads(ledger: DatabaseLedger, case: str) -> None:
+    reach, expected = READS[case]
+    await write(ledger, *RECORDS, _7=3, _8=5)
+    assert await ledger.transact(reach, seen) == expected
+    if isinstance(reach, Asking | Whole):
+        next_one = {7: 4, 8: 6, 9: 1}[reach.issue]
+        assert await ledger.transact(reach, lambda book: (book.issue, book.next_seq())) == (
+            reach.issue,
+            next_one,
+        )
+
+
+_storage = session_asking(between("storage"))[1]
+LOCKS: list[tuple[Reach, set[str]]] = [
+    (One("CLR-7-001"), {"CLR-7-001"}),
+    (OfSession("planner", "sess_1", NOW), {"session planner sess_1"}),
+    (Whole(7), {"issue 7"}),
+    (Asking(7, [ask(), ask(producer="writer")]), {"session planner sess_1", "session writer sess_1", "issue 7"}),
+    (Asking(7, [between("storage")]), {f"session 7 {_storage}", "issue 7"}),
+    (Asking(8, [between("storage")]), {f"session 8 {_storage}", "issue 8"}),
+]  # fmt: skip
+
+
+async def test_a_decision_locks_no_more_than_it_needs(
+    ledger: Ledger, hold: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    async def locked(reach: Reach) -> bool:
+        try:
+            await ledger.transact(reach, seen, 0)
+        except LockTimeout:
+            return True
+        return False
+
+    for name in sorted(set().union(*(names for _, names in LOCKS))):
+        with hold(name):
+            assert [await locked(reach) for reach, _ in LOCKS] == [name in names for _, names in LOCKS], name
+
+
+async def test_what_is_written_is_locked_too(
+    ledger: Ledger, hold: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    await ledger.transact(Whole(7), add)
+    reach = OfSession("planner", "sess_1", NOW)
+    with hold("CLR-7-001"):
+        assert await ledger.transact(reach, seen) == ["CLR-7-001"], "who only looks needs no lock of it"
+        with pytest.raises(LockTimeout, match="Session sess_1 was locked"):
+            await ledger.transact(reach, again, 0)
+    assert (await ledger.transact(reach, again)).revision == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reach", "said"),
+    [
+        ("CLR-7-001", One("CLR-7-001"), "CLR-7-001"),
+        ("session planner sess_1", OfSession("planner", "sess_1", NOW), "Session sess_1"),
+        ("issue 7", Whole(7), "Issue 7"),
+        ("session planner sess_1", Asking(7, [ask()]), "Issue 7"),
+    ],
+)
+async def test_what_another_process_holds_is_tried_again_until_patience_ends(
+    ledger: Ledger, hold: Callable[[str], AbstractContextManager[None]], name: str, reach: Reach, said: str
+) -> None:
+    await ledger.transact(Whole(7), add)
+    with hold(name):
+        with pytest.raises(LockTimeout, match=rf"^{said} was locked for 0\.1 s by another bot"):
+            await ledger.transact(reach, again, 0.1)
+        assert [each.revision for each in await ledger.read(7)] == [1]
+        await ledger.transact(Whole(8), add)
+        assert LOCK_TIMEOUT == 2.0, "then a person is told that it is busy: Slack allows three"
+        waiting = asyncio.create_task(ledger.transact(reach, again, 60))
+        await ledger.transact(Whole(8), add)  # by then it has tried
+    assert (await waiting).revision == 2, "who gave up wrote nothing later"
+
+
+async def test_a_write_whose_record_was_changed_since_it_was_read_is_decided_again(
+    postgres_server: Server,
+) -> None:
+    """A session's lock is not that of its records. SQLite has one writer."""
+    url, found = postgres_server.new(), list[str]()
+
+    def decide(book: Book) -> Clarification:
+        (before,) = book.records
+        if not found:
+            change_rows(url, 7, lambda records: [each | {"topic": "of another"} for each in records])
+        found.append(before.topic)
+        return book.put(before.model_copy(update={"status": "stale"}))
+
+    async with AsyncExitStack() as stack:
+        ledger = await on_rows(url, stack)
+        before = await ledger.transact(Whole(7), add)
+        made = await ledger.transact(OfSession("planner", "sess_1", NOW), decide)
+        assert found == [before.topic, "of another"]
+        assert await ledger.find("CLR-7-001") == made
+        assert (made.topic, made.status, made.revision) == ("of another", "stale", 3)
+
+
+async def test_a_question_is_compared_with_the_newest_of_its_session_and_with_its_token(
+    ledger: DatabaseLedger,
+) -> None:
+    count = storage._LATEST + 3
+    unsettled = [record(7, n, reply_token=f"open_{n}") for n in range(1, count + 1)]
+    over = [
+        closed(n, reply_token=f"over_{n}").model_copy(
+            update={"id": f"CLR-7-{count + n:03d}", "issue_number": 7, "resolved_at": NOW + n * MINUTE}
+        )
+        for n in range(1, count + 1)
+    ]
+    await write(ledger, *unsettled, *over)
+    for token, with_token in (("open_2", unsettled[1]), ("over_2", over[1])):
+        found = await ledger.transact(Asking(7, [ask(reply_token=token)]), seen)
+        assert set(found) == {with_token.id, *ids(unsettled[3:]), *ids(over[3:])}
+        assert len(found) == 2 * storage._LATEST + 1
+    assert storage._LATEST == 200
 
 
 async def test_two_that_hold_what_the_other_wants_both_go_on(ledger: Ledger, another: Another) -> None:
     other = await another()
+    one, two = ask(session_id="one"), ask(session_id="two")
     await asyncio.gather(
-        *(ledger.transact(issue, add, 30) for issue in (1, 2, 3, 4) * 10),
-        *(other.transact(issue, add, 30) for issue in (4, 3, 2, 1) * 10),
+        *(ledger.transact(Asking(issue, [one, two]), add, 30) for issue in (1, 2, 3, 4) * 10),
+        *(other.transact(Asking(issue, [two, one]), add, 30) for issue in (4, 3, 2, 1) * 10),
     )
     assert [len(await ledger.read(issue)) for issue in (1, 2, 3, 4)] == [20] * 4
 
 
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+async def test_numbers_are_given_out_once(ledger: DatabaseLedger, another: Another) -> None:
+    many = [ledger, await another(), await another()]
+    made = await asyncio.gather(*(many[n % 3].transact(Whole(7), add, 30) for n in range(60)))
+    assert sorted(ids(made)) == [f"CLR-7-{n:03}" for n in range(1, 61)]
+    await ledger.store.run("delete from clarifications where issue = 7")
+    assert (await ledger.transact(Whole(7), add)).id == "CLR-7-061", "none is given out again"
+
+
+async def test_numbers_that_are_left_out_are_not_given_out_in_any_issue(ledger: DatabaseLedger) -> None:
+    """A restored database does not know what was asked since it was copied."""
+    await ledger.transact(Whole(7), add)
+    for _ in range(2):
+        await ledger.store.write(lambda tx: leave_out_numbers(tx, 1000))
+    made = [await ledger.transact(Asking(issue, [ask()]), add) for issue in (7, 7, 8, 8)]
+    assert ids(made) == ["CLR-7-2002", "CLR-7-2003", "CLR-8-2001", "CLR-8-2002"]
+
+
+# -- callers that leave ------------------------------------------------------------------------------------------------
+
+
 async def test_a_caller_that_is_gone_does_not_undo(ledger: Ledger) -> None:
     told: list[str] = []
-    task = asyncio.create_task(ledger.transact(7, add, written=lambda: told.append("written")))
+    task = asyncio.create_task(ledger.transact(Whole(7), add, written=lambda: told.append("written")))
     await until(lambda: not task.done())
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await ledger.transact(7, add)
+    await ledger.transact(Whole(7), add)
     assert len(await ledger.read(7)) == 2
     await until(lambda: told)
 
@@ -165,34 +396,35 @@ async def test_a_caller_that_is_gone_leaves_no_error_that_nobody_looks_at(ledger
 
     with suppress(TimeoutError):
         async with asyncio.timeout(0):
-            await ledger.transact(7, fails)
+            await ledger.transact(Whole(7), fails)
     await until(decided.is_set)
-    await ledger.transact(7, add)  # after which the one before is over
+    await ledger.transact(Whole(7), add)  # after which the one before is over
     gc.collect()
     assert complaints == []
 
 
+# -- what others write -------------------------------------------------------------------------------------------------
+
+
 async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> None:
-    assert await ledger.news(7) == []
-    await ledger.transact(7, add)
-    assert await ledger.news(7) is None, "our own write is no news"
+    with pytest.raises(NotFound):
+        await ledger.news("CLR-7-001")
+    mine = await ledger.transact(Whole(7), add)
+    assert await ledger.news(mine.id) is None, "our own write is no news"
     other = await another()
-    await other.transact(7, add)
-    assert len(await ledger.news(7) or []) == 2
-    assert await ledger.news(7) is None
-    await other.transact(7, add)
-    await ledger.transact(7, add)
-    assert len(await ledger.news(7) or []) == 4, "our write on top of another's does not hide it"
-    assert await ledger.news(7) is None
-    ledger.forget(7)
-    assert len(await ledger.news(7) or []) == 4
-    await other.transact(7, lambda book: book.records)
-    assert await ledger.news(7) is None, "nothing was changed"
+    assert await other.news(mine.id) == mine
+    theirs = await other.transact(One(mine.id), again)
+    assert await ledger.news(mine.id) == theirs
+    assert await other.news(mine.id) is None
+    await other.transact(One(mine.id), seen)
+    assert await ledger.news(mine.id) == theirs, "nothing was changed"
+    await ledger.transact(One(mine.id), again)
+    assert await ledger.news(mine.id) is None, "we decided on top of it"
 
 
-@pytest.mark.parametrize("issue", [7, lambda _: 7], ids=["named", "found"])
+@pytest.mark.parametrize("reach", [Whole(7), lambda _: Whole(7)], ids=["named", "found"])
 async def test_own_write_is_no_news_before_it_is_known_to_be_done(
-    postgres_server: Server, monkeypatch: pytest.MonkeyPatch, issue: int | Callable[[Any], int]
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch, reach: Reach | Callable[[Any], Reach]
 ) -> None:
     """The database tells of a COMMIT at once; its answer may come later."""
     answered = asyncio.Event()
@@ -207,94 +439,175 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
         url = postgres_server.new()
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         monkeypatch.setattr(Store, "write", slowly)
-        writing = asyncio.create_task(ledger.transact(issue, add))
+        writing = asyncio.create_task(ledger.transact(reach, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed
             await asyncio.sleep(0.01)
-        news = asyncio.create_task(ledger.news(7))
+        news = asyncio.create_task(ledger.news("CLR-7-001"))
         await asyncio.wait({news}, timeout=0.1)
         answered.set()
         await writing
         assert await news is None
 
 
-async def test_changes_begin_with_what_was_written_before(ledger: Ledger, another: Another) -> None:
+async def test_changes_are_what_others_wrote_since_it_was_loaded(ledger: Ledger, another: Another) -> None:
     other = await another()
-    await ledger.transact(6, add)
-    await other.transact(7, add)
+    await other.transact(Whole(5), add)
+    await ledger.load()
+    await ledger.transact(Whole(6), add)
+    await other.transact(Whole(7), add)
     async with aclosing(ledger.changes(ManualClock())) as changes:
-        assert await anext(changes) == [7]
-        assert len(await ledger.news(7) or []) == 1
-        await other.transact(8, add)
+        assert await anext(changes) == ["CLR-7-001"]
+        await ledger.transact(Whole(6), add)
+        await other.transact(Whole(8), add)
+        told = set[str]()
         async with asyncio.timeout(20):
-            async for written in changes:
-                if 8 in written:
+            async for names in changes:
+                told |= set(names)
+                if "CLR-8-001" in told:
                     break
+        assert told <= {"CLR-7-001", "CLR-8-001"}, "not our own"
 
 
 async def test_who_waits_is_woken_by_whomever_writes(ledger: Ledger, another: Another) -> None:
     other = await another()
-    async with aclosing(ledger.changes(ManualClock())) as changes, ledger.woken(7) as event:
+    async with aclosing(ledger.changes(ManualClock())) as changes, ledger.woken("CLR-7-001") as event:
         await anext(changes)
         listening = asyncio.ensure_future(anext(changes))
-        await other.transact(7, add)
+        await other.transact(Whole(7), add)
         async with asyncio.timeout(20):
             await event.wait()
         event.clear()
-        await ledger.transact(7, add)
+        await ledger.transact(Whole(8), add)
+        assert not event.is_set(), "another record"
+        await ledger.transact(One("CLR-7-001"), again)
         async with asyncio.timeout(20):
             await event.wait()
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
 
 
-async def test_archived_ledgers_are_read_and_come_back(ledger: Ledger, another: Another) -> None:
-    await ledger.transact(7, add)
-    await ledger.transact(8, add)
-    assert not await ledger.shelve(7, lambda _: False)
-    assert await ledger.shelve(7, over)
-    assert not await ledger.shelve(7, over)
-    assert not await ledger.shelve(9, over)
+# -- reading many ------------------------------------------------------------------------------------------------------
+
+
+async def test_every_record_is_read_once_in_order(
+    ledger: DatabaseLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_PAGE", 2)
+    await write(ledger, *reversed(RECORDS))
+
+    async def found(**which: Any) -> list[str]:
+        return [name async for some in ledger.every(**which) for name in ids(some.records)]
+
+    everything = ids(RECORDS)
+    assert await found() == everything
+    assert await found(issue=7) == everything[:3]
+    assert await found(issue=10) == []
+    assert await found(after=(7, 2)) == everything[2:]
+    assert await found(since=NOW) == everything
+    without = [name for name in everything if name != "CLR-7-002"]
+    assert await found(since=LATER) == await found(waiting=True) == without
+    assert ids((await ledger.load()).records) == without
+
+
+async def test_issues_and_records_are_found_by_when_they_were_written(ledger: DatabaseLedger) -> None:
+    for each in (*RECORDS[:2], RECORDS[4]):
+        await write(ledger, each)
+    over = closed(1).model_copy(update={"id": "CLR-6-001", "issue_number": 6})
+    await write(ledger, over)
+    assert await ledger.issues(NOW) == [6, 7, 8]
+    assert await ledger.issues(LATER) == [7, 8]
+    assert ids(await ledger.latest(2)) == ["CLR-6-001", "CLR-8-002"]
+    await ledger.transact(One("CLR-7-001"), again)
+    assert ids(await ledger.latest(1)) == ["CLR-7-001"]
+
+
+async def test_a_token_means_the_newest_question_with_it(ledger: DatabaseLedger) -> None:
+    await write(ledger, record(8, 2), record(7, 9), record(8, 1), record(9, 1, producer="writer"))
+    assert (await ledger.by_token("planner", "rpl_1")).id == "CLR-8-002"
+
+
+# -- what is kept in memory --------------------------------------------------------------------------------------------
+
+
+class Checked:
+    """Receipts as they are checked: `x` is a good one."""
+
+    def __init__(self) -> None:
+        self.records: list[str] = []
+
+    def agrees(self, record: Clarification) -> bool:
+        self.records.append(record.id)
+        return record.asked.receipt == "x"
+
+
+async def test_a_row_is_read_and_its_receipt_checked_once_as_long_as_it_says_the_same(
+    ledger: DatabaseLedger, another: Another
+) -> None:
+    receipts, told = Checked(), list[str]()
+    ledger.receipts = receipts
+    ledger.found_tampered = lambda found: told.extend(ids(found))
     other = await another()
-    found = await scan(other)
-    assert ([each.id for each in found.records], found.highest_issue) == (["CLR-8-001"], 8)
-    assert [await other.live(), len(await other.read(7))] == [[8], 1]
-    assert await other.transact(7, lambda book: len(book.records)) == 1
-    assert await other.live() == [8], "who only looks brings nothing back"
-    assert (await other.transact(7, add)).id == "CLR-7-002"
-    assert len(await ledger.read(7)) == 2, "the whole ledger came back"
-    assert await ledger.live() == [7, 8]
-    assert await ledger.latest(1) == [7]
+    await write(other, changed(closed().model_copy(update={"id": "CLR-42-001"}), receipt="x"))
+
+    async def looked_at() -> Clarification:
+        known = await ledger.find("CLR-42-001")
+        assert await ledger.find(known.id) is known
+        assert (await ledger.read(42))[0] is known
+        assert await ledger.transact(One(known.id), lambda book: book.records[0]) is known
+        for _ in range(2):
+            await ledger.is_tampered(known)
+        return known
+
+    first = await looked_at()
+    assert receipts.records == ["CLR-42-001"]
+    await other.transact(One(first.id), again)
+    second = await looked_at()
+    assert second.revision > first.revision
+    assert receipts.records == ["CLR-42-001"] * 2, "another text"
+    assert told == []
+    await other.store.run(
+        "update clarifications set body = replace(body, :good, :bad)", good='"x"', bad='"another"'
+    )
+    assert await ledger.is_tampered(await ledger.find(first.id)), "whatever its revision says"
+    assert told == [first.id]
 
 
-async def test_every_issue_is_read_once_whether_it_is_archived_or_not(ledger: Ledger) -> None:
-    for issue in (9, 7, 8):
-        await ledger.transact(issue, add)
-    await ledger.shelve(8, over)
-
-    async def ids(**which: Any) -> list[str]:
-        found = [kept async for kept in ledger.every(**which)]
-        assert not any(kept.problems for kept in found)
-        return [item["id"] for kept in found for _, items in kept.parts for item in items]
-
-    assert await ids(archived=False) == ["CLR-7-001", "CLR-9-001"]
-    assert set(await ids()) == {"CLR-7-001", "CLR-8-001", "CLR-9-001"}
-    assert set(await ids(issue=8)) == {"CLR-8-001"} == set(await ids(issue=8, archived=False))
-    assert await ids(issue=10) == []
+async def test_what_this_process_wrote_is_neither_read_nor_checked_again(ledger: DatabaseLedger) -> None:
+    receipts = ledger.receipts = Checked()
+    over = changed(closed(), receipt="x")
+    made = await ledger.transact(Whole(42), lambda book: book.put(over))
+    assert await ledger.find(made.id) is made
+    assert not await ledger.is_tampered(made)
+    assert receipts.records == []
 
 
-async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> None:
-    url = postgres_server.new()
-    async with AsyncExitStack() as stack:
-        ledger = await on_rows(url, stack)
-        await ledger.transact(7, add)
-        with row_held(url, 7):
-            with pytest.raises(LockTimeout, match=r"locked for 0\.1 s by another bot"):
-                await ledger.transact(7, add, 0.1)
-            assert len(await ledger.read(7)) == 1
-            await ledger.transact(8, add)
-            assert LOCK_TIMEOUT == 2.0, "then a person is told that it is busy: Slack allows three"
-            waiting = asyncio.create_task(ledger.transact(7, add, 60))
-        assert (await waiting).id == "CLR-7-002", "who gave up wrote nothing later"
+# -- what is broken or away --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", ["[", "{}", "7", "another's"])
+async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLedger, body: str) -> None:
+    broken, whole = "CLR-7-001", "CLR-7-002"
+    await ledger.transact(Whole(7), add)
+    await ledger.transact(Whole(7), lambda book: book.put(record(7, book.next_seq(), session_id="sess_2")))
+    (other,) = await ledger.store.read("select body from clarifications where id = :id", id=whole)
+    text = other["body"] if body == "another's" else body
+    await ledger.store.run("update clarifications set body = :text where id = :id", text=text, id=broken)
+    for call in (ledger.find(broken), ledger.news(broken), ledger.transact(One(broken), again)):
+        with pytest.raises(RecordUnreadable, match=f"{broken} in the database is not a valid clarification"):
+            await call
+    assert issubclass(RecordUnreadable, LedgerUnreadable)
+    assert (await ledger.find(whole)).id == whole
+    assert ids(await ledger.read(7)) == [whole]
+    found = await ledger.load()
+    assert (ids(found.records), found.unreadable) == ([whole], [broken])
+    assert [each async for each in ledger.every()] == [found]
+    assert (await ledger.transact(One(whole), again)).revision == 2
+    session = OfSession("planner", "sess_1", NOW)
+    seen_by = [await ledger.transact(reach, seen) for reach in (Whole(7), session, Asking(7, [ask()]))]
+    assert seen_by == [[whole], [], []], "what cannot be read stops no other"
+    assert (await ledger.transact(Asking(7, [ask()]), add)).id == "CLR-7-003"
+    (left,) = await ledger.store.read("select body from clarifications where id = :id", id=broken)
+    assert left["body"] == text
 
 
 async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: Server) -> None:
@@ -303,26 +616,33 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
     async with AsyncExitStack() as stack:
         stack.callback(wire.close)
         ledger = await on_rows(wire.url, stack)
-        await ledger.transact(7, add)
+        made = await ledger.transact(Whole(7), add)
         changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
         await anext(changes)
         wire.blocked = True
         wire.cut()
-        with pytest.raises(LedgerUnwritable, match="Nothing was stored"):
-            await ledger.transact(7, add)
-        for call in (ledger.read(7), ledger.live(), ledger.news(7)):
-            with pytest.raises(LedgersAway, match="is unavailable"):
+        with pytest.raises(LedgerUnwritable, match=r"Issue 7 could not be written .*Nothing was stored"):
+            await ledger.transact(Whole(7), add)
+        for call in (
+            ledger.find(made.id),
+            ledger.by_token("planner", "rpl_1"),
+            ledger.read(7),
+            ledger.load(),
+            ledger.issues(NOW),
+            ledger.latest(1),
+            ledger.news(made.id),
+        ):
+            with pytest.raises(LedgersAway, match="The database is unavailable"):
                 await call
         assert await ledger.store.trouble()
-        assert [type(each) for each in (await scan(ledger)).troubles] == [LedgersAway]
         other = await on_rows(url, stack)
-        await other.transact(7, add)
+        theirs = await other.transact(Whole(7), add)
         wire.blocked = False
         async with asyncio.timeout(20):
-            async for written in changes:
-                if 7 in written:
+            async for names in changes:
+                if theirs.id in names:
                     break
-        assert len(await ledger.news(7) or []) == 2
+        assert await ledger.news(theirs.id) == theirs
 
 
 async def test_changes_that_cannot_be_read_at_once_are_read_without_further_changes(
@@ -331,7 +651,7 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
     url = postgres_server.new()
     async with AsyncExitStack() as stack:
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
-        await other.transact(7, add)
+        await other.transact(Whole(7), add)
         fetch, refused = ledger.store._database.fetch, list[Query]()
 
         async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:
@@ -343,18 +663,5 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
         monkeypatch.setattr(ledger.store._database, "fetch", once_silent)
         changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
         async with asyncio.timeout(20):
-            assert await anext(changes) == [7]
+            assert await anext(changes) == ["CLR-7-001"]
         assert refused
-
-
-async def test_a_row_that_is_no_ledger_is_told(postgres_server: Server) -> None:
-    async with AsyncExitStack() as stack:
-        ledger = await on_rows(postgres_server.new(), stack)
-        await ledger.transact(7, add)
-        await ledger.transact(8, add)
-        await ledger.store.run("update ledgers set body = '[' where issue = 7")
-        with pytest.raises(LedgerUnreadable, match="issue 7 is not a valid ledger"):
-            await ledger.transact(7, add)
-        found = await scan(ledger)
-        assert [str(each)[:29] for each in found.troubles] == ["The ledger issue-7.json of is"]
-        assert [each.id for each in found.records] == ["CLR-8-001"]

@@ -15,7 +15,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from bot.producers.client import Accepted, TryAgain
+from bot.producers.client import TryAgain
 from bot.web.callers import Callers
 from bot.web.push import HEARTBEAT, push_routes
 from bot.web.server import HttpServer, build_app
@@ -25,7 +25,6 @@ from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life, 
 from tests.unit.bot.web.serving import PATIENCE, serving
 
 PLANNER = {"Authorization": "Bearer planner-token"}
-BUILDER = {"Authorization": "Bearer builder-token"}
 MESSAGES, EVENTS = "/aaep/v1/messages", "/aaep/v1/events"
 
 
@@ -115,14 +114,6 @@ async def door(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Door]:
 def log() -> Iterator[list[Any]]:
     with structlog.testing.capture_logs() as entries:
         yield entries
-
-
-async def test_event_is_accepted_once_it_is_in_the_inbox(door: Door, clock: ManualClock) -> None:
-    for status in ("accepted", "duplicate"):
-        response = await door.post(asked(clock))
-        assert response.status_code == 202
-        assert response.json() == {"status": status, "event_id": "evt_0000000000000001", "problems": []}
-        assert await door.bot.ids() == ["evt_0000000000000001"]
 
 
 @pytest.mark.parametrize(
@@ -239,21 +230,6 @@ async def test_routes_need_the_token(door: Door, method: str, path: str) -> None
     response = await door.client.request(method, path, headers=headers, content=b"{}")
     assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
     assert "planner-tokem" not in response.text
-
-
-async def test_reply_is_streamed_to_its_producer_only(door: Door, clock: ManualClock) -> None:
-    await door.post(asked(clock))
-    async with (
-        door.reading() as mine,
-        door.reading(path="/events") as again,
-        door.reading(headers=BUILDER) as other,
-    ):
-        assert mine.headers["content-type"].startswith("text/event-stream")
-        assert mine.headers["cache-control"] == "no-store"
-        assert await door.bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
-        assert await door.bot.producers.send("builder", answer(clock, "rpl_builder")) == Accepted(proof=False)
-        assert [await mine.token(), await again.token()] == [TOKEN, TOKEN]
-        assert await other.token() == "rpl_builder"
 
 
 async def test_stream_has_heartbeats_while_nothing_happens(door: Door, clock: ManualClock) -> None:

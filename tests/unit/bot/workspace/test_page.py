@@ -14,7 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
 from bot.workspace.charts import chart_of
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL, USE_AS_ANSWER
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from tests.unit.bot.workspace.kit import (
     FAST,
     App,
@@ -149,29 +149,6 @@ async def test_data_table_shows_its_first_page_and_the_rest_on_demand(
     assert "Show all 7 rows" in html
 
 
-async def test_container_folds_and_its_controls_work(
-    ws: Workspace, app: App, http: aiohttp.ClientSession
-) -> None:
-    shown = {"title": plain("Context"), "subtitle": plain("4,000 characters"), "is_collapsible": True}
-    inside = [section("whole"), actions(button("Go"), block_id="b")]
-    folded = {"type": "container", "child_blocks": inside, "default_collapsed": True} | shown
-    opened = {"type": "container", "child_blocks": [section("open")], "width": "full"} | shown
-    fixed = {"type": "container", "child_blocks": [section("fixed")], "title": plain("Fixed")}
-    ts = await app.card(folded, opened, fixed)
-    html = await seen(http, "/part/channel")
-    assert '<details class="block container standard">' in html
-    assert '<details class="block container full" open>' in html
-    assert '<section class="block container standard">' in html
-    assert (
-        '<strong dir="auto">Context</strong><span class="quiet small" dir="auto">4,000 characters</span>'
-        in html
-    )
-    await do(http, "press", ts=ts, pressed="e:b:yes")
-    (body,) = app.of("block_actions")
-    assert body["actions"][0]["block_id"] == "b"
-    assert all("block_id" in block for block in body["message"]["blocks"][0]["child_blocks"])
-
-
 async def test_alert_says_its_level_to_those_who_hear_it(
     ws: Workspace, client: AsyncWebClient, http: aiohttp.ClientSession
 ) -> None:
@@ -296,44 +273,6 @@ async def test_deleted_message_is_not_unread(
 
 
 # What is done on it
-
-
-async def test_messages_are_written_changed_and_deleted(ws: Workspace, http: aiohttp.ClientSession) -> None:
-    assert await do(http, "say", text="hello") == ""
-    message = ws.messages(AGENTS)[0]
-    await do(http, "edit", ts=message.ts, text="hello again")
-    assert message.text == "hello again"
-    assert "not U0FOLAKE" in await do(http, "delete", user=FOLAKE, ts=message.ts)
-    assert "not U0FOLAKE" in ws.errors(FOLAKE)[0].text
-    await do(http, "delete", ts=message.ts)
-    assert ws.messages(AGENTS) == []
-    assert "dispatch_failed" in await do(http, "say", text="/clarify stale")
-
-
-async def test_controls_and_shortcuts_are_used(ws: Workspace, app: App, http: aiohttp.ClientSession) -> None:
-    ts = await app.card(actions(button(), select(option("One", "1"), option("Two", "2")), block_id="b"))
-    await do(http, "press", ts=ts, pressed="e:b:yes")
-    await do(http, "press", ts=ts, pressed="e:b:choice", e__b__choice="2")
-    clicked, chosen = app.of("block_actions")
-    assert clicked["user"]["id"] == ADE
-    assert chosen["actions"][0]["selected_option"]["text"]["text"] == "Two"
-    html = await seen(http)
-    assert ('<option value="2" selected>' in html, html.count("Use as answer")) == (True, 1)
-    await do(http, "shortcut", ts=ts, callback_id=USE_AS_ANSWER)
-    assert app.of("message_action")[0]["message"]["ts"] == ts
-    assert "no longer exists" in await do(http, "press", ts=ts, pressed="e:b:gone")
-
-
-async def test_modal_is_filled_in(ws: Workspace, app: App, http: aiohttp.ClientSession) -> None:
-    ws.board.open_view(ADE, modal(text_input(max_length=5)))
-    assert "<form" in await seen(http, "/part/modal")
-    await do(http, "submit", e__answer__value="too long")
-    html = await seen(http, "/part/modal")
-    assert ("at most 5 characters" in html, 'value="too long"' in html) == (True, True)
-    await do(http, "submit", e__answer__value="right")
-    assert ws.views(ADE) == []
-    values = app.of("view_submission")[0]["view"]["state"]["values"]
-    assert values["answer"]["value"]["value"] == "right"
 
 
 async def test_home_tab_opens_as_in_slack_and_is_used_below_a_modal(
