@@ -104,7 +104,7 @@ class Tx:
     def notify(self, channel: str, text: str) -> None:
         """Sends a notice (`Database.notices`) once this is committed."""
 
-    def part(self, work: Work[Any]) -> Outcome:
+    def part(self, work: Work[_T]) -> tuple[_T | None, Exception | None]:
         """Returns the work's result, or its exception, which undoes only that work. Raises a `fatal` one."""
         self._db.execute("savepoint part")
         try:
