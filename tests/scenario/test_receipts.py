@@ -312,6 +312,25 @@ async def test_webhooks_get_the_receipt_of_the_decision(stage: World) -> None:
         assert len(hook.got) == 3 + 2 + 3, "nothing is told twice"
 
 
+async def test_webhooks_hear_of_all_that_was_decided_while_no_bot_ran(stage: World) -> None:
+    """The shell has no key: the bot signs before it tells."""
+    stage.environ |= {"HOOK_SECRET": "shared secret"}
+    async with receiving() as hook:
+        more = f'\n[[webhooks]]\nurl = "{hook.url}"\nsecret_env = "HOOK_SECRET"\n'
+        async with asking(stage, config(stage.producer.url, more=more)) as http:
+            asked = (await http.post("/questions", json={"question": "Which one?"})).json()
+            await until(lambda: hook.events == [f"requested {NAME}"])
+        assert (await run(stage, "answer", asked["id"], "the second")).code == 0
+        async with asking(stage, config(stage.producer.url, more=more)) as http:
+            state = await look(http, asked, wait=30)
+            await until(lambda: len(hook.events) == 3)
+        async with asking(stage, config(stage.producer.url, more=more)):
+            pass
+        assert hook.events == [f"{event} {NAME}" for event in ("requested", "answered", "resolved")]
+        receipts = [each.said["data"].get("receipt") for each in hook.got]
+        assert receipts == [None, state["receipt"], state["receipt"]]
+
+
 async def test_key_of_another_kind_is_refused_at_the_start(stage: World) -> None:
     (stage.folder / KEY_FILE).write_bytes(P256)
     with pytest.raises(ConfigurationError, match="is not an Ed25519 key"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core import clarification
-from core.bus import lifecycle
+from core.bus import FORGOTTEN, change, lifecycle, told_in
 from core.clarification import Answer, Clarification
 from core.matching import followed_up
 from tests.kit.builders import ADE, LATER, SLA, ask, changed, record
@@ -64,6 +64,45 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
 def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[str]) -> None:
     told = lifecycle(before, after, LATER)
     assert [each.name for each in told] == [f"clarification-{kind}" for kind in kinds]
+
+
+UNSIGNED = changed(ANSWERED, revision=2)
+SIGNED = UNSIGNED.model_copy(update={"aaep": UNSIGNED.asked.model_copy(update={"receipt": "signed"})})
+SIGNED_LATE = again(SIGNED)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        (None, OPEN, "requested/1"),
+        (None, ESCALATED, "requested/1 escalated/1"),
+        (None, RESOLVED, "requested/1 answered/1 resolved/1"),
+        (None, ABANDONED, "requested/1"),
+        (OPEN, OPEN, ""),
+        (OPEN, NUDGED, "stale/1"),
+        (OPEN, RESOLVED, "answered/1 resolved/1"),
+        (OPEN, ABANDONED, ""),
+        (ANSWERED, SECOND, "requested/2"),
+        (SECOND, answer(SECOND), "answered/2"),
+        (ANSWERED.model_copy(update={"max_rounds": 1}), LAST, "requested/2 escalated/2"),
+        (OPEN, SIGNED, "answered/1"),
+        (UNSIGNED, SIGNED, "receipt/1"),
+        (SIGNED, SIGNED, ""),
+        (again(UNSIGNED), SIGNED_LATE, "receipt/1"),
+        (UNSIGNED, SIGNED_LATE, "requested/2 receipt/1"),
+        (SIGNED, SIGNED_LATE, "requested/2"),
+        (again(UNSIGNED), answer(SIGNED_LATE), "answered/2 receipt/1"),
+    ],
+)
+def test_what_a_write_means(before: Clarification | None, after: Clarification, what: str) -> None:
+    assert change(before, after) == what
+    words = [f"{name.removeprefix('clarification-')}/{number}" for name, number in told_in(what)]
+    assert " ".join(words) == what
+
+
+@pytest.mark.parametrize("what", ["", FORGOTTEN, "open/webhooks"])
+def test_what_is_no_event_says_none(what: str) -> None:
+    assert told_in(what) == []
 
 
 def test_lifecycle_says_whose_question_it_is() -> None:
