@@ -47,7 +47,7 @@ class Consumer(Protocol):
     name: str
 
     def wants(self, change: Change) -> bool:
-        """Whether it may owe something for such a change; True as well for a clarification that it begins again with."""
+        """Whether it may owe something for such a change. It is not asked of those that it begins again with."""
 
     def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         """Stores what it now owes, in the transaction that moves its cursor. `record` is as of the change, or newer, with the
@@ -79,7 +79,7 @@ class Feed:
         self._wake = asyncio.Event()
         self._wake.set()
         self._busy = False
-        self._saving: asyncio.Future[None] | None = None
+        self._saving: asyncio.Future[dict[str, Place]] | None = None
 
     @property
     def idle(self) -> bool:
@@ -97,6 +97,8 @@ class Feed:
 
     async def trouble(self) -> str | None:
         """Returns which consumers passed something lately that they could not take; None: none did."""
+        if not self.consumers:
+            return None
         try:
             found = await rows.failures(self.store, self.clock.now() - _TOLD)
         except StorageUnavailable:
@@ -174,10 +176,24 @@ class Feed:
             for act in await self._store(found, records):
                 act()
         self._places = {name: max(place, found[-1].place) for name, place in self._places.items()}
-        if not wanted and (self._saving is None or self._saving.done()):
-            self._saving = self.store.write_soon(self._move, within=_SAVED_WITHIN)
-            self._saving.add_done_callback(_saved)
+        if not wanted:
+            self._save_soon()
         return 0
+
+    def _save_soon(self) -> None:
+        """Has cursors that only moved stored, unless that is on its way."""
+        if self._saving is None:
+            self._saving = self.store.write_soon(self._move, within=_SAVED_WITHIN)
+            self._saving.add_done_callback(self._saved)
+
+    def _saved(self, saving: asyncio.Future[dict[str, Place]]) -> None:
+        self._saving = None
+        if saving.cancelled():
+            return
+        if (error := saving.exception()) is not None:
+            _log.warning("the place in the feed is stored with the next", reason=str(error))
+        elif saving.result() != self._places:
+            self._save_soon()
 
     def _is_wanted(self, consumer: Consumer, change: Change) -> bool:
         if change.place <= self._places[consumer.name]:
@@ -247,12 +263,12 @@ class Feed:
             )
         return acts
 
-    def _move(self, tx: Tx) -> None:
-        """Stores cursors that only moved."""
-        stored = rows.places(tx)
-        for name, place in self._places.items():
-            if stored.get(name, place) <= place:
+    def _move(self, tx: Tx) -> dict[str, Place]:
+        stored, places = rows.places(tx), self._places
+        for name, place in places.items():
+            if stored.get(name, place) < place:
                 rows.move(tx, name, place)
+        return places
 
 
 def _owed(
@@ -262,8 +278,3 @@ def _owed(
     if isinstance(record, Exception):
         return None, record
     return tx.part(partial(consumer.owes, change, record))
-
-
-def _saved(saving: asyncio.Future[None]) -> None:
-    if not saving.cancelled() and (error := saving.exception()) is not None:
-        _log.warning("the place in the feed is stored later", reason=str(error))

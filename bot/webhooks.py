@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 from urllib.parse import urlsplit
 
 import structlog
@@ -111,7 +112,12 @@ class Webhooks:
         return all(each.outbox.idle for each in self._senders)
 
     def wants(self, change: Change) -> bool:
-        return bool(change.what)
+        told = [name for name, _ in told_in(change.what)]
+        return change.what == FORGOTTEN or any(map(self._is_wanted, told))
+
+    def _is_wanted(self, name: Name | Literal["receipt"]) -> bool:
+        names = _OF_DECISIONS if name == RECEIPT else (name,)
+        return any(sender.endpoint.wants(each) for sender in self._senders for each in names)
 
     def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         if change.what == FORGOTTEN:
@@ -137,9 +143,9 @@ class Webhooks:
     ) -> Callable[[], None]:
         message = f"msg_{uuid.uuid4().hex}"  # lets receivers deduplicate
         body = json_body({"id": message, "type": event, "timestamp": iso(at), "data": data})
-        wanted = [each for each in self._senders if each.endpoint.wants(event)]
+        wanted, now = [each for each in self._senders if each.endpoint.wants(event)], self.clock.now()
         for each in wanted:
-            each.mail.add(tx, [Owed(message, about, event, body)], at)
+            each.mail.add(tx, [Owed(message, about, event, body)], now)
 
         def send() -> None:
             for each in wanted:

@@ -122,8 +122,9 @@ def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     commit = database.commit
 
     async def counting(works: Any) -> Any:
+        results = await commit(works)
         found.append(len(works))
-        return await commit(works)
+        return results
 
     monkeypatch.setattr(database, "commit", counting)
     return found

@@ -124,7 +124,7 @@ class World(Following[Told]):
     async def begin(self, follower: Told) -> None:
         await follower.feed.begin()
 
-    async def start(self) -> None:
+    async def start(self, keep: timedelta | None = None) -> None:
         hooks = Webhooks(
             endpoints=self.endpoints,
             store=self.store,
@@ -138,7 +138,7 @@ class World(Following[Told]):
             store=self.store,
             clock=self.clock,
             sign=self.sign,
-            keep=None,
+            keep=keep,
         )
         await self.live(Told(feed, hooks))
         await self.quiet()
@@ -382,10 +382,25 @@ async def test_all_that_others_wrote_meanwhile_is_told(world: World, receiver: R
     record = await world.write(world.answered(await world.write(world.question())))
     again = followed_up(record, builders.ask(question="And now?"), world.clock.now(), SLA)
     await world.write(world.answered(await world.write(again)))
-    await world.clock.advance(60)
+    world.clock.jump(world.clock.now() + timedelta(days=4))
+    receiver.answers = [(500, {})]  # what is old by then is tried as often as all else
     await world.start()
+    receiver.got.clear()
+    await world.clock.advance(60)
+    await until(lambda: len(receiver.got) == 4)
     assert [event.split()[0] for event in receiver.events] == ["requested", "answered"] * 2
     assert {got.said["timestamp"] for got in receiver.got} == {"2026-11-21T09:00:00.000Z"}, "as it happened"
+
+
+async def test_what_is_open_is_told_after_too_long_a_time(world: World, receiver: Receiver) -> None:
+    await world.start()
+    await world.kill()
+    await world.write(world.question())
+    await world.write(escalated(await world.write(world.question()), "stale", "Nobody.", world.clock.now()))
+    await world.write(done(world, world.answered(await world.write(world.question()))))
+    world.clock.jump(world.clock.now() + timedelta(days=31))
+    await world.start(keep=timedelta(days=30))
+    assert receiver.events == [f"requested {ID}", "escalated CLR-42-002"]
 
 
 async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiver) -> None:

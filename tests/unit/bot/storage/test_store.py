@@ -149,6 +149,13 @@ async def test_what_is_written_soon_joins_the_next_transaction_or_has_its_own(st
     assert order[-1] == "alone"
 
 
+async def test_what_is_written_soon_waits_no_longer_than_what_comes_after_it(store: Store) -> None:
+    order: list[str] = []
+    later = store.write_soon(lambda _: order.append("an hour"), within=3600)
+    await store.write_soon(lambda _: order.append("soon"))
+    assert (order, later.done()) == (["an hour", "soon"], True)
+
+
 async def test_what_is_written_soon_is_stored_at_the_end(place: Path | str) -> None:
     store = await Store.open(place)
     store.write_soon(lambda tx: tx.run(INSERT, key="last"))
