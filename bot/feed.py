@@ -55,7 +55,7 @@ class Consumer(Protocol):
         """
 
     async def load(self) -> None:
-        """Loads what it owes from before. Raises StorageUnavailable."""
+        """Loads what it owes from before: at the start, and after a transaction of unknown outcome. Raises StorageUnavailable."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -80,6 +80,7 @@ class Feed:
         self._wake.set()
         self._busy = False
         self._saving: asyncio.Future[dict[str, Place]] | None = None
+        self._in_doubt = False  # whether a transaction failed that may be committed all the same
 
     @property
     def idle(self) -> bool:
@@ -167,6 +168,7 @@ class Feed:
         """Takes the next changes; returns after how many seconds to look again."""
         found, more = await rows.following(self.store, min(self._places.values()), _BATCH)
         if not found:
+            await self._load_in_doubt()
             if not more:
                 self._in_hand.clear()
             return _SETTLING if more else inf
@@ -175,10 +177,18 @@ class Feed:
             records = await self._records([change for change in found if change in wanted])
             for act in await self._store(found, records):
                 act()
+            await self._load_in_doubt()
         self._places = {name: max(place, found[-1].place) for name, place in self._places.items()}
         if not wanted:
             self._save_soon()
         return 0
+
+    async def _load_in_doubt(self) -> None:
+        """Loads what a transaction of unknown outcome may have stored."""
+        if self._in_doubt:
+            for each in self.consumers:
+                await each.load()
+            self._in_doubt = False
 
     def _save_soon(self) -> None:
         """Has cursors that only moved stored, unless that is on its way."""
@@ -252,7 +262,11 @@ class Feed:
                 rows.move(tx, each.name, max(place, found[-1].place))
             return acts, failed
 
-        acts, failed = await self.store.write(work)
+        try:
+            acts, failed = await self.store.write(work)
+        except StorageUnavailable:
+            self._in_doubt = True
+            raise
         for consumer, change, error in failed:
             _log.error(
                 "a change is passed: its consumer failed",

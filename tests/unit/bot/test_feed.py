@@ -272,6 +272,7 @@ async def test_what_a_transaction_of_unknown_outcome_stored_is_not_stored_again(
         await world.clock.advance(1)
         await world.quiet()
         assert len(in_doubt) == 2
+        assert taker.loaded == 2, "nobody else was told of what it stored"
         assert await world.count("counters") == 1
         assert await world.count("failed_changes") == 0
 

@@ -346,7 +346,9 @@ class Following(RuleBasedStateMachine):
                     continue
                 assert self.committed[about, revision][0] == what, "told of what was not written"
                 in_order[about].append(revision)
-            assert not {(about, revision) for about, revision, _ in told} & self.failed(name), "half of it stays"
+            assert not {(about, revision) for about, revision, _ in told} & self.failed(name), (
+                "half of it stays"
+            )
             for about, revisions in in_order.items():
                 assert revisions == sorted(set(revisions)), (
                     f"{name}: {about} twice or out of order: {revisions}"
