@@ -177,7 +177,6 @@ class Feed:
             records = await self._records([change for change in found if change in wanted])
             for act in await self._store(found, records):
                 act()
-            await self._load_in_doubt()
         self._places = {name: max(place, found[-1].place) for name, place in self._places.items()}
         if not wanted:
             self._save_soon()
