@@ -118,7 +118,7 @@ class Feed:
         Raises:
             StorageUnavailable: the storage cannot be used now.
         """
-        if not self.consumers and await self.store.read_one("select 1 from consumers limit 1") is None:
+        if not self.consumers and not await rows.any_left(self.store):
             return
         names, now, keep = [each.name for each in self.consumers], self.clock.now(), self.keep
         oldest = None if keep is None else now - keep

@@ -77,6 +77,16 @@ async def following(store: Store, place: Place, most: int) -> tuple[list[Change]
     return settled, len(settled) < len(rows)
 
 
+async def any_left(store: Store) -> bool:
+    """Returns whether there are consumers, or changes: a transaction may have run while the last consumer was dropped.
+
+    Raises:
+        StorageUnavailable: it cannot be read now.
+    """
+    left = "select 1 from consumers union all select 1 from changes limit 1"
+    return await store.read_one(left) is not None
+
+
 def places(tx: Tx) -> Mapping[str, Place]:
     """Returns up to where each consumer is."""
     return {row["name"]: Place.of(row) for row in tx.rows("select name, written, seq from consumers")}
