@@ -430,7 +430,7 @@ def _settings(examples: int) -> settings:
 
 
 def test_feed_on_sqlite() -> None:
-    run_state_machine_as_test(Following, settings=_settings(25))
+    run_state_machine_as_test(Following, settings=_settings(15))
 
 
 def test_feed_on_postgres(postgres_server: Server) -> None:
@@ -446,4 +446,4 @@ def test_feed_on_postgres(postgres_server: Server) -> None:
             db.execute("begin")
             return db, PostgresTx(db)
 
-    run_state_machine_as_test(OnPostgres, settings=_settings(10))
+    run_state_machine_as_test(OnPostgres, settings=_settings(6))
