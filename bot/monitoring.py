@@ -19,6 +19,7 @@ import structlog
 from bot.intake.notices import Notices
 from bot.signing import Owing
 from bot.storage.store import until_stored
+from bot.storage.tx import batches
 from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
@@ -219,10 +220,12 @@ class LedgerWatch:
             busy: dict[str, asyncio.Task[None]] = {}
             async for names in changes:
                 self.heard()
-                for name in names:
-                    # Retry a locked record in a task of its own, so that it does not delay the others.
-                    if not await self.look(name) and (name not in busy or busy[name].done()):
-                        busy[name] = group.create_task(self._until_looked(name), name=f"record {name}")
+                for some in batches(names, _AT_ONCE):
+                    looked = zip(some, await asyncio.gather(*map(self.look, some)), strict=True)
+                    for name in (name for name, is_done in looked if not is_done):
+                        # Retry a locked record in a task of its own, so that it does not delay the others.
+                        if name not in busy or busy[name].done():
+                            busy[name] = group.create_task(self._until_looked(name), name=f"record {name}")
 
     async def _until_looked(self, clarification: str) -> None:
         await self.clock.sleep(_RETRY)
@@ -233,6 +236,7 @@ class LedgerWatch:
         """Take in a record that another process may have written; False: look again later."""
         try:
             record = await self.ledger.news(clarification)
+            known = self.index.get(clarification)
             if record is None or await self.ledger.is_tampered(record) or not self._is_news(record):
                 return True
             _log.info("another process changed a record", id=record.id, status=record.status)
@@ -247,7 +251,7 @@ class LedgerWatch:
             _log.error("cannot read a record", id=clarification, reason=str(error))
             await self._notify(partial(self.notices.ledger_unreadable, error))
             return True
-        if self._is_news(record):  # nothing was written meanwhile
+        if self.index.get(clarification) is known:  # nothing was written meanwhile
             self.changed(record)
         return True
 

@@ -126,6 +126,7 @@ class Ledger(Protocol):
         *,
         issue: int | None = None,
         since: datetime | None = None,
+        written: int = 0,
         waiting: bool = False,
         after: tuple[int, int] = (0, 0),
     ) -> AsyncGenerator[Contents]:
@@ -134,6 +135,7 @@ class Ledger(Protocol):
         Args:
             issue: only its records.
             since: without those that were over before.
+            written: only those written by the storage's transaction with this number, or since.
             waiting: only those that need something.
             after: only those after this issue and number.
 

@@ -169,13 +169,13 @@ class Router:
         return Opened(book.put(fresh), "new")
 
     async def take_in(self, record: Clarification) -> Clarification:
-        """Records a clarification that another implementation of the protocol began, and returns it. If its id is another
-        one's, or has a number that would leave no room for others, it gets the next one. Idempotent by who asked what when
+        """Records a clarification that another implementation of the protocol began, and returns it. If its id has
+        a number that was given out before, or would leave no room for others, it gets the next one. Idempotent by who asked what when
         (`is_same`).
         """
 
         def decide(book: Book) -> Clarification:
-            if record.id not in book.read and parse_id(record.id)[1] <= PLAUSIBLE:
+            if record.id not in book.read and book.highest < parse_id(record.id)[1] <= PLAUSIBLE:
                 return book.put(record)
             same = [each for each in book.records if is_same(each, record)]
             if same:

@@ -1,7 +1,7 @@
 """The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again.
 
 The bot that leads appends entries after the fact; nothing waits for them. The start, and a new leader, compare the records
-that ended since the comparison before with the log, and append what is missing; all records, if that was never done (a new or
+that were written since the comparison before with the log, and append what is missing; all records, if that was never done (a new or
 restored storage).
 """
 
@@ -40,7 +40,6 @@ _BATCH = 64
 _GATHER = 1.0  # seconds: what is decided meanwhile is appended in one write
 _RETRY = 5.0  # seconds between attempts to read the signing key or the records
 _MOST_QUEUED = 1000
-_OVERLAP = timedelta(days=1)  # clocks may have been set back
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
 _LONGEST = 16_384  # characters of a text that search looks through
 
@@ -225,27 +224,30 @@ class DecisionLog:
         return True
 
     async def _compare(self) -> None:
-        """Appends what the records show and the log lacks: of all, or of those that ended since the comparison before."""
-        now = self.clock.now()
-        read = partial(self.store.read_one, "select at from decisions_compared")
-        row = await until_stored(read, self.clock, _log, "reading the log later")
-        since = None if row is None else datetime.fromtimestamp(row["at"], UTC) - _OVERLAP
-        while not await self._compared(since):
+        """Appends what the records show and the log lacks: of all, or of those written since the comparison before."""
+        now = partial(
+            self.store.read_one,
+            f"select {self.store.horizon} as now, decisions_compared.written as before from installation"  # noqa: S608 - a constant
+            " left join decisions_compared on one = 1",
+        )
+        row = await until_stored(now, self.clock, _log, "reading the log later")
+        assert row is not None  # noqa: S101 - every database has one installation
+        while not await self._compared(row["before"] or 0):
             await self.clock.sleep(_RETRY)
         await self._idle.wait()
         done = partial(
             self.store.run,
-            """insert into decisions_compared (one, at) values (1, :at)
-               on conflict (one) do update set at = excluded.at""",
-            at=now.timestamp(),
+            """insert into decisions_compared (one, written) values (1, :written)
+               on conflict (one) do update set written = excluded.written""",
+            written=row["now"],
         )
         await until_stored(done, self.clock, _log, "noting later that the log is complete")
         self._is_compared.set()
 
-    async def _compared(self, since: datetime | None) -> bool:
-        """Compares the records with the log. Returns False if they cannot be read now."""
+    async def _compared(self, written: int) -> bool:
+        """Compares the records `written` since with the log. Returns False if they cannot be read now."""
         try:
-            async with aclosing(self.ledger.every(since=since)) as every:
+            async with aclosing(self.ledger.every(written=written)) as every:
                 async for some in every:
                     found = await asyncio.to_thread(_all_ended_in, some.records)
                     if found and not await self._are_known([each.jti for each in found]):
@@ -401,19 +403,18 @@ def is_told(tx: Tx) -> bool:
 
 def forget(tx: Tx, subject: Subject) -> int:
     """Deletes receipts and texts; the entries stay. The bot appends one that says so. Returns how many receipts."""
-    rows = tx.rows(
-        "select seq from decision_texts where clarification in :ids", ids=sorted(subject.clarifications)
-    )
+    found = "select seq from decision_texts where clarification in :ids"
+    rows = [row for ids in batches(sorted(subject.clarifications)) for row in tx.rows(found, ids=ids)]
     return _forget(tx, [row["seq"] for row in rows])
 
 
 def _forget(tx: Tx, seqs: Sequence[int]) -> int:
-    if not seqs:
-        return 0
-    tx.run("delete from decision_texts where seq in :seqs", seqs=seqs)
-    return tx.run(
-        "update decisions set receipt = null, gone = 1 where seq in :seqs and receipt is not null", seqs=seqs
-    )
+    gone = 0
+    for some in batches(seqs):
+        tx.run("delete from decision_texts where seq in :seqs", seqs=some)
+        sql = "update decisions set receipt = null, gone = 1 where seq in :seqs and receipt is not null"
+        gone += tx.run(sql, seqs=some)
+    return gone
 
 
 def rows_of(tx: Tx) -> Iterator[Row]:

@@ -228,7 +228,9 @@ class Intake:
             at=item.received_at if item.live else item.at,
             left_awaiting=event.type == aaep.STATE_CHANGED and left,
         )
-        if any(concerns(news, each) for each in known):
+        # Another bot may have recorded a question that is not known here yet.
+        may_concern_others = news.left_awaiting or news.type in aaep.SESSION_ENDS
+        if any(concerns(news, each) for each in known) or (self.inbox.store.is_shared and may_concern_others):
             await self.router.session_went_on(news)
 
 

@@ -27,6 +27,7 @@ from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
 INBOX = "inbox"  # the lock of whoever stores an event, or a session or key of a direct question
+MOST_QUESTIONS = 500  # of an issue that we gave out; then its session goes on in another one
 AT_ONCE = 500  # events in one read
 _FEW = 4  # events to read on the event loop
 _LARGE = 128 * 1024  # characters from which events are parsed in a thread
@@ -335,8 +336,8 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
         session_id=event.session_id,
     )
     issue = declared_issue(event) or (known["issue"] if known else None)
-    if issue is None and event.question is not None:
-        issue = _new_issue(tx)
+    if event.question is not None and (issue is None or _is_full(tx, issue)):
+        issue = _further(tx, incoming.producer, event.session_id)
     know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
     return issue
 
@@ -351,9 +352,29 @@ def issue_for(tx: Tx, producer: str, session: str, agent: str, *, declared: int 
         session=session,
     )
     of_session = known["issue"] if known else None
-    issue = declared or of_session or _new_issue(tx)
+    issue = declared or of_session
+    if issue is None or _is_full(tx, issue):
+        issue = _further(tx, producer, session)
     if of_session is None:
         know_sessions(tx, [Session(producer, session, agent, None, issue)])
+    return issue
+
+
+def _is_full(tx: Tx, issue: int) -> bool:
+    """Whether an issue that we gave out has so many questions that its ledger file gets too large."""
+    row = tx.one("select highest from issues where issue = :issue", issue=issue)
+    return issue >= FIRST_RESERVED_ISSUE and row is not None and row["highest"] >= MOST_QUESTIONS
+
+
+def _further(tx: Tx, producer: str, session: str) -> int:
+    """Returns a new issue, which the session's next questions are about."""
+    issue = _new_issue(tx)
+    tx.run(
+        "update sessions set issue = :issue where producer = :producer and session_id = :session",
+        issue=issue,
+        producer=producer,
+        session=session,
+    )
     return issue
 
 

@@ -889,7 +889,13 @@ class _New:
         return self.ask.received_at
 
     def store(self, tx: Tx, opened: Opened) -> None:
-        """Stores the row by which its asker finds it again."""
+        """Stores the row by which its asker finds it again.
+
+        Raises:
+            KeyReused: the same call asked before, so long ago that it is not known any more what it asked.
+        """
+        if opened.how == "duplicate":
+            raise KeyReused
         tx.run(
             """insert into questions (token, producer, agent, session_id, key, digest, issue, clarification, created_at,
                  expires_at, callback_url)

@@ -20,7 +20,7 @@ from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
 from bot.storage import ledger
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification, parse_id
 from core.errors import BadInput, NotFound
@@ -178,11 +178,11 @@ def forgotten_in(kept: Kept, found: Found, *, known: bool) -> dict[int, set[str]
     those that the bridge knows from the files.
     """
     with kept.read_only() as tx:
-        rows = tx.rows(
+        sql = (
             "select id, clarifications.issue as issue, body, base from clarifications"
-            " left join bridge on bridge.issue = clarifications.issue where id in :ids order by clarifications.issue",
-            ids=found.ids,
+            " left join bridge on bridge.issue = clarifications.issue where id in :ids order by clarifications.issue"
         )
+        rows = [row for ids in batches(found.ids) for row in tx.rows(sql, ids=ids)]
     names: dict[int, set[str]] = {row["issue"]: set() for row in rows}
     for row in rows:
         record = ledger.record_of(row["body"])

@@ -7,6 +7,7 @@ would deadlock. If a record, a session or an issue is locked, the caller retries
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import structlog
@@ -174,8 +176,9 @@ class DatabaseLedger(Ledger):
                     _lock(tx, f"session {producer or issue} {session}")
                 _lock(tx, f"issue {issue}")
                 found: dict[str, Row] = {}
-                for ask, (producer, session) in zip(asks, sessions, strict=True):
-                    found |= {row["id"]: row for row in _asked_before(tx, issue, ask, producer, session)}
+                for known, some in itertools.groupby(zip(sessions, asks, strict=True), key=itemgetter(0)):
+                    rows = _asked_before(tx, issue, [ask for _, ask in some], *known)
+                    found |= {row["id"]: row for row in rows}
                 return self._read_book(sorted(found.values(), key=_number), tx, issue)
 
     def _read_book(self, rows: Sequence[Row], tx: Tx | None = None, issue: int = 0) -> Book:
@@ -279,6 +282,7 @@ class DatabaseLedger(Ledger):
         *,
         issue: int | None = None,
         since: datetime | None = None,
+        written: int = 0,
         waiting: bool = False,
         after: tuple[int, int] = (0, 0),
     ) -> AsyncGenerator[Contents]:
@@ -286,6 +290,9 @@ class DatabaseLedger(Ledger):
         if issue is not None:
             where.append("issue = :of")
             values["of"] = issue
+        if written:
+            where.append("written >= :written")
+            values["written"] = written
         if since is not None:
             where.append("(closed is null or closed >= :since)")
             values["since"] = since.timestamp()
@@ -439,7 +446,8 @@ def rewrite(
             if (after := edit(raw)) == raw:
                 continue
             after = after | {"revision": row["revision"] + 1}
-            if (record := parse(after)) is not None:
+            record = parse(after)
+            if record is not None and record.id == row["id"]:
                 write(tx, record, packed(after), row["revision"])
                 changes.note(tx, record.id, what, now)
 
@@ -488,25 +496,30 @@ def _highest(tx: Tx, issue: int) -> int:
     return 0 if row is None else int(row["highest"])
 
 
-def _asked_before(tx: Tx, issue: int, ask: Ask, producer: str, session: str) -> list[Row]:
-    """Returns the rows that a question may repeat or continue."""
+def _asked_before(tx: Tx, issue: int, asks: Sequence[Ask], producer: str, session: str) -> list[Row]:
+    """Returns the rows that questions of a session may repeat or continue."""
     if not producer:
         return tx.rows(
-            f"{_READ} producer = '' and issue = :issue and (session = :session or event = :event)"
+            f"{_READ} producer = '' and issue = :issue and (session = :session or event in :events)"
             " order by number desc limit :most",
             issue=issue,
             session=session,
-            event=ask.event_id,
+            events=[ask.event_id for ask in asks],
             most=_LATEST,
         )
-    same = {"producer": producer, "session": session}
-    with_token = f"{_READ} producer = :producer and token = :token and session = :session"
-    found = tx.rows(with_token, token=ask.reply_token, **same)
-    if ask.direct is None:  # else it continues nothing
-        of_session = f"{_READ} producer = :producer and session = :session and"
-        unsettled = f"{of_session} closed is null order by issue desc, number desc limit :most"
-        over = f"{of_session} closed is not null order by closed desc limit :most"
-        found += tx.rows(unsettled, most=_LATEST, **same) + tx.rows(over, most=_LATEST, **same)
+    same = {"producer": producer, "session": session, "most": _LATEST}
+    with_token = f"{_READ} producer = :producer and token in :tokens and session = :session limit :most"
+    found = tx.rows(with_token, tokens=[ask.reply_token for ask in asks], **same)
+    if any(ask.direct is None for ask in asks):  # else they continue nothing
+        # The ids first: what is sorted has no texts.
+        for which in (
+            "closed is null order by issue desc, number desc",
+            "closed is not null order by closed desc",
+        ):
+            latest = (
+                f"select id from clarifications where producer = :producer and session = :session and {which}"  # noqa: S608 - constants
+            )
+            found += tx.rows(f"{_READ} id in ({latest} limit :most)", **same)
     return found
 
 

@@ -379,7 +379,10 @@ class Bridge:
             " order by number",
             issue=issue,
         )
-        records = [unpacked(row["body"]) for row in rows if row["id"] is not None]
+        records = list[Raw]()
+        for row in rows:
+            with suppress(ValueError):  # somebody broke that row; the watch tells of it
+                records += [unpacked(row["body"])] if row["id"] is not None else []
         base = json.loads(rows[0]["base"] or "{}")
         return _Ours(
             {"issueNumber": issue, "clarifications": records},

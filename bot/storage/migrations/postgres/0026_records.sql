@@ -15,6 +15,7 @@ create table clarifications (
 );
 create index clarifications_of_issue on clarifications (issue, number);
 create index clarifications_of_session on clarifications (producer, session, closed);
+create index clarifications_of_session_live on clarifications (producer, session) where live = 1;
 create index clarifications_of_token on clarifications (producer, token);
 create index clarifications_live on clarifications (issue, number) where live = 1;
 create index clarifications_closed on clarifications (closed, issue);
@@ -28,7 +29,8 @@ create table issues (
   highest bigint not null
 );
 
-alter table decisions_compared add column at double precision not null default 0;
+-- What is compared with the log at the next start: what was written since.
+alter table decisions_compared add column written bigint not null default 0;
 
 -- A session keeps its issue, however much it asks.
 drop index inbox_topics;
