@@ -19,7 +19,9 @@ from core.clarification import Answer, Clarification, Closed
 from core.errors import LedgerUnreadable
 from core.index import Index
 from core.monitor import Monitor
+from core.records import dump
 from core.router import Router
+from tests.kit import builders
 from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import records_in
@@ -67,11 +69,12 @@ class World:
             held=self._held,
             alarm=alarm,
         )
+        self.heard = asyncio.Event()
         self.watch = LedgerWatch(
             ledger=self.ledger,
             index=self.index,
             changed=self._seen,
-            heard=lambda: None,
+            heard=self.heard.set,
             owing=Owing(ledger=self.ledger, router=self.router, leads=lambda: True, clock=self.clock),
             notices=self.notices,  # type: ignore[arg-type]
             clock=self.clock,
@@ -304,6 +307,16 @@ async def test_watch_sees_another_processs_change_under_our_own_write(watching: 
     watching.change(answer)
     await watching.open(42, "rpl_2", question="Other?")  # at once, on top
     await until(lambda: watching.seen == [("CLR-42-001", "answered")])
+
+
+async def test_watch_wakes_the_feed_also_for_what_needs_nothing_any_more(watching: World) -> None:
+    await asyncio.wait_for(watching.heard.wait(), 60)  # as it begins
+    watching.heard.clear()
+    write_records(
+        watching.folder, 42, dump(builders.changed(builders.record(42, 9), status="abandoned", revision=7))
+    )
+    await asyncio.wait_for(watching.heard.wait(), 60)
+    assert watching.seen == []
 
 
 async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
