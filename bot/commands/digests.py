@@ -191,7 +191,11 @@ class WeeklyDigest:
 
 
 def _not_counted(unread: int) -> list[str]:
-    return [f"{unread} ledgers could not be read and are not counted."] if unread else []
+    if unread == 0:
+        return []
+    if unread == 1:
+        return ["1 question could not be read and is not counted."]
+    return [f"{unread} questions could not be read and are not counted."]
 
 
 def _shown(name: str) -> str:
