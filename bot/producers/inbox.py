@@ -11,13 +11,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.storage.beside import read_only
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
@@ -213,19 +211,6 @@ async def seen_sessions(store: Store, since: datetime, most: int) -> list[Sessio
         StorageUnavailable: the storage cannot be read now.
     """
     rows = await store.read(_SEEN, since=since.timestamp(), most=most)
-    return [_session_fact(row) for row in reversed(rows)]
-
-
-def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionFact]:
-    """Returns `seen_sessions` from a storage file that may be missing, or in use by another process. Blocking.
-
-    Raises:
-        StorageUnavailable: the file cannot be read, or belongs to another version.
-    """
-    if not storage.exists():
-        return []
-    with read_only(storage) as tx:
-        rows = tx.rows(_SEEN, since=since.timestamp(), most=most)
     return [_session_fact(row) for row in reversed(rows)]
 
 
