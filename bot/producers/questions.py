@@ -97,17 +97,15 @@ _REDACTED = (  # the fields with text
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # timeouts that differ by fewer seconds are the same: times of day are not exact
-_LISTED = """select token, issue, clarification, created_at from questions
+_LISTED = """select token, clarification, created_at from questions
   where producer = :producer and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
-_LISTED_OF_SESSION = """select token, issue, clarification, created_at from questions
+_LISTED_OF_SESSION = """select token, clarification, created_at from questions
   where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _ROW_OF_ID = "select * from questions where clarification = :id"
-_ISSUES_OF = """select issue from questions where producer = :producer and token = :token
-  union select issue from inbox where producer = :producer and token = :token and issue is not null"""
 _log = structlog.get_logger("clarify.questions")
 Shown = dict[str, Any]
 Step = Callable[[], AbstractAsyncContextManager[None]]
@@ -187,7 +185,6 @@ class _Place:
     """Where a question that was asked before is."""
 
     token: str
-    issue: int
     clarification: str
 
 
@@ -891,16 +888,15 @@ class _New:
     def store(self, tx: Tx, opened: Opened) -> None:
         """Stores the row by which its asker finds it again."""
         tx.run(
-            """insert into questions (token, producer, agent, session_id, key, digest, issue, clarification, created_at,
-                 expires_at, callback_url)
-               values (:token, :producer, :agent, :session, :key, :digest, :issue, :clarification, :now, :expires_at, :url)""",
+            """insert into questions (token, producer, agent, session_id, key, digest, clarification, created_at, expires_at,
+                 callback_url)
+               values (:token, :producer, :agent, :session, :key, :digest, :clarification, :now, :expires_at, :url)""",
             token=self.token,
             producer=self.producer,
             agent=self.agent,
             session=self.ask.session_id,
             key=self.asked.key,
             digest=self.digest,
-            issue=opened.record.issue_number,
             clarification=opened.record.id,
             now=self.at.timestamp(),
             expires_at=self.at.timestamp() + self.asked.timeout,
@@ -992,7 +988,7 @@ def _call_digest(producer: str, call: str) -> str:
 
 
 def _place(row: Row) -> _Place:
-    return _Place(row["token"], row["issue"], row["clarification"])
+    return _Place(row["token"], row["clarification"])
 
 
 def _count_names(value: Any) -> int:

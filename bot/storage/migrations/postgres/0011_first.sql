@@ -247,7 +247,6 @@ create table questions (
   session_id text collate "C" not null,
   key text collate "C",
   digest text collate "C" not null,
-  issue bigint not null,
   clarification text collate "C" not null,
   created_at double precision not null,
   expires_at double precision not null
