@@ -34,8 +34,8 @@ from core.errors import LockTimeout
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
-from tests.unit.bot.delivery.room import RENDERER, Room
-from tests.unit.bot.judges import judge_message, shown
+from tests.unit.bot.delivery.room import Room
+from tests.unit.bot.judges import RENDERER, judge_message, shown
 from tests.unit.bot.strategies import NOW, SLA, record_of
 
 LATER = NOW + timedelta(minutes=2)

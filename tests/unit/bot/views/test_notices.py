@@ -28,9 +28,9 @@ from bot.views.page import ItemState, PageItem
 from bot.views.render import Message
 from core.clarification import Clarification
 from tests.kit.times import walk
-from tests.unit.bot.judges import labels, shown
+from tests.unit.bot.judges import RENDERER, labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, words
-from tests.unit.bot.views.kit import RENDERER, event, judged
+from tests.unit.bot.views.kit import event, judged
 
 LATER = NOW + timedelta(minutes=2)
 many = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
