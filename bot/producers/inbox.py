@@ -232,26 +232,25 @@ def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
 
 def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     event = incoming.event
-    payload_hash, question_hash = _payload_hash(event), _question_hash(event)
+    payload_hash = _payload_hash(event)
     event_id, arrived = _stored_id(tx, incoming, payload_hash)
     token = event.question.reply_token if event.question else None
     if arrived == "new" and token is not None:
-        arrived = _check_token(tx, incoming, token, question_hash, payload_hash)
+        arrived = _check_token(tx, incoming, token, payload_hash)
     if arrived != "new":
         return arrived, incoming
     event, body = _readable(event, incoming.received_at)
     issue = _issue(tx, incoming)
     (row,) = tx.rows(
-        """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at,
+        """insert into inbox (producer, event_id, session_id, issue, token, contents, received_at, at,
              expires_at, live, body)
-           values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :payload_hash, :received_at, :at,
+           values (:producer, :event_id, :session_id, :issue, :token, :payload_hash, :received_at, :at,
              :expires_at, :live, :body) returning id""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
         issue=issue,
         token=token,
-        question_hash=question_hash,
         payload_hash=payload_hash,
         received_at=incoming.received_at.timestamp(),
         at=incoming.at.timestamp(),
@@ -288,26 +287,19 @@ def _find_event(tx: Tx, producer: str, event_id: str) -> Row | None:
     )
 
 
-def _check_token(
-    tx: Tx, incoming: Incoming, token: str, question_hash: str | None, payload_hash: str
-) -> Arrived:
+def _check_token(tx: Tx, incoming: Incoming, token: str, payload_hash: str) -> Arrived:
     """Returns whether the same question came before with the same token, under another id.
 
     On a stream, one token may belong to several questions; all of them are shown.
     """
     known = tx.rows(
-        """select session_id, words as question_hash, contents as payload_hash from inbox
-           where producer = :producer and token = :token""",
+        "select contents as payload_hash from inbox where producer = :producer and token = :token",
         producer=incoming.producer,
         token=token,
     )
-    session = incoming.event.session_id
-    for row in known:
-        kept = row["payload_hash"]
-        before = (row["session_id"], row["question_hash"]) if kept is None else kept
-        if before == ((session, question_hash) if kept is None else payload_hash):
-            return "duplicate"
-    used = any(row["question_hash"] is not None for row in known)  # forgotten events have no hash
+    if any(row["payload_hash"] == payload_hash for row in known):
+        return "duplicate"
+    used = any(row["payload_hash"] is not None for row in known)  # forgotten events have no hash
     return "reply_token used" if used and incoming.refusable else "new"
 
 
@@ -427,7 +419,7 @@ def _readable(event: Event, received: datetime) -> tuple[Event, str]:
 
 
 def _payload_hash(event: Event) -> str:
-    """Returns the digest of an event without its id and time (column `contents`; `words` is the question's)."""
+    """Returns the digest of an event without its id and time (column `contents`)."""
     payload = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
     try:
         text = json.dumps(payload, sort_keys=True)
@@ -435,14 +427,6 @@ def _payload_hash(event: Event) -> str:
         text = repr(
             sorted((key, value) for key, value in payload.items() if isinstance(value, (str, int, float)))
         )
-    return _digest(text)
-
-
-def _question_hash(event: Event) -> str | None:
-    return None if event.question is None else _digest(event.question.text)
-
-
-def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -529,12 +513,12 @@ def forget(tx: Tx, subject: Subject) -> None:
     """Forgets the contents of events, and their sessions' names. Keeps the ids to recognize duplicates."""
     sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
     tx.many(
-        """update inbox set body = null, words = null, contents = null, state = 'done'
+        """update inbox set body = null, contents = null, state = 'done'
            where producer = :producer and session_id = :name""",
         sessions,
     )
     tx.many(
-        """update inbox set body = null, words = null, contents = null, state = 'done'
+        """update inbox set body = null, contents = null, state = 'done'
            where producer = :producer and event_id = :name""",
         [{"producer": producer, "name": name} for producer, name in subject.events],
     )

@@ -8,7 +8,6 @@ create table inbox (
   session_id text collate "C" not null,
   issue bigint,
   token text collate "C",
-  words text collate "C",
   received_at double precision not null,
   at double precision not null,
   expires_at double precision,
