@@ -665,17 +665,13 @@ class Questions:
         if row is None or (url := row["callback_url"]) is None:
             return None
         failed = row["callback_failed_at"]
-        try:
-            given = callback_url(url)
-            host, entry = given.label, self._entry(given, row["producer"])
-        except ValueError:  # an earlier release allowed it
-            host, entry = "?", None
+        given = callback_url(url)
         return Callback(
             token=row["token"],
             producer=row["producer"],
             url=url,
-            host=host,
-            entry=entry,
+            host=given.label,
+            entry=self._entry(given, row["producer"]),
             failed_at=None if failed is None else datetime.fromtimestamp(failed, UTC),
         )
 

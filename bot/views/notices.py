@@ -8,9 +8,8 @@ A reminder appears in the question's thread and mentions the answerers. They ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from bot.views import inert
 from bot.views.blockkit import (
@@ -162,11 +161,6 @@ class Handoff:
 
     def as_json(self) -> dict[str, str]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Handoff:
-        """Reads what `as_json` of any release wrote."""
-        return cls(**{each.name: str(kept.get(each.name, "")) for each in fields(cls)})
 
 
 def error_notice(event: Event) -> Draft:

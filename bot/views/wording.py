@@ -605,8 +605,8 @@ def listed_words(asked: Aaep, question: str, limit: int) -> str:
 
 
 def asked_words(question: str) -> str:
-    """Returns what an approval asked for, without the word before it in the ledger: earlier releases wrote `Confirm:`."""
-    return plain(question).removeprefix("Approve: ").removeprefix("Confirm: ")
+    """Returns what an approval asked for, without the word before it in the record."""
+    return plain(question).removeprefix("Approve: ")
 
 
 def brief_words(shown: Round, limit: int) -> str:

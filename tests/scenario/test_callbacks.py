@@ -596,17 +596,6 @@ async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver
     assert hook.got == []
 
 
-async def test_stored_url_that_this_release_does_not_allow_is_given_up(stage: World, hook: Receiver) -> None:
-    async with running(stage, table(hook)) as (bot, asker):
-        asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await bot.store.run("update questions set callback_url = 'http://a.example/s3cret'")
-        with said_nowhere(stage, "s3cret"):
-            await asker.withdraw(asked)
-            assert "no longer" in said(await stage.message("Not called back"))
-            await until_none(bot)
-    assert hook.got == []
-
-
 async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver) -> None:
     hook.refuses = lambda _: 503
     async with running(stage, table(hook)) as (bot, asker):
