@@ -94,7 +94,7 @@ async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -
             assert signature(signing_key(SECRET), name, at, got.body).items() <= headers.items()
             assert headers["content-type"] == "application/json"
             await until_none(bot)
-            recorded = await bot.store.read("select body from ledgers")
+            recorded = await bot.store.read("select body from clarifications")
             assert "s3cret" not in repr([row["body"] for row in recorded])
     assert len(hook.got) == 1
 
