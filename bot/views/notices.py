@@ -322,14 +322,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def storage_began(path: str, count: int) -> Draft:
-    """Tells the operator that earlier ledgers exist, but that the storage does not know what was heard and shown."""
+    """Tells the operator that earlier ledger files exist, but that the database does not know what was heard and shown."""
     waits = {0: "none is open", 1: "1 is open"}.get(count, f"{count} are open")
     text = (
-        f"The storage at {inert.line(path, _FACT)} is new, but the ledgers beside it hold earlier questions, of which {waits}. They continue "
-        "as they are: nothing is asked or answered twice. Buttons on cards that the bot could not find again will say that "
-        "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
+        f"The database at {inert.line(path, _FACT)} is new, but the ledger files beside it hold earlier questions, of which {waits}. "
+        "They continue as they are: nothing is asked or answered twice. Buttons on cards that the bot could not find again will say that "
+        "they are from another installation. If the database should not be new, stop the bot and put the old one back."
     )
-    return _notice("Started with a new storage beside older ledgers", [text])
+    return _notice("Started with a new database beside older ledger files", [text])
 
 
 def agent_of(event: Event) -> str:
