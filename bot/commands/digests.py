@@ -77,7 +77,7 @@ class Digests:
 
         Raises:
             SlackError: Slack could not tell what they may see.
-            ClarifyError: no ledger can be read.
+            ClarifyError: no record can be read.
         """
         audiences, control = self.access.audiences, self.access.control
         seen = await control.seen_from(channel, audiences.channels)
@@ -205,5 +205,5 @@ def _shown(name: str) -> str:
 
 
 def _user(name: str) -> str:
-    """Returns the Slack user id in a ledger's name, or an empty string."""
+    """Returns the Slack user id in a record's name, or an empty string."""
     return name.rsplit("/", 1)[-1] if name.startswith("user:slack/") else ""

@@ -1,4 +1,4 @@
-"""Derives what each message should say now, and where, from the ledger, the storage and the routes.
+"""Derives what each message should say now, and where, from the records, the storage and the routes.
 
 Decides nothing about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is
 nothing to post (yet).
@@ -100,7 +100,7 @@ class DesiredState:
         """Returns what `row`'s message should be now.
 
         Raises:
-            LedgerUnreadable, LockTimeout: the ledger cannot be read now.
+            LedgerUnreadable, LockTimeout: the record cannot be read now.
             RenderError: a fault of ours; the message cannot be built.
         """
         kinds = {
@@ -113,7 +113,7 @@ class DesiredState:
         try:
             return await kinds.get(row.kind, self._notice)(row)
         except NotFound:
-            return Skip("its record is gone from the ledger")
+            return Skip("its record is gone")
 
     async def _card(self, row: MessageRow) -> Desired | Skip:
         record = await self._record(row)

@@ -275,7 +275,7 @@ class Reading:
 
     @asynccontextmanager
     async def list(self, producer: str, *, is_short: bool = False) -> AsyncIterator[Step]:
-        """Waits until the producer's lists before this one are read. Yields what to hold while reading one ledger. One that
+        """Waits until the producer's lists before this one are read. Yields what to hold while reading some records. A list that
         `is_short` counts as look-ups.
 
         Raises:
@@ -297,7 +297,7 @@ class Questions:
     `trouble_with` returns why a person cannot be asked, if that is known. `bounded` returns a question under the rules of its
     route. `call_back(id)`, on the leader, posts the outcome of a question that has ended to its new `callback_url`.
 
-    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or ledger
+    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or record
     cannot be used now.
     """
 
@@ -509,7 +509,7 @@ class Questions:
         return record
 
     async def _found(self, clarification_id: str, producer: str) -> Clarification:
-        """Returns the record of a question of this producer from its ledger, also if it was forgotten."""
+        """Returns the record of a question of this producer, also if it was forgotten."""
         try:
             record = await self.ledger.find(clarification_id)
         except BadInput:
@@ -560,7 +560,7 @@ class Questions:
         if session is not None:
             session = await self._text_redacted("session", plain(session), producer)
         at, token = (inf, "") if after is None else await self._place_of(after, producer)
-        # The leader finds what waits without reading ledgers, so it can read more rows.
+        # The leader finds what waits without reading records, so it can read more rows.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
         page = _Page(shown, status)
@@ -636,7 +636,7 @@ class Questions:
             raise AlreadyPickedUp(record.id)
 
     async def picked_up(self, record: Clarification) -> None:
-        """Records that the asker has the answer; retries while the ledger cannot be written."""
+        """Records that the asker has the answer; retries while the record cannot be written."""
         if record.asked.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
             return
         while True:

@@ -6,7 +6,7 @@ of questions | `clarify.<verb>` | | `PagePress` | `1|verb|page|incident` | of pa
 `1|verb|subject|number` | of the Home tab | `home.<verb>` |
 
 Each fits an option's value, Slack's smallest field. It names the question, never the answer's words: those are looked
-up in the ledger. An action_id ends in `.<n>` if a message has several with the same verb. Modals carry the packed
+up in the record. An action_id ends in `.<n>` if a message has several with the same verb. Modals carry the packed
 press in `private_metadata`.
 
 The seal, `2|installation|packed`, names the installation that posted a control. All installations number

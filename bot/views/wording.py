@@ -282,7 +282,7 @@ class Round:
 
     @property
     def closer(self) -> str | None:
-        """The Slack user who closed it by hand, if the ledger names one."""
+        """The Slack user who closed it by hand, if the record names one."""
         entry = self.closed_by
         named = _SLACK_NAME.fullmatch(entry.from_) if entry else None
         return named[1] if named and inert.is_user(named[1]) else None

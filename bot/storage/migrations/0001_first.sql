@@ -45,7 +45,7 @@ create table messages (
   producer text,               -- the session whose thread it belongs to
   session_id text,
   target text not null,        -- channel (C…, G…, D…) or user (U…: by direct message)
-  body text,                   -- what it says, as JSON; null: derived from the ledger
+  body text,                   -- what it says, as JSON; null: derived from the record
   wanted text,                 -- digest of body
   channel text,                -- as Slack returned it
   ts text,
