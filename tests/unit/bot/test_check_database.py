@@ -91,7 +91,7 @@ async def test_rights_of_the_user(postgres_server: Server, url: str) -> None:
         f"grant select, insert, update, delete on all tables in schema public to {other}",
     )
     assert problems(mine) == []
-    run(url, f"revoke insert on ledgers from {other}")
+    run(url, f"revoke insert on clarifications from {other}")
     (said,) = problems(mine)
     assert said == "this user needs read and write access to all tables: ledgers"
     empty = postgres_server.new(empty=True)
