@@ -93,7 +93,7 @@ async def test_rights_of_the_user(postgres_server: Server, url: str) -> None:
     assert problems(mine) == []
     run(url, f"revoke insert on clarifications from {other}")
     (said,) = problems(mine)
-    assert said == "this user needs read and write access to all tables: ledgers"
+    assert said == "this user needs read and write access to all tables: clarifications"
     empty = postgres_server.new(empty=True)
     run(empty, f"revoke create on schema public from public, {other}")
     (said,) = problems(empty.replace("postgres@", f"{other}@"))
