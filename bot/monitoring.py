@@ -1,7 +1,7 @@
 """Runs the monitor, and watches for changes by other processes.
 
 The monitor runs on every trigger, and on an alarm at the next due time; nothing polls. `core.monitor` finds what is due;
-the router decides again under the ledger's lock.
+the router decides again under the record's lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST_SLEEP = (
     30.0  # seconds: sleeping counts monotonic time, so the alarm looks whether the wall clock jumped
 )
 _RECHECK_HELD = timedelta(seconds=15)  # what holds a question back may end without an event
-_AT_ONCE = 8  # ledgers acted on concurrently, so that a locked one does not delay the others
+_AT_ONCE = 8  # findings acted on concurrently, so that a locked one does not delay the others
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,13 +61,11 @@ class Monitoring:
     clock: Clock
     held: Callable[[str], datetime | None] = lambda _: None
     alarm: bool = True
-    _holding: dict[str, int] = field(
-        default_factory=dict, init=False
-    )  # due but held clarifications: their issues
+    _holding: set[str] = field(default_factory=set, init=False)  # due but held clarifications
     _dirty: set[int] = field(default_factory=set, init=False)
     _left: list[Finding] = field(
         default_factory=list, init=False
-    )  # stuck or deadlocked, but the ledger was locked
+    )  # stuck or deadlocked, but the record was locked
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
@@ -85,9 +83,9 @@ class Monitoring:
 
     def release(self) -> None:
         """Check the held questions again."""
-        holding, self._holding = self._holding, {}
-        for clarification, issue in holding.items():
-            self.monitor.again(clarification, issue, self.clock.now())
+        holding, self._holding = self._holding, set()
+        for clarification in holding:
+            self.monitor.again(clarification, self.clock.now())
         self._wake.set()
 
     async def run(self) -> None:
@@ -103,7 +101,7 @@ class Monitoring:
             await event_or_time(self.clock, self._wake, seconds)
 
     async def catch_up(self) -> None:
-        """Act on everything due or suspect now. A locked ledger does not stop the others."""
+        """Act on everything due or suspect now. A locked record does not stop the others."""
         left, self._left = self._left, []
         due = self.monitor.due(self.clock.now())
         found = [*due, *left, *await self._suspects(), *await self._repeated()]
@@ -124,7 +122,7 @@ class Monitoring:
             await asyncio.sleep(0)
 
     async def _repeated(self) -> list[Finding]:
-        """Repeated questions and answers in the ledgers that changed."""
+        """Repeated questions and answers in the issues that changed."""
         issues, self._dirty = sorted(self._dirty), set()
         found: list[Finding] = []
         for issue in issues:
@@ -133,10 +131,10 @@ class Monitoring:
                 # In a thread: a session can have hundreds of records to compare.
                 found += await asyncio.to_thread(repetitions, records)
             except LockTimeout as error:
-                _log.warning("checking a changed ledger later", issue=issue, reason=str(error))
+                _log.warning("checking a changed issue later", issue=issue, reason=str(error))
                 self._dirty.add(issue)
-            except Exception:  # noqa: BLE001 - one odd ledger must not stop the watch over the others
-                _log.exception("cannot compare a changed ledger", issue=issue)
+            except Exception:  # noqa: BLE001 - one odd record must not stop the watch over the others
+                _log.exception("cannot compare a changed issue", issue=issue)
         return found
 
     async def _in_turn(self, finding: Finding) -> None:
@@ -160,7 +158,7 @@ class Monitoring:
                 _log.exception("cannot apply a due step", id=finding.clarification)
 
     def _again(self, finding: Finding, after: timedelta) -> None:
-        self.monitor.again(finding.clarification, finding.issue, self.clock.now() + after)
+        self.monitor.again(finding.clarification, self.clock.now() + after)
 
     async def _act(self, finding: Finding) -> None:
         if finding.kind != "due":
@@ -174,7 +172,7 @@ class Monitoring:
         call = await self.router.apply_due(finding.clarification)
         if call == "held":
             _log.info("expiry delayed until the thread is read", id=finding.clarification)
-            self._holding[finding.clarification] = finding.issue
+            self._holding.add(finding.clarification)
             # What held it may have ended already, without a call of `release`.
             now = self.clock.now()
             until = self.held(finding.clarification) or now

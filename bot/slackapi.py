@@ -646,8 +646,7 @@ class Gateway:
         wanted: Mapping[str, Any] = matches["event_payload"]
         if not isinstance(payload, Mapping):
             return False
-        # Earlier releases did not write the installation.
-        if payload.get(_INSTALLATION, self.installation) not in {self.installation, former}:
+        if payload.get(_INSTALLATION, "") not in {self.installation, former}:
             return False
         return all(payload.get(key) == value for key, value in wanted.items())
 

@@ -22,7 +22,6 @@ class Wait:
     """One open clarification between agents: `asker` waits for `asked`."""
 
     clarification: str
-    issue: int
     asker: str
     asked: str
 

@@ -3,7 +3,7 @@
 After one SLA the answerers are nudged and `stale_after` is renewed; after another the clarification is escalated. If a
 question has a timeout of its own, the nudge comes after half of it at the latest, the escalation after three quarters.
 
-Pure: no clock, no files. The router acts on the findings, and decides again under the ledger's lock. The cost grows with what
+Pure: no clock, no files. The router acts on the findings, and decides again under the record's lock. The cost grows with what
 changed and what is due, not with the number of clarifications.
 """
 
@@ -103,7 +103,6 @@ class Finding:
 
     kind: FindingKind
     clarification: str
-    issue: int
     words: str | None = None
     others: tuple[str, ...] = ()
 
@@ -111,7 +110,6 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class _Timed:
     at: datetime
-    issue: int
     expires_at: datetime | None
 
 
@@ -127,7 +125,7 @@ class Monitor:
         self._sla = sla
         self._timed: dict[str, _Timed] = {}
         self._armed: set[str] = set()  # the ones in `_timed` not yet reported as due
-        self._retries: dict[str, tuple[datetime, int]] = {}
+        self._retries: dict[str, datetime] = {}
         self._heap: list[tuple[datetime, str]] = []  # may hold outdated entries, which are skipped
         self._waits = Waits(order)
         self._flips = Flips()
@@ -141,7 +139,7 @@ class Monitor:
             self._armed.discard(record.id)
         else:
             known = self._timed.get(record.id)
-            self._timed[record.id] = _Timed(call.at, record.issue_number, record.expires_at)
+            self._timed[record.id] = _Timed(call.at, record.expires_at)
             if record.id not in self._armed or known is None or known.at != call.at:
                 self._arm(record.id, call.at)
         if not record.is_open:
@@ -157,16 +155,17 @@ class Monitor:
                 if clarification not in self._armed and timed.at > now:
                     self._arm(clarification, timed.at)
         self._latest = now
-        found: dict[str, int] = {}
+        found: dict[str, None] = {}
         while (at := self.next_due()) is not None and at <= now:
             _, clarification = heapq.heappop(self._heap)
-            found[clarification] = self._pop(clarification, at)
+            self._disarm(clarification, at)
+            found[clarification] = None
             self._end_wait(clarification, now)
-        return [Finding("due", clarification, issue) for clarification, issue in found.items()]
+        return [Finding("due", clarification) for clarification in found]
 
-    def again(self, clarification: str, issue: int, at: datetime) -> None:
+    def again(self, clarification: str, at: datetime) -> None:
         """Report it as due once more, at `at`, since acting on it failed. Its other due times stay."""
-        self._retries[clarification] = (at, issue)
+        self._retries[clarification] = at
         heapq.heappush(self._heap, (at, clarification))
 
     @property
@@ -182,7 +181,7 @@ class Monitor:
         last call.
         """
         stuck = {
-            wait.clarification: Finding("stuck", wait.clarification, wait.issue, _flip_words(wait), others)
+            wait.clarification: Finding("stuck", wait.clarification, _flip_words(wait), others)
             for wait, others in self._flips.look(most)
         }
         found = [*stuck.values()]
@@ -191,7 +190,7 @@ class Monitor:
         for deadlock in self._waits.look():
             words = _deadlock_words(deadlock.agents)
             found += [
-                Finding("deadlocked", wait.clarification, wait.issue, words, others)
+                Finding("deadlocked", wait.clarification, words, others)
                 for wait, others in deadlock.waits
                 if wait.clarification not in stuck
             ]
@@ -212,23 +211,20 @@ class Monitor:
     def _is_up_to_date(self, at: datetime, clarification: str) -> bool:
         if clarification in self._armed and self._timed[clarification].at == at:
             return True
-        retry = self._retries.get(clarification)
-        return retry is not None and retry[0] == at
+        return self._retries.get(clarification) == at
 
-    def _pop(self, clarification: str, at: datetime) -> int:
-        retry = self._retries.get(clarification)
-        if retry is not None and retry[0] == at:
+    def _disarm(self, clarification: str, at: datetime) -> None:
+        if self._retries.get(clarification) == at:
             del self._retries[clarification]
-            return retry[1]
-        self._armed.discard(clarification)
-        return self._timed[clarification].issue
+        else:
+            self._armed.discard(clarification)
 
     def _note_wait(self, record: Clarification) -> None:
         if record.status not in {"pending", "stale"} or agent_key(record.to) == HUMAN:
             self._waits.drop(record.id)
             self._flips.drop(record.id)
             return
-        wait = Wait(record.id, record.issue_number, record.from_, record.to)
+        wait = Wait(record.id, record.from_, record.to)
         self._flips.put(wait, record.short_topic)
         if record.blocking:
             self._waits.put(wait)
@@ -236,7 +232,7 @@ class Monitor:
             self._waits.drop(record.id)
 
     def _end_wait(self, clarification: str, now: datetime) -> None:
-        """Forget a wait that has expired, although the ledger does not say so yet: its agent goes on."""
+        """Forget a wait that has expired, although its record does not say so yet: its agent goes on."""
         timed = self._timed.get(clarification)
         if timed is not None and timed.expires_at is not None and timed.expires_at <= now:
             self._waits.drop(clarification)
@@ -244,10 +240,10 @@ class Monitor:
 
 
 def repetitions(records: Sequence[Clarification]) -> list[Finding]:
-    """The waiting clarifications of one ledger that repeat an earlier question or answer.
+    """The waiting clarifications of one issue that repeat an earlier question or answer.
 
     Args:
-        records: all of the ledger, in its order.
+        records: all of the issue, by number.
 
     That is: the last two questions or the last two answers say the same in different rounds, or the same session got an
     answer to the question before. If that answer did not reach the producer, asking again is right.
@@ -255,10 +251,10 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
     found: dict[str, Finding] = {}
     for record in records:
         if record.status in {"pending", "stale"} and (words := _goes_round(record)) is not None:
-            found[record.id] = Finding("stuck", record.id, record.issue_number, words)
+            found[record.id] = Finding("stuck", record.id, words)
     for record, earlier in _asked_twice(records):
         words = f"This question was already answered in this session ({earlier.id})."
-        finding = Finding("stuck", record.id, record.issue_number, words, (earlier.id,))
+        finding = Finding("stuck", record.id, words, (earlier.id,))
         found.setdefault(record.id, finding)
     return list(found.values())
 

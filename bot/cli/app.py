@@ -737,7 +737,7 @@ def forget(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
 ) -> _Work:
-    """Delete a conversation from the ledgers, the archive, the storage and Slack. This cannot be undone."""
+    """Delete a conversation from the database, the ledger files and Slack. This cannot be undone."""
     from bot.cli import copies
 
     return lambda shell: copies.forget(shell, name, producer, abandon=abandon, yes=yes)

@@ -1,10 +1,9 @@
-"""`clarify agents`, `ready`: shows who waits for whom and who can continue, from the open questions in the ledgers and the
-sessions that a bot recorded.
+"""`clarify agents`, `ready`: shows who waits for whom and who can continue, from the open questions and the sessions that
+a bot recorded.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
 from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import seen_sessions, seen_sessions_in
+from bot.producers.inbox import seen_sessions
 from bot.views import inert
 from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
@@ -35,7 +34,7 @@ _HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot ke
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """`problems`: messages about ledgers that could not be read."""
+    """`problems`: messages about records that could not be read."""
 
     records: Sequence[Clarification]
     sessions: Sequence[SessionFact]
@@ -74,7 +73,7 @@ def _agents_table(rows: Sequence[AgentNode], now: datetime) -> Table:
 
 
 async def _fleet_of(shell: Shell) -> _Fleet:
-    """Reads the ledgers and the sessions; prints a note if the sessions cannot be read."""
+    """Reads the questions and the sessions; prints a note if the sessions cannot be read."""
     records: list[Clarification] = []
     waiting: set[Session] = set()
     over: dict[Session, datetime] = {}
@@ -97,11 +96,9 @@ async def _fleet_of(shell: Shell) -> _Fleet:
 async def _sessions(shell: Shell) -> list[SessionFact]:
     since = shell.clock.now() - _HEARD_WITHIN
     try:
-        if shell.store is not None:
-            return await seen_sessions(shell.store, since, _MOST)
-        return await asyncio.to_thread(seen_sessions_in, shell.settings.storage.path, since, _MOST)
+        return await seen_sessions(shell.store, since, _MOST)
     except StorageUnavailable as error:
-        shell.out.note(f"clarify: cannot read the sessions, showing only the ledgers: {error}")
+        shell.out.note(f"clarify: cannot read the sessions, showing only the questions: {error}")
         return []
 
 

@@ -77,7 +77,7 @@ class Digests:
 
         Raises:
             SlackError: Slack could not tell what they may see.
-            ClarifyError: no ledger can be read.
+            ClarifyError: no record can be read.
         """
         audiences, control = self.access.audiences, self.access.control
         seen = await control.seen_from(channel, audiences.channels)
@@ -191,7 +191,11 @@ class WeeklyDigest:
 
 
 def _not_counted(unread: int) -> list[str]:
-    return [f"{unread} ledgers could not be read and are not counted."] if unread else []
+    if unread == 0:
+        return []
+    if unread == 1:
+        return ["1 question could not be read and is not counted."]
+    return [f"{unread} questions could not be read and are not counted."]
 
 
 def _shown(name: str) -> str:
@@ -201,5 +205,5 @@ def _shown(name: str) -> str:
 
 
 def _user(name: str) -> str:
-    """Returns the Slack user id in a ledger's name, or an empty string."""
+    """Returns the Slack user id in a record's name, or an empty string."""
     return name.rsplit("/", 1)[-1] if name.startswith("user:slack/") else ""

@@ -228,7 +228,7 @@ class DecisionLog:
         now = partial(
             self.store.read_one,
             f"select {self.store.horizon} as now, decisions_compared.written as before from installation"  # noqa: S608 - a constant
-            " left join decisions_compared on one = 1",
+            " left join decisions_compared on decisions_compared.one = 1",
         )
         row = await until_stored(now, self.clock, _log, "reading the log later")
         assert row is not None  # noqa: S101 - every database has one installation

@@ -1,4 +1,4 @@
-"""Derives what each message should say now, and where, from the ledger, the storage and the routes.
+"""Derives what each message should say now, and where, from the records, the storage and the routes.
 
 Decides nothing about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is
 nothing to post (yet).
@@ -100,7 +100,7 @@ class DesiredState:
         """Returns what `row`'s message should be now.
 
         Raises:
-            LedgerUnreadable, LockTimeout: the ledger cannot be read now.
+            LedgerUnreadable, LockTimeout: the record cannot be read now.
             RenderError: a fault of ours; the message cannot be built.
         """
         kinds = {
@@ -113,7 +113,7 @@ class DesiredState:
         try:
             return await kinds.get(row.kind, self._notice)(row)
         except NotFound:
-            return Skip("its record is gone from the ledger")
+            return Skip("its record is gone")
 
     async def _card(self, row: MessageRow) -> Desired | Skip:
         record = await self._record(row)
@@ -182,8 +182,6 @@ class DesiredState:
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: MessageRow) -> Desired | Skip:
-        if row.body is not None:  # from an earlier release, which stored the text
-            return await self._notice(row)
         if (drawn := await self.draw(row)) is None:
             return Skip("its page is not known")
         channel, thread_ts, waits = row.channel or row.target, row.thread_ts, False
@@ -252,7 +250,7 @@ class DesiredState:
             return desired
         if over is None and row.ts is None:
             desired = await self._below_its_card(row, desired)
-        return replace(desired, broadcast=False, unwanted=over is not None or too_late)
+        return replace(desired, unwanted=over is not None or too_late)
 
     async def _below_its_card(self, row: MessageRow, desired: Desired) -> Desired:
         """Returns a reminder in the thread of its card or roll-up card, if it has one."""

@@ -112,11 +112,9 @@ class Notices:
         title = f"{agent_of(event)} sent an event that was not shown"
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
-    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
-        """Pages on-call about an unreadable record or ledger file. `agent_id`: the agent whose question it should record."""
-        await self._page(
-            f"ledger:{error.name}", str(error), f"{error.what} cannot be read", agent_id=agent_id
-        )
+    async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
+        """Pages on-call about an unreadable record or ledger file."""
+        await self._page(f"ledger:{error.name}", str(error), f"{error.what} cannot be read", agent_id=None)
 
     async def record_unreadable(self, *odd: InvalidRecord) -> None:
         """Pages on-call once about unreadable records of another program in one ledger; logs each again when it changes."""

@@ -264,10 +264,6 @@ class Incidents:
         if entries := [(each.incident.id, IncidentClosed(now)) for each in incidents]:
             await self.happened(entries)
 
-    async def close_all(self, beginning: str) -> None:
-        """Close the incidents whose keys begin with `beginning`."""
-        await self.close([each for each in self if each.incident.key.startswith(beginning)])
-
     def changed(self, incidents: Iterable[int]) -> None:
         """Have the pager ask the policies about incidents again, and update their messages."""
         now = self.clock.now()

@@ -56,7 +56,7 @@ class PageView:
         history = (await self.incidents.histories([incident.id])).get(incident.id, [])
         item, sending = self._standing(incident, history), await self.pages.sending_of(row.key)
         mentions = sending.destination.mentions if sending is not None else ()
-        handoff = Handoff.from_json(row.body["handoff"])
+        handoff = Handoff(**row.body["handoff"])
         return Drawn(
             self.renderer.message(handoff_card(handoff, item, mentions)),
             needed=item.state != "closed",

@@ -11,13 +11,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.storage.beside import read_only
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
@@ -217,19 +215,6 @@ async def seen_sessions(store: Store, since: datetime, most: int) -> list[Sessio
     return [_session_fact(row) for row in reversed(rows)]
 
 
-def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionFact]:
-    """Returns `seen_sessions` from a storage file that may be missing, or in use by another process. Blocking.
-
-    Raises:
-        StorageUnavailable: the file cannot be read, or belongs to another version.
-    """
-    if not storage.exists():
-        return []
-    with read_only(storage) as tx:
-        rows = tx.rows(_SEEN, since=since.timestamp(), most=most)
-    return [_session_fact(row) for row in reversed(rows)]
-
-
 def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     """Stores one event in this transaction, unless it is known, and returns it with its id and issue; see `Inbox.put`."""
     tx.lock(INBOX, wait=True)  # readers go by id, so ids must be committed in order
@@ -248,26 +233,25 @@ def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
 
 def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     event = incoming.event
-    payload_hash, question_hash = _payload_hash(event), _question_hash(event)
+    payload_hash = _payload_hash(event)
     event_id, arrived = _stored_id(tx, incoming, payload_hash)
     token = event.question.reply_token if event.question else None
     if arrived == "new" and token is not None:
-        arrived = _check_token(tx, incoming, token, question_hash, payload_hash)
+        arrived = _check_token(tx, incoming, token, payload_hash)
     if arrived != "new":
         return arrived, incoming
     event, body = _readable(event, incoming.received_at)
     issue = _issue(tx, incoming)
     (row,) = tx.rows(
-        """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at,
+        """insert into inbox (producer, event_id, session_id, issue, token, contents, received_at, at,
              expires_at, live, body)
-           values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :payload_hash, :received_at, :at,
+           values (:producer, :event_id, :session_id, :issue, :token, :payload_hash, :received_at, :at,
              :expires_at, :live, :body) returning id""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
         issue=issue,
         token=token,
-        question_hash=question_hash,
         payload_hash=payload_hash,
         received_at=incoming.received_at.timestamp(),
         at=incoming.at.timestamp(),
@@ -304,26 +288,19 @@ def _find_event(tx: Tx, producer: str, event_id: str) -> Row | None:
     )
 
 
-def _check_token(
-    tx: Tx, incoming: Incoming, token: str, question_hash: str | None, payload_hash: str
-) -> Arrived:
+def _check_token(tx: Tx, incoming: Incoming, token: str, payload_hash: str) -> Arrived:
     """Returns whether the same question came before with the same token, under another id.
 
     On a stream, one token may belong to several questions; all of them are shown.
     """
     known = tx.rows(
-        """select session_id, words as question_hash, contents as payload_hash from inbox
-           where producer = :producer and token = :token""",
+        "select contents as payload_hash from inbox where producer = :producer and token = :token",
         producer=incoming.producer,
         token=token,
     )
-    session = incoming.event.session_id
-    for row in known:
-        kept = row["payload_hash"]
-        before = (row["session_id"], row["question_hash"]) if kept is None else kept
-        if before == ((session, question_hash) if kept is None else payload_hash):
-            return "duplicate"
-    used = any(row["question_hash"] is not None for row in known)  # forgotten events have no hash
+    if any(row["payload_hash"] == payload_hash for row in known):
+        return "duplicate"
+    used = any(row["payload_hash"] is not None for row in known)  # forgotten events have no hash
     return "reply_token used" if used and incoming.refusable else "new"
 
 
@@ -463,7 +440,7 @@ def _readable(event: Event, received: datetime) -> tuple[Event, str]:
 
 
 def _payload_hash(event: Event) -> str:
-    """Returns the digest of an event without its id and time (column `contents`; `words` is the question's)."""
+    """Returns the digest of an event without its id and time (column `contents`)."""
     payload = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
     try:
         text = json.dumps(payload, sort_keys=True)
@@ -471,14 +448,6 @@ def _payload_hash(event: Event) -> str:
         text = repr(
             sorted((key, value) for key, value in payload.items() if isinstance(value, (str, int, float)))
         )
-    return _digest(text)
-
-
-def _question_hash(event: Event) -> str | None:
-    return None if event.question is None else _digest(event.question.text)
-
-
-def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -565,12 +534,12 @@ def forget(tx: Tx, subject: Subject) -> None:
     """Forgets the contents of events, and their sessions' names. Keeps the ids to recognize duplicates."""
     sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
     tx.many(
-        """update inbox set body = null, words = null, contents = null, state = 'done'
+        """update inbox set body = null, contents = null, state = 'done'
            where producer = :producer and session_id = :name""",
         sessions,
     )
     tx.many(
-        """update inbox set body = null, words = null, contents = null, state = 'done'
+        """update inbox set body = null, contents = null, state = 'done'
            where producer = :producer and event_id = :name""",
         [{"producer": producer, "name": name} for producer, name in subject.events],
     )

@@ -97,17 +97,15 @@ _REDACTED = (  # the fields with text
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # timeouts that differ by fewer seconds are the same: times of day are not exact
-_LISTED = """select token, issue, clarification, created_at from questions
+_LISTED = """select token, clarification, created_at from questions
   where producer = :producer and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
-_LISTED_OF_SESSION = """select token, issue, clarification, created_at from questions
+_LISTED_OF_SESSION = """select token, clarification, created_at from questions
   where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _ROW_OF_ID = "select * from questions where clarification = :id"
-_ISSUES_OF = """select issue from questions where producer = :producer and token = :token
-  union select issue from inbox where producer = :producer and token = :token and issue is not null"""
 _log = structlog.get_logger("clarify.questions")
 Shown = dict[str, Any]
 Step = Callable[[], AbstractAsyncContextManager[None]]
@@ -187,7 +185,6 @@ class _Place:
     """Where a question that was asked before is."""
 
     token: str
-    issue: int
     clarification: str
 
 
@@ -278,7 +275,7 @@ class Reading:
 
     @asynccontextmanager
     async def list(self, producer: str, *, is_short: bool = False) -> AsyncIterator[Step]:
-        """Waits until the producer's lists before this one are read. Yields what to hold while reading one ledger. One that
+        """Waits until the producer's lists before this one are read. Yields what to hold while reading some records. A list that
         `is_short` counts as look-ups.
 
         Raises:
@@ -300,7 +297,7 @@ class Questions:
     `trouble_with` returns why a person cannot be asked, if that is known. `bounded` returns a question under the rules of its
     route. `call_back(id)`, on the leader, posts the outcome of a question that has ended to its new `callback_url`.
 
-    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or ledger
+    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or record
     cannot be used now.
     """
 
@@ -512,7 +509,7 @@ class Questions:
         return record
 
     async def _found(self, clarification_id: str, producer: str) -> Clarification:
-        """Returns the record of a question of this producer from its ledger, also if it was forgotten."""
+        """Returns the record of a question of this producer, also if it was forgotten."""
         try:
             record = await self.ledger.find(clarification_id)
         except BadInput:
@@ -563,7 +560,7 @@ class Questions:
         if session is not None:
             session = await self._text_redacted("session", plain(session), producer)
         at, token = (inf, "") if after is None else await self._place_of(after, producer)
-        # The leader finds what waits without reading ledgers, so it can read more rows.
+        # The leader finds what waits without reading records, so it can read more rows.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
         page = _Page(shown, status)
@@ -639,7 +636,7 @@ class Questions:
             raise AlreadyPickedUp(record.id)
 
     async def picked_up(self, record: Clarification) -> None:
-        """Records that the asker has the answer; retries while the ledger cannot be written."""
+        """Records that the asker has the answer; retries while the record cannot be written."""
         if record.asked.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
             return
         while True:
@@ -668,17 +665,13 @@ class Questions:
         if row is None or (url := row["callback_url"]) is None:
             return None
         failed = row["callback_failed_at"]
-        try:
-            given = callback_url(url)
-            host, entry = given.label, self._entry(given, row["producer"])
-        except ValueError:  # an earlier release allowed it
-            host, entry = "?", None
+        given = callback_url(url)
         return Callback(
             token=row["token"],
             producer=row["producer"],
             url=url,
-            host=host,
-            entry=entry,
+            host=given.label,
+            entry=self._entry(given, row["producer"]),
             failed_at=None if failed is None else datetime.fromtimestamp(failed, UTC),
         )
 
@@ -897,16 +890,15 @@ class _New:
         if opened.how == "duplicate":
             raise KeyReused
         tx.run(
-            """insert into questions (token, producer, agent, session_id, key, digest, issue, clarification, created_at,
-                 expires_at, callback_url)
-               values (:token, :producer, :agent, :session, :key, :digest, :issue, :clarification, :now, :expires_at, :url)""",
+            """insert into questions (token, producer, agent, session_id, key, digest, clarification, created_at, expires_at,
+                 callback_url)
+               values (:token, :producer, :agent, :session, :key, :digest, :clarification, :now, :expires_at, :url)""",
             token=self.token,
             producer=self.producer,
             agent=self.agent,
             session=self.ask.session_id,
             key=self.asked.key,
             digest=self.digest,
-            issue=opened.record.issue_number,
             clarification=opened.record.id,
             now=self.at.timestamp(),
             expires_at=self.at.timestamp() + self.asked.timeout,
@@ -998,7 +990,7 @@ def _call_digest(producer: str, call: str) -> str:
 
 
 def _place(row: Row) -> _Place:
-    return _Place(row["token"], row["issue"], row["clarification"])
+    return _Place(row["token"], row["clarification"])
 
 
 def _count_names(value: Any) -> int:

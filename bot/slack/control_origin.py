@@ -1,7 +1,7 @@
 """Checks that a click is on one of our controls.
 
-A click counts if its message is ours and shows that question, or if the control carries our installation id. Any other
-click is rejected with a reason.
+A click counts if the control carries our installation id and, if it is on a message, that message shows the question. Any
+other click is rejected with a reason.
 
 A click on a post of unknown outcome counts, too: it shows where the post is.
 """
@@ -25,8 +25,6 @@ from bot.views.codec import ListPress, PagePress, Press, SwapPress, carried
 
 _log = structlog.get_logger("clarify.slack")
 AnyPress = Press | PagePress | ListPress | SwapPress
-# A click without our seal can confirm only a post that we began before Slack got it. Allowed difference of the clocks.
-_CLOCKS = 300.0
 _MOST_LOCATED = 1000
 
 
@@ -60,7 +58,7 @@ class OriginCheck:
             channel=control.channel,
         )
         if not control.installation:
-            return phrases.OPEN_AGAIN
+            return phrases.UNKNOWN_CARD
         self.foreign()
         return phrases.ANOTHERS
 
@@ -70,16 +68,11 @@ class OriginCheck:
         Raises:
             StorageUnavailable: the storage cannot tell.
         """
-        if not control.ts or (control.installation and control.installation != self.installation):
+        if not control.ts or control.installation != self.installation:
             return self.elsewhere(control)
         row = await self._row(press, control)
-        if (
-            row is None
-            and control.installation
-            and isinstance(press, Press)
-            and press.verb in {"view", "verify"}
-        ):
-            return None  # it only shows what the ledger has, also after the card is forgotten
+        if row is None and isinstance(press, Press) and press.verb in {"view", "verify"}:
+            return None  # it only shows what the record has, also after the card is forgotten
         if row is not None and await self._shows(row, press):
             return None
         _log.warning("ignored a click on an unknown or changed message", channel=control.channel)
@@ -92,11 +85,7 @@ class OriginCheck:
         )
         if row is not None:
             return row
-        begun = [
-            each
-            for each in await self.messages.begun_in(control.channel)
-            if control.installation or float(control.ts) > (each.intent_at or 0.0) - _CLOCKS
-        ]
+        begun = await self.messages.begun_in(control.channel)
         meant = [each for each in begun if await self._posts(each, press)]
         if len(meant) == 1:
             if len(self._located) >= _MOST_LOCATED:

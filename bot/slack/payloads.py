@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
+from bot.errors import BadPress
 from bot.people.access import Person
 from bot.slack import mrkdwn
 from bot.slack.attached import attached_to
@@ -30,7 +31,7 @@ _NOWHERE = Place("")
 
 @dataclass(frozen=True, slots=True)
 class ControlOrigin:
-    """Where a clicked control is. `installation`: whose control it is; empty for controls of early releases. `channel` and
+    """Where a clicked control is. `installation`: whose control it is; empty if it has no seal, so is nobody's. `channel` and
     `ts`: its message; empty for ephemeral messages, modals and Home tabs.
     """
 
@@ -41,7 +42,7 @@ class ControlOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """A person's click on a control. `value`: the control's payload, without its seal.
+    """A person's click on a control. `value`: the control's payload, without its seal; empty if it has none.
 
     `surface`: where the control is; an ephemeral message can be changed only through the `response_url`. `view_id` and
     `callback`: the modal's.
@@ -78,8 +79,8 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A submitted modal. `value`: the payload of the control that opened it, at `place`, without its seal. `values` as in
-    view.state.values; `opened_by`: the user it was opened for, empty if not known.
+    """A submitted modal. `value`: the payload of the control that opened it, at `place`, without its seal; empty if
+    it has none. `values` as in view.state.values; `opened_by`: the user it was opened for, empty if not known.
     """
 
     value: str
@@ -103,12 +104,12 @@ def click_of(body: Json, deadline: float) -> Click:
     action = _object((body.get("actions") or [{}])[0])
     chosen = _object(action.get("selected_option"))
     view, container = _object(body.get("view")), _object(body.get("container"))
-    installation, value = unseal(str(action.get("value") or chosen.get("value") or ""))
+    installation, value = _unsealed(str(action.get("value") or chosen.get("value") or ""))
     surface: Surface = "ephemeral" if container.get("is_ephemeral") else "message"
     if view:
         surface = "home" if view.get("type") == "home" else "modal"
     if surface == "home" and action.get("type") == "plain_text_input":  # an input, which carries no seal
-        installation, value = unseal(str(view.get("private_metadata")))[0], str(action.get("value") or "")
+        installation, value = _unsealed(str(view.get("private_metadata")))[0], str(action.get("value") or "")
     in_modal = surface == "modal"
     return Click(
         value=value,
@@ -178,7 +179,7 @@ def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What `opened_from` stored, without the seal; empty for a modal that is not ours, or of another release."""
+    """What `opened_from` stored, without the seal; empty for a modal that is not ours."""
 
     installation: str = ""
     packed: str = ""
@@ -193,9 +194,17 @@ def _origin(view: Json) -> _Origin:
         user = origin.get("user")
     except (ValueError, KeyError, TypeError, AttributeError):
         return _Origin()
-    installation, packed = unseal(str(sealed))
+    installation, packed = _unsealed(str(sealed))
     place = Place(str(channel), None if thread is None else str(thread))
     return _Origin(installation, packed, place, str(user or ""))
+
+
+def _unsealed(text: str) -> tuple[str, str]:
+    """Returns whose control it is and what it carries. One without a seal is nobody's and says nothing, whatever it carries."""
+    try:
+        return unseal(text)
+    except BadPress:
+        return "", ""
 
 
 def name_team(body: dict[str, Any], home_team: str) -> None:

@@ -212,7 +212,7 @@ def _what_to_do(error: sqlite3.Error) -> str:
         return ""
     return (
         " Stop the bot and restore a backup (clarify restore). Without one, move the file away, with its -wal and -shm, and "
-        "start the bot: it begins a new one and takes up what is open from the ledgers."
+        "start the bot: it begins a new one and takes in the ledger files, if there are any."
     )
 
 

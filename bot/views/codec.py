@@ -6,13 +6,12 @@ of questions | `clarify.<verb>` | | `PagePress` | `1|verb|page|incident` | of pa
 `1|verb|subject|number` | of the Home tab | `home.<verb>` |
 
 Each fits an option's value, Slack's smallest field. It names the question, never the answer's words: those are looked
-up in the ledger. An action_id ends in `.<n>` if a message has several with the same verb. Modals carry the packed
+up in the record. An action_id ends in `.<n>` if a message has several with the same verb. Modals carry the packed
 press in `private_metadata`.
 
 The seal, `2|installation|packed`, names the installation that posted a control. All installations number
 clarifications, pages and rounds from 1, and Slack may hand a click to any bot on the app: without a seal, a click on
-another bot's card would decide one of our questions. Controls from releases before the seal have none; the message
-that they are on decides what they count for (`bot.slack.control_origin`). Pure.
+another bot's card would decide one of our questions. A control without a seal is not ours. Pure.
 """
 
 from __future__ import annotations
@@ -226,9 +225,10 @@ def seal(installation: str, packed: str) -> str:
 
 
 def unseal(text: str) -> tuple[str, str]:
-    """Returns the installation's id, empty if there is none, and what was packed."""
-    found = _SEALED.fullmatch(text)
-    return (found[1], found[2]) if found else ("", text)
+    """Returns the installation's id, and what was packed. Raises `BadPress` if there is no seal."""
+    if (found := _SEALED.fullmatch(text)) is None:
+        raise BadPress("A control's payload has no seal; expected 2|installation|payload.")
+    return found[1], found[2]
 
 
 def seal_controls(installation: str, blocks: Iterable[dict[str, Any]]) -> None:

@@ -212,9 +212,9 @@ def search_modal(draft: Draft) -> View:
 
 
 def unread(clarification_id: str, topic: str) -> ListRow:
-    """Returns the row of a clarification whose ledger cannot be read now."""
+    """Returns the row of a clarification that cannot be read now."""
     words = inert.quoted(topic, _QUESTION)
-    note = "its ledger cannot be read right now"
+    note = "cannot be read right now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
     return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
 

@@ -8,9 +8,8 @@ A reminder appears in the question's thread and mentions the answerers. They ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from bot.views import inert
 from bot.views.blockkit import (
@@ -162,11 +161,6 @@ class Handoff:
 
     def as_json(self) -> dict[str, str]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Handoff:
-        """Reads what `as_json` of any release wrote."""
-        return cls(**{each.name: str(kept.get(each.name, "")) for each in fields(cls)})
 
 
 def error_notice(event: Event) -> Draft:
@@ -328,14 +322,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def storage_began(path: str, count: int) -> Draft:
-    """Tells the operator that earlier ledgers exist, but that the storage does not know what was heard and shown."""
+    """Tells the operator that earlier ledger files exist, but that the database does not know what was heard and shown."""
     waits = {0: "none is open", 1: "1 is open"}.get(count, f"{count} are open")
     text = (
-        f"The storage at {inert.line(path, _FACT)} is new, but the ledgers beside it hold earlier questions, of which {waits}. They continue "
-        "as they are: nothing is asked or answered twice. Buttons on cards that the bot could not find again will say that "
-        "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
+        f"The database at {inert.line(path, _FACT)} is new, but the ledger files beside it hold earlier questions, of which {waits}. "
+        "They continue as they are: nothing is asked or answered twice. Buttons on cards that the bot could not find again will say that "
+        "they are from another installation. If the database should not be new, stop the bot and put the old one back."
     )
-    return _notice("Started with a new storage beside older ledgers", [text])
+    return _notice("Started with a new database beside older ledger files", [text])
 
 
 def agent_of(event: Event) -> str:

@@ -73,9 +73,6 @@ UNKNOWN_CARD = (
     "I don't recognize this message, so your click had no effect. If the question is still open, "
     "answer it on its newest card; “/clarify” lists the open questions."
 )
-OPEN_AGAIN = (
-    "This window was opened before clarify-bot was updated, so nothing was recorded. Please open it again."
-)
 NOT_YOUR_WINDOW = "This window was opened for someone else, so nothing was recorded."
 ANOTHERS_THREAD = (
     "I don't recognize the message that starts this thread, so your reply did not reach an agent. If another installation "

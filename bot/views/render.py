@@ -76,11 +76,10 @@ def _layouts() -> Mapping[str, Callable[..., Any]]:
 class Renderer:
     """Lays out every message and modal. Pure except for reading the templates once.
 
-    `installation`: our id, which seals every control; empty: no seals, as in old releases. `links_of`: what may be
-    clicked in an agent's text.
+    `installation`: our id, which seals every control. `links_of`: what may be clicked in an agent's text.
     """
 
-    def __init__(self, installation: str = "", links_of: LinksOf = lambda _: NO_LINKS) -> None:
+    def __init__(self, installation: str, links_of: LinksOf = lambda _: NO_LINKS) -> None:
         self._installation = installation
         self._links_of = links_of
         self._layouts = _layouts()
@@ -163,7 +162,7 @@ class Renderer:
         Raises:
             RenderError: it breaks one of Slack's limits: a fault of ours.
         """
-        press = seal(self._installation, view.press) if self._installation and view.press else view.press
+        press = seal(self._installation, view.press) if view.press else view.press
         made: dict[str, Any] = self._layouts["view"](
             replace(view, press=press), self._laid_out(view.parts, view.asked)
         )
@@ -176,6 +175,5 @@ class Renderer:
         """Returns the blocks of the parts, without empty rows."""
         links = NO_LINKS if asked is None else self._links_of(asked)
         blocks = [self._layouts[part.kind](part) for part in linked(parts, links) if part]
-        if self._installation:
-            seal_controls(self._installation, blocks)
+        seal_controls(self._installation, blocks)
         return blocks

@@ -282,7 +282,7 @@ class Round:
 
     @property
     def closer(self) -> str | None:
-        """The Slack user who closed it by hand, if the ledger names one."""
+        """The Slack user who closed it by hand, if the record names one."""
         entry = self.closed_by
         named = _SLACK_NAME.fullmatch(entry.from_) if entry else None
         return named[1] if named and inert.is_user(named[1]) else None
@@ -605,8 +605,8 @@ def listed_words(asked: Aaep, question: str, limit: int) -> str:
 
 
 def asked_words(question: str) -> str:
-    """Returns what an approval asked for, without the word before it in the ledger: earlier releases wrote `Confirm:`."""
-    return plain(question).removeprefix("Approve: ").removeprefix("Confirm: ")
+    """Returns what an approval asked for, without the word before it in the record."""
+    return plain(question).removeprefix("Approve: ")
 
 
 def brief_words(shown: Round, limit: int) -> str:

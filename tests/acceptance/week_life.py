@@ -84,7 +84,7 @@ class Setting:
 
 def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, folder: Path) -> None:
     """Let the bot's parts be built on the week's parties and on its time."""
-    renderer = WordsOnly()
+    renderer = WordsOnly("")
     loop = asyncio.get_running_loop()
 
     def life() -> Life:

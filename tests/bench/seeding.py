@@ -106,7 +106,7 @@ def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> 
     asked, at, ts = record.asked, record.created.timestamp(), _ts(record)
     session = (PRODUCER, asked.session_id)
     db.execute(
-        """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
+        """insert into inbox (producer, event_id, session_id, issue, token, contents, received_at, at, live, state)
            values (?, ?, ?, ?, ?, ?, ?, ?, 1, 'done')""",
         (PRODUCER, asked.event_id, asked.session_id, record.issue_number, asked.reply_token, "w", at, at),
     )

@@ -373,7 +373,7 @@ def http_errors() -> str:
 
 _ABOUT: dict[type[errors.ClarifyError], str] = {
     errors.NotFound: "You have no question of this id.",
-    errors.LockTimeout: "Others are changing the same question: try again.",
+    errors.LockTimeout: "Others are changing the same question or session: try again.",
     errors.LedgerUnreadable: "The question cannot be read from the database; someone was paged.",
     errors.LedgerUnwritable: "The database cannot be written: try again.",
 }

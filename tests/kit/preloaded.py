@@ -43,6 +43,6 @@ from bot.views.render import Renderer
 bot.people.access.LOOK_UPS = 30.0
 core.router.Router.__init__.__defaults__ = (30.0,)
 
-Renderer()
+Renderer("")
 bot.http._ssl_context()
 gc.freeze()  # what stands here stays: the children need not look at it

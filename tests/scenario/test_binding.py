@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-import bot.base
 from bot.check import check_machine
 from bot.demo.producer import DemoProducer
-from bot.views.render import Renderer
 from bot.web.server import ConnectionLimits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
@@ -90,13 +88,8 @@ async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_
 
 
 @pytest.mark.speed(10)
-@pytest.mark.parametrize("earlier", [False, True], ids=["", "of an earlier release"])
-async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(
-    stage: World, monkeypatch: pytest.MonkeyPatch, *, earlier: bool
-) -> None:
+async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: World) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
-    if earlier:
-        monkeypatch.setattr(bot.base, "Renderer", lambda *_: Renderer())
     async with stage.bot() as running:
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
         stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
@@ -172,33 +165,6 @@ async def test_modal_page_list_and_home_of_another_installation_decide_nothing(s
             await workspace.click(ONCALL, page.channel, page.ts, label="Take")
             await anew.whisper(ONCALL, "nother installation")
             assert anew.record() == before
-
-
-async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_as_ours(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their payloads name no installation."""
-    async with elsewhere(stage) as other:
-        with monkeypatch.context() as earlier:
-            earlier.setattr(bot.base, "Renderer", lambda *_: Renderer())
-            async with stage.bot():
-                ours = await stage.ask("rpl_1", question="Delete the backups?")
-                await stage.ask("rpl_3", question="Restart?", session="sess_three")
-                await stage.workspace.command(
-                    FOLAKE, AGENTS, "/clarify", "escalate CLR-100002-001 look at it"
-                )
-                page = await stage.page("Restart?")
-            async with other.bot():
-                theirs = await other.ask("rpl_2", question="Start the tests?")
-        assert "2|" not in str([each.blocks for each in (ours, page, theirs)])
-        async with stage.bot():
-            await stage.workspace.click(FOLAKE, AGENTS, theirs.ts, label="Yes")
-            await stage.whisper(FOLAKE, "I don't recognize this message")
-            assert stage.record()["status"] == "pending"
-            await stage.workspace.click(FOLAKE, AGENTS, ours.ts, label="Yes")
-            assert (await stage.reply("rpl_1"))["response"] is True
-            await stage.workspace.click(ONCALL, page.channel, page.ts, label="No")
-            assert (await stage.reply("rpl_3"))["response"] is False
 
 
 async def test_page_whose_post_is_in_doubt_can_be_taken_and_answered(stage: World) -> None:

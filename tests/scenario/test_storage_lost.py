@@ -21,7 +21,7 @@ from tests.scenario.test_tampering import NAME, caller, decide, told
 
 pytestmark = pytest.mark.files("a database is lost with the ledgers in it")
 
-WAITING = "Started with a new storage beside older ledgers"
+WAITING = "Started with a new database beside older ledger files"
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ async def test_message_on_a_broken_storage_says_what_to_do(stage: World) -> None
     told = life.words()
     assert "malformed" in told
     assert "clarify restore" in told
-    assert "takes up what is open from the ledgers" in told
+    assert "takes in the ledger files" in told
 
 
 async def test_p11_storage_that_was_lost_signs_nothing_anew(stage: World) -> None:

@@ -1,13 +1,12 @@
--- What we were told, what outside parties were last shown. What was decided is in the ledgers.
+-- What we were told, what outside parties were last shown. What was decided is in `clarifications`.
 
 create table inbox (
   id integer primary key,
   producer text not null,
   event_id text not null,
   session_id text not null,
-  issue integer,               -- the ledger it belongs to; null: of a session without clarifications
+  issue integer,               -- that it belongs to; null: of a session without clarifications
   token text,                  -- of a question: duplicates are found by reply token, too
-  words text,                  -- digest of the question: a token used again for another question is no duplicate
   received_at real not null,   -- seconds since 1970, our clock
   at real not null,            -- when it was sent, on our clock
   expires_at real,             -- of a question, on our clock
@@ -16,7 +15,7 @@ create table inbox (
   state text not null default 'new' check (state in ('new', 'done', 'failed')),
   unique (producer, event_id)
 );
-create unique index inbox_tokens on inbox (producer, token, words) where token is not null;
+create unique index inbox_tokens on inbox (producer, token) where token is not null;
 create index inbox_new on inbox (id) where state = 'new';
 
 create table cursors (producer text primary key, cursor text not null) without rowid;
@@ -46,7 +45,7 @@ create table messages (
   producer text,               -- the session whose thread it belongs to
   session_id text,
   target text not null,        -- channel (C…, G…, D…) or user (U…: by direct message)
-  body text,                   -- what it says, as JSON; null: derived from the ledger
+  body text,                   -- what it says, as JSON; null: derived from the record
   wanted text,                 -- digest of body
   channel text,                -- as Slack returned it
   ts text,

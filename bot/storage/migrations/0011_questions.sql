@@ -7,7 +7,6 @@ create table questions (
   session_id text not null,
   key text,                         -- the agent's own name for it; null: it has none, or it may be used again
   digest text not null,             -- of all that it says
-  issue integer not null,
   clarification text not null,
   created_at real not null,
   expires_at real not null

@@ -7,7 +7,6 @@ create table issues (
   further integer not null           -- 1: its session has earlier questions in another one
 );
 alter table inbox add column topic text;  -- digest; null: none, or taken in before there was one, or forgotten
-create index inbox_words on inbox (producer, session_id, words) where words is not null;
 create index inbox_topics on inbox (producer, session_id, topic) where topic is not null;
 
 -- Lists of questions, page by page.

@@ -17,6 +17,8 @@ from bot.workspace.rules import check_message, check_view
 from core.clarification import Clarification
 from tests.kit.times import DATE, judge_times, walk
 
+OURS = "0123456789abcdef"  # the id of the installation
+RENDERER = Renderer(OURS)
 OWN = re.compile(rf"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|{DATE}")
 LINKED = "https://github.com/acme/"  # what tests' lists allow
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
@@ -120,7 +122,7 @@ def full_text(record: Clarification) -> str:
     """All pages of View full, joined; Slack takes each of them."""
     parts: list[str] = []
     for page in range(1, 100):
-        view = Renderer().view(full_view(record, page=page))
+        view = RENDERER.view(full_view(record, page=page))
         judge_view(view)
         parts += [
             shown(block) for block in view["blocks"] if block["type"] in ("section", "rich_text", "alert")

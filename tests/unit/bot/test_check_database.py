@@ -91,9 +91,9 @@ async def test_rights_of_the_user(postgres_server: Server, url: str) -> None:
         f"grant select, insert, update, delete on all tables in schema public to {other}",
     )
     assert problems(mine) == []
-    run(url, f"revoke insert on ledgers from {other}")
+    run(url, f"revoke insert on clarifications from {other}")
     (said,) = problems(mine)
-    assert said == "this user needs read and write access to all tables: ledgers"
+    assert said == "this user needs read and write access to all tables: clarifications"
     empty = postgres_server.new(empty=True)
     run(empty, f"revoke create on schema public from public, {other}")
     (said,) = problems(empty.replace("postgres@", f"{other}@"))

@@ -36,7 +36,6 @@ from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
 from bot.views.home import Answered, Chosen, DutyLine
-from bot.views.render import Renderer
 from core.agents import SessionFact
 from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
@@ -49,6 +48,7 @@ from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
 from tests.kit.clocks import START, ManualClock
 from tests.kit.ledgers import write_records
+from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 
@@ -180,7 +180,7 @@ class World:
                 shows=lambda _: True,
             ),
             access=self.access,
-            renderer=Renderer(),
+            renderer=RENDERER,
             send=self.slack.publish,
             viewers=self.viewers,
             clock=self.clock,

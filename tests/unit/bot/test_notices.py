@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from bot.intake.notices import Notices
 from core.errors import RecordUnreadable
 from core.records import InvalidRecord, why_invalid
-from tests.unit.bot.oncall.stage import RENDERER, World, said
+from tests.unit.bot.judges import RENDERER
+from tests.unit.bot.oncall.stage import World, said
 
 ODD = {"id": "CLR-300-002", "from": "rival", "status": "pending", "topic": "s3cret", "thread": None}
 

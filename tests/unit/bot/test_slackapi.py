@@ -251,7 +251,7 @@ async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_pat
     gateway, other = (Gateway(client, each, Telemetry(ManualClock())) for each in ("inst", "another"))
     posts = [await each.post(AGENTS, Post("text", [], NUDGE)) for each in (gateway, other)]
     await client.chat_postMessage(channel=AGENTS, text="without metadata")
-    await client.chat_postMessage(channel=AGENTS, text="of an earlier release", metadata=dict(NUDGE))
+    await client.chat_postMessage(channel=AGENTS, text="of no installation", metadata=dict(NUDGE))
     first = posts[0]
     assert isinstance(first, Sent)
     reply = await gateway.post(AGENTS, Post("text", [], NUDGE, thread_ts=first.ts))

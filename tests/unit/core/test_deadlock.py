@@ -21,7 +21,7 @@ def waits_of(*edges: Edge, order: tuple[str, ...] = ORDER) -> Waits:
 
 
 def wait(number: int, asker: str, asked: str) -> Wait:
-    return Wait(str(number), 100 + number, asker, asked)
+    return Wait(str(number), asker, asked)
 
 
 def ids(found: list[Deadlock]) -> set[str]:

@@ -69,7 +69,7 @@ def test_due_follows_what_was_noted_last(monitor: Monitor) -> None:
 def test_due_closed_one_is_forgotten(monitor: Monitor) -> None:
     question = record(expires_at=None)
     monitor.record_changed(question)
-    monitor.again(question.id, 42, NOW + MINUTE)
+    monitor.again(question.id, NOW + MINUTE)
     monitor.record_changed(answered(question, Answer("yes", "yes"), ADE, NOW))
     assert monitor.next_due() is None
     assert monitor.due(NOW + timedelta(days=9)) == []
@@ -77,12 +77,12 @@ def test_due_closed_one_is_forgotten(monitor: Monitor) -> None:
 
 def test_again_tells_once_more_and_leaves_what_is_due_otherwise(monitor: Monitor) -> None:
     monitor.record_changed(asked())
-    monitor.again("CLR-42-001", 42, NOW + MINUTE)
+    monitor.again("CLR-42-001", NOW + MINUTE)
     assert monitor.next_due() == NOW + MINUTE
-    assert monitor.due(NOW + MINUTE) == [Finding("due", "CLR-42-001", 42)]
+    assert monitor.due(NOW + MINUTE) == [Finding("due", "CLR-42-001")]
     assert monitor.next_due() == NOW + SLA
     assert told(monitor.due(NOW + SLA)) == [("due", "CLR-42-001")]
-    monitor.again("CLR-42-001", 42, NOW + SLA + MINUTE)
+    monitor.again("CLR-42-001", NOW + SLA + MINUTE)
     assert monitor.due(NOW + SLA) == []
     assert told(monitor.due(NOW + SLA + MINUTE)) == [("due", "CLR-42-001")]
 
@@ -104,7 +104,6 @@ def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> N
         Finding(
             "deadlocked",
             "CLR-7-001",
-            7,
             "architect and engineer are waiting for each other in a loop; architect keeps waiting.",
             ("CLR-8-002",),
         )
@@ -180,7 +179,7 @@ def round_three(answer: str, again: str, **more: Any) -> Clarification:
 
 def test_repetitions_question_asked_again_after_an_answer() -> None:
     assert repetitions([round_two(DB, "What database should we use?")]) == [
-        Finding("stuck", "CLR-42-001", 42, "Round 2 repeats the question of round 1.")
+        Finding("stuck", "CLR-42-001", "Round 2 repeats the question of round 1.")
     ]
 
 
@@ -195,7 +194,7 @@ def test_repetitions_reminder_within_a_round_is_none() -> None:
 
 def test_repetitions_answer_given_again() -> None:
     assert repetitions([round_three("Ask the product manager.", "Please ask the product managers")]) == [
-        Finding("stuck", "CLR-42-001", 42, "Round 2 repeats the answer of round 1.")
+        Finding("stuck", "CLR-42-001", "Round 2 repeats the answer of round 1.")
     ]
 
 
@@ -256,7 +255,7 @@ def later(seq: int = 2, minutes: int = 5, **more: Any) -> Clarification:
 
 def test_repetitions_session_asks_again_what_was_answered() -> None:
     words = "This question was already answered in this session (CLR-42-001)."
-    assert repetitions([finished(), later()]) == [Finding("stuck", "CLR-42-002", 42, words, ("CLR-42-001",))]
+    assert repetitions([finished(), later()]) == [Finding("stuck", "CLR-42-002", words, ("CLR-42-001",))]
 
 
 @pytest.mark.parametrize(

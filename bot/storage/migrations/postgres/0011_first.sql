@@ -8,7 +8,6 @@ create table inbox (
   session_id text collate "C" not null,
   issue bigint,
   token text collate "C",
-  words text collate "C",
   received_at double precision not null,
   at double precision not null,
   expires_at double precision,
@@ -247,7 +246,6 @@ create table questions (
   session_id text collate "C" not null,
   key text collate "C",
   digest text collate "C" not null,
-  issue bigint not null,
   clarification text collate "C" not null,
   created_at double precision not null,
   expires_at double precision not null

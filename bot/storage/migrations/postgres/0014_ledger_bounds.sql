@@ -7,7 +7,6 @@ create table issues (
   further bigint not null
 );
 alter table inbox add column topic text collate "C";
-create index inbox_words on inbox (producer, session_id, words) where words is not null;
 create index inbox_topics on inbox (producer, session_id, topic) where topic is not null;
 
 create index questions_of_sessions on questions (producer, session_id, created_at);

@@ -1,50 +1,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from bot.errors import StorageUnavailable
-from bot.producers.inbox import seen_sessions_in
-from bot.storage.beside import read_only
-from bot.storage.store import Store
 from core.clock import iso
 from tests.kit.databases import open_store
 from tests.unit.bot.cli.kit import Prompt, long_ago
 
 
-@asynccontextmanager
-async def _heard(root: Path, *agents: str) -> AsyncIterator[Store]:
-    """A storage in which a bot heard of the agents, a second after one another."""
+async def _hear(root: Path, *agents: str) -> None:
+    """Have a storage in which a bot heard of the agents an hour ago, a second after one another."""
     store = await open_store(root / "clarify.db")
+    first = (datetime.now(UTC) - timedelta(hours=1)).timestamp()
     try:
-        await _hear(store, agents, (datetime.now(UTC) - timedelta(hours=1)).timestamp())
-        yield store
+        for at, agent in enumerate(agents, round(first)):
+            await store.run(
+                "insert into sessions (producer, session_id, agent_id) values ('p', 'sess_' || :agent, :agent)",
+                agent=agent,
+            )
+            await store.run(
+                "insert into inbox (producer, event_id, session_id, received_at, at, live)"
+                " values ('p', 'evt_' || :agent, 'sess_' || :agent, :at, :at, 1)",
+                agent=agent,
+                at=at,
+            )
     finally:
         await store.close()
-
-
-async def _heard_and_closed(root: Path, *agents: str) -> None:
-    async with _heard(root, *agents):
-        pass
-
-
-async def _hear(store: Store, agents: Sequence[str], first: float) -> None:
-    for at, agent in enumerate(agents, round(first)):
-        await store.run(
-            "insert into sessions (producer, session_id, agent_id) values ('p', 'sess_' || :agent, :agent)",
-            agent=agent,
-        )
-        await store.run(
-            "insert into inbox (producer, event_id, session_id, received_at, at, live)"
-            " values ('p', 'evt_' || :agent, 'sess_' || :agent, :at, :at, 1)",
-            agent=agent,
-            at=at,
-        )
 
 
 def test_agents_says_who_waits_for_whom_since_when(prompt: Prompt) -> None:
@@ -92,7 +76,7 @@ def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(prompt: Prompt) -> 
     prompt.ask(42, "engineer", "architect")
     answered = prompt.ask(44, "planner", "architect")
     prompt.answer(answered, "yes")
-    asyncio.run(_heard_and_closed(prompt.folder, "planner"))
+    asyncio.run(_hear(prompt.folder, "planner"))
     items = prompt.json("ready")
     assert [(item["agent"], item["ready"], item["issue"]) for item in items] == [
         ("planner", True, None),
@@ -102,36 +86,8 @@ def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(prompt: Prompt) -> 
     assert prompt("ready").out.splitlines()[1].startswith("engineer\t42\tblocked\tCLR-42-001 (architect)\t")
 
 
-async def test_peek_sees_what_a_bot_heard_of_lately_and_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "clarify.db"
-    now = datetime.now(UTC)
-    since = now - timedelta(days=1)
-    async with _heard(tmp_path, "engineer", "qa") as store:
-        await _hear(store, ["old"], (now - timedelta(hours=30)).timestamp())
-        seen = seen_sessions_in(path, since, 10)
-        assert [(fact.agent_id, fact.ended, fact.issue) for fact in seen] == [
-            ("engineer", False, 0),
-            ("qa", False, 0),
-        ]
-        assert [fact.agent_id for fact in seen_sessions_in(path, since, 1)] == ["qa"]
-        with pytest.raises(StorageUnavailable, match="readonly"), read_only(path) as tx:
-            tx.run("delete from sessions")
-        await store.run("update sessions set ended = 1")  # nothing is locked by having looked
-        assert all(fact.ended for fact in seen_sessions_in(path, since, 10))
-
-
-def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
-    path, since = tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1)
-    assert seen_sessions_in(path, since, 10) == []
-    assert list(tmp_path.iterdir()) == []
-    asyncio.run(_heard_and_closed(tmp_path, "engineer"))
-    before = sorted(each.name for each in tmp_path.iterdir())
-    assert len(seen_sessions_in(path, since, 10)) == 1
-    assert sorted(each.name for each in tmp_path.iterdir()) == before
-
-
 def test_boards_show_the_sessions_of_a_bot(prompt: Prompt) -> None:
-    asyncio.run(_heard_and_closed(prompt.folder, "engineer", "qa"))
+    asyncio.run(_hear(prompt.folder, "engineer", "qa"))
     prompt.ask(
         42,
         "engineer",

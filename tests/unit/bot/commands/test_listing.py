@@ -5,14 +5,11 @@ from hypothesis import example, given, settings
 
 from bot.commands import grammar
 from bot.views.lists import LINES, agent_line, board, said, session_line
-from bot.views.render import Renderer
 from core.agents import SessionFact, ready_queue, tree
 from core.lists import page_of
 from tests.kit.builders import changed, record
-from tests.unit.bot.judges import judge_message
+from tests.unit.bot.judges import RENDERER, judge_message
 from tests.unit.bot.strategies import NOW, words
-
-RENDERER = Renderer()
 
 
 @settings(max_examples=10, deadline=None)

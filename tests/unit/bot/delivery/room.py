@@ -19,7 +19,7 @@ from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
-from bot.views.render import Message, Renderer
+from bot.views.render import Message
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
@@ -30,9 +30,9 @@ from core.records import Book
 from core.router import Router
 from tests.kit.builders import SLA
 from tests.kit.clocks import ManualClock
+from tests.unit.bot.judges import RENDERER
 
 CHANNEL, FALLBACK = "C0AGENTS", "C0FALLBACK"
-RENDERER = Renderer()
 
 
 @dataclass

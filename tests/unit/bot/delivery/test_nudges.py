@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from bot.delivery.desired import Desired
 from bot.delivery.messages import Fresh, Permalinks
 from bot.delivery.nudges import Nudges
 from bot.errors import SlackUnreachableError
@@ -34,8 +32,8 @@ from core.errors import LockTimeout
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
-from tests.unit.bot.delivery.room import RENDERER, Room
-from tests.unit.bot.judges import judge_message, shown
+from tests.unit.bot.delivery.room import Room
+from tests.unit.bot.judges import RENDERER, judge_message, shown
 from tests.unit.bot.strategies import NOW, SLA, record_of
 
 LATER = NOW + timedelta(minutes=2)
@@ -147,20 +145,6 @@ async def test_nudge_goes_into_the_session_thread_to_its_owner_or_to_all(
     text = desired.message.text
     assert [who for who in ("<@U0GOOD>", "<@U0OWNER>") if who in text] == [to]
     assert ("click Release on its card" in text) is (to == "<@U0OWNER>")
-
-
-async def test_nudge_that_an_earlier_release_stored_is_not_sent_to_the_channel_either(world: Stage) -> None:
-    await world.session("p", "111.1")
-    record = again(record_of())
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.told)
-    (fresh,) = world.told
-    row = await world.row(fresh.key)
-    stored = replace(row, body={**(row.body or {}), "broadcast": True})
-    desired = await world.desired.of(stored)
-    assert isinstance(desired, Desired)
-    assert (desired.thread_ts, desired.broadcast) == ("111.1", False)
 
 
 async def test_nudge_waits_for_its_card(world: Stage) -> None:

@@ -25,7 +25,6 @@ from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
-from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.escalation import NewIncident
@@ -33,6 +32,7 @@ from tests.kit.builders import ask
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import open_store
 from tests.kit.until import until
+from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.oncall.crew_parties import Directory
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
@@ -61,7 +61,6 @@ steps = [
   {{after = "30m", notify = ["apprise:PAGER_URL"]}},
 ]
 """
-RENDERER = Renderer()
 ADE, BEA, STRANGE = (Person("T1", user) for user in (ONCALL, SECOND, STRANGER))
 
 

@@ -97,13 +97,6 @@ async def test_entry_of_another_release_keeps_nobody_from_starting(
     assert await incidents.histories([incident.id]) == {incident.id: [Began(START)]}
 
 
-async def test_all_whose_keys_begin_so_are_closed(incidents: Incidents) -> None:
-    await raised(incidents, "ledger:outage:1:a")
-    other = await raised(incidents, "ledger:outage:12:a")
-    await incidents.close_all("ledger:outage:1:")
-    assert there(incidents) == [other]
-
-
 @pytest.mark.parametrize(
     ("key", "kind"),
     [

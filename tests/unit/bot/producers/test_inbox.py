@@ -59,7 +59,7 @@ async def test_put_keeps_all_of_an_event(inbox: Inbox) -> None:
     ("second", "producer", "fresh"),
     [
         ({}, "planner", False),
-        ({"event_id": "evt_2"}, "planner", False),  # same token, same words
+        ({"event_id": "evt_2"}, "planner", False),  # same token, same contents
         ({"event_id": "evt_2", "reply_token": "rpl_2"}, "planner", True),
         ({"event_id": "evt_2", "question": "Deploy to staging?"}, "planner", True),  # a token used again
         ({"event_id": "evt_2", "session_id": "sess_2"}, "planner", True),  # likewise, in a later session
@@ -117,24 +117,12 @@ async def test_events_under_one_id_are_told_apart_and_known_when_they_come_again
 async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
     inbox: Inbox, store: Store, refusable: bool
 ) -> None:
-    """Forgotten, or taken in by a release that kept no digest."""
     await came(inbox, refusable=refusable)
-    await store.run("update inbox set contents = null, words = null")
+    await store.run("update inbox set contents = null")
     assert await came(inbox, raw(question="Deploy to staging?"), refusable=refusable) == "duplicate"
     assert (
         await came(inbox, raw(event_id="evt_2", question="Deploy to staging?"), refusable=refusable) == "new"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "arrived"), [({}, "duplicate"), ({"question": "Else?"}, "reply_token used")]
-)
-async def test_token_of_an_earlier_release_is_known_by_its_words(
-    inbox: Inbox, store: Store, words: dict[str, str], arrived: Arrived
-) -> None:
-    await came(inbox, refusable=True)
-    await store.run("update inbox set contents = null")
-    assert await came(inbox, raw(event_id="evt_2", **words), refusable=True) == arrived
 
 
 async def test_put_at_once_twice_takes_one(inbox: Inbox) -> None:

@@ -54,7 +54,7 @@ async def fill(store: Store) -> None:
     one, two = ({"producer": "planner", "session_id": name} for name in ("s1", "s2"))
     thread = {"agent_id": "a", "agent_name": SECRET, "channel": "C1"}
     await put(store, "sessions", one | {"thread_ts": "11.0"}, two | {"thread_ts": "12.0"}, **thread)
-    event = {"state": "failed", "body": SECRET, "words": "w", "received_at": 1.0, "at": 1.0, "live": 1}
+    event = {"state": "failed", "body": SECRET, "contents": "w", "received_at": 1.0, "at": 1.0, "live": 1}
     first, second = one | {"event_id": "e1", "token": "s1"}, two | {"event_id": "e2", "token": "s2"}
     await put(store, "inbox", first, second, **event)
     await said(store, "card:CLR-7-001:1", "11.0", clarification="CLR-7-001", **one)
@@ -105,7 +105,7 @@ def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> T
 
 NOTHING_SAID = "(forgotten)"
 LEFT: dict[str, list[Any]] = {  # of everything, after the session is forgotten
-    "select event_id, body, words, state, token from inbox order by 1": [
+    "select event_id, body, contents, state, token from inbox order by 1": [
         ("e1", None, None, "done", "s1"),
         ("e2", SECRET, "w", "failed", "s2"),
     ],
@@ -143,7 +143,7 @@ LEFT: dict[str, list[Any]] = {  # of everything, after the session is forgotten
 LEFT_OF_ONE: dict[str, list[Any]] = {  # after the clarification alone is
     "select ts from erasures order by 1": ["11.0", "20.0"],
     "select agent_name, thread_ts from sessions where session_id = 's1'": [(SECRET, "11.0")],
-    "select words from inbox order by event_id": [None, "w"],
+    "select contents from inbox order by event_id": [None, "w"],
     "select token from pushed_replies": ["t2"],
 }
 

@@ -211,7 +211,7 @@ async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
         store, "inbox", {"event_id": "1", "producer": "planner", "session_id": "heard", "received_at": NEW}
     )
     await message(store, "notice:1", ts(NEW), producer="planner", session_id="shown")
-    question = {"token": "q", "agent": "a", "digest": "d", "issue": 1, "clarification": "CLR-1-001"}
+    question = {"token": "q", "agent": "a", "digest": "d", "clarification": "CLR-1-001"}
     await fill(
         store,
         "questions",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from bot.delivery.messages import MessageRow
 from bot.slack.control_origin import OriginCheck
-from bot.slack.payloads import ControlOrigin
-from bot.views.codec import ListPress, Press, seal
+from bot.slack.payloads import ControlOrigin, click_of, submission_of
+from bot.views import phrases
+from bot.views.codec import HomePress, ListPress, Press, seal
 
 OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
 
@@ -29,12 +33,9 @@ class InDoubt:
         return [self._row]
 
 
-async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
-    turn = ListPress("page", "mine", 2)
-    messages: Any = InDoubt(turn)
+def origin_check(messages: Any, adopted: list[str]) -> OriginCheck:
     unasked: Any = None
-    adopted: list[str] = []
-    binding = OriginCheck(
+    return OriginCheck(
         installation=OURS,
         messages=messages,
         incidents=unasked,
@@ -43,6 +44,13 @@ async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
         group_of=lambda _: None,
         foreign=lambda: None,
     )
+
+
+async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
+    turn = ListPress("page", "mine", 2)
+    messages: Any = InDoubt(turn)
+    adopted: list[str] = []
+    binding = origin_check(messages, adopted)
     origin = ControlOrigin(OURS, *SPOT)
     assert await binding.refusal(turn, origin) is None
     assert await binding.refusal(Press("answer", "CLR-42-009", 1), origin) is None  # of the second page
@@ -50,3 +58,34 @@ async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
         await binding.refusal(Press("yes", "CLR-42-009", 1), origin) is not None
     )  # lists have no such control
     assert adopted == [SPOT[1]]
+
+
+@pytest.mark.parametrize("spot", [SPOT, ()], ids=["on a message", "elsewhere"])
+async def test_control_without_a_seal_is_refused_even_on_a_message_of_ours(spot: tuple[str, ...]) -> None:
+    turn = ListPress("page", "mine", 2)
+    adopted: list[str] = []
+    binding = origin_check(InDoubt(turn), adopted)
+    assert await binding.refusal(turn, ControlOrigin("", *spot)) == phrases.UNKNOWN_CARD
+    assert adopted == []
+
+
+@pytest.mark.parametrize(
+    "view", [None, {"type": "modal"}, {"type": "home"}], ids=["message", "modal", "home"]
+)
+def test_control_without_a_seal_says_nothing(view: dict[str, Any] | None) -> None:
+    packed = HomePress("answer", "CLR-42-001", 1).pack()
+    body: dict[str, Any] = {"actions": [{"value": packed}], "view": view}
+    body["container"] = {"channel_id": SPOT[0], "message_ts": SPOT[1]}
+    click = click_of(body, 0.0)
+    assert (click.value, click.control.installation) == ("", "")
+    body["actions"][0]["value"] = seal(OURS, packed)
+    click = click_of(body, 0.0)
+    assert (click.value, click.control.installation) == (packed, OURS)
+
+
+def test_modal_that_was_opened_by_a_control_without_a_seal_says_nothing() -> None:
+    packed = Press("answer", "CLR-42-001", 1).pack()
+    for press, found in ((packed, ("", "")), (seal(OURS, packed), (packed, OURS))):
+        opened = {"press": press, "channel": SPOT[0], "thread": None, "user": "U1"}
+        sent = submission_of({"view": {"private_metadata": json.dumps(opened)}}, 0.0)
+        assert (sent.value, sent.control.installation) == found

@@ -10,14 +10,12 @@ import pytest
 
 from bot.views.blockkit import Draft
 from bot.views.page import PageContent, PageItem
-from bot.views.render import Message, Renderer
+from bot.views.render import Message
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
 from tests.kit.times import walk
-from tests.unit.bot.judges import judge_message, labels, shown
+from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
 from tests.unit.bot.strategies import NOW
-
-RENDERER = Renderer()
 
 
 def judged(draft: Draft) -> Message:

@@ -32,9 +32,9 @@ from core.approvals import version_of
 from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of
 from tests.kit.times import walk
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown
+from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, words
-from tests.unit.bot.views.kit import RENDERER, about, content
+from tests.unit.bot.views.kit import about, content
 
 SIMPLE = st.one_of(
     st.none(),

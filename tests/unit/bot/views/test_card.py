@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from bot.views import inert, phrases
 from bot.views.classic import classic
-from bot.views.codec import Press
+from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.page import page_card
 from bot.views.wording import Verbosity, round_of
@@ -37,7 +37,16 @@ from core.clarification import (
 from core.escalation import escalation_words
 from core.matching import followed_up
 from tests.kit.times import walk
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, numbered, shown, solid
+from tests.unit.bot.judges import (
+    RENDERER,
+    full_text,
+    judge_message,
+    judge_view,
+    labels,
+    numbered,
+    shown,
+    solid,
+)
 from tests.unit.bot.strategies import (
     CONTEXT,
     NOW,
@@ -48,7 +57,7 @@ from tests.unit.bot.strategies import (
     record_of,
     settled_records,
 )
-from tests.unit.bot.views.kit import RENDERER, Said, about, content, menu, row
+from tests.unit.bot.views.kit import Said, about, content, menu, row
 
 LATER = NOW + timedelta(minutes=1)
 TOO = "architect (an agent) was asked too; the first answer counts."
@@ -396,9 +405,9 @@ def test_what_cannot_be_laid_out_is_shown_as_plain_text_with_id_question_and_how
 
 def choices_offered(payload: Any) -> set[str]:
     return {
-        Press.unpack(item["value"]).arg
+        Press.unpack(unseal(item["value"])[1]).arg
         for item in walk(payload)
-        if str(item.get("value", "")).startswith("1|choice|")
+        if "|1|choice|" in str(item.get("value", ""))
     }
 
 
@@ -415,7 +424,9 @@ def test_card_settled_is_taken_by_slack_inert_and_without_controls(
 ) -> None:
     message = RENDERER.card(record, shrinks=shrinks)
     judge_message(message)
-    pressed = [Press.unpack(item["value"]).verb for item in walk(message.blocks) if "value" in item]
+    pressed = [
+        Press.unpack(unseal(item["value"])[1]).verb for item in walk(message.blocks) if "value" in item
+    ]
     assert set(pressed) <= {"view"}
 
 

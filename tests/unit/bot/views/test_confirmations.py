@@ -15,7 +15,7 @@ from bot.routing import audience_of
 from bot.views import inert
 from bot.views import wording as consent
 from bot.views.card import shows_whole
-from bot.views.codec import Press
+from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.home import home
 from bot.views.lists import choice_of, rollup, which_question
@@ -40,9 +40,18 @@ from core.clarification import (
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.kit.times import walk
-from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, numbered, shown, solid
+from tests.unit.bot.judges import (
+    RENDERER,
+    full_text,
+    judge_message,
+    judge_view,
+    labels,
+    numbered,
+    shown,
+    solid,
+)
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
-from tests.unit.bot.views.kit import RENDERER, Said, about, content, row, told_why
+from tests.unit.bot.views.kit import Said, about, content, row, told_why
 
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
@@ -188,9 +197,9 @@ def test_settled_cards_and_modals_are_taken_by_slack(record: Clarification, why:
     for settled in (done, abandoned(record, "expired", NOW)):
         message = RENDERER.card(settled)
         judge_message(message)
-        assert {Press.unpack(item["value"]).verb for item in walk(message.blocks) if "value" in item} <= {
-            "view"
-        }
+        assert {
+            Press.unpack(unseal(item["value"])[1]).verb for item in walk(message.blocks) if "value" in item
+        } <= {"view"}
         full_text(settled)
     judge_message(RENDERER.message(nudge(record, ["U0GOOD"])))
     judge_message(RENDERER.message(rollup([record], 3, None, "p")))

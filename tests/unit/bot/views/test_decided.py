@@ -29,9 +29,9 @@ from core.clarification import (
     nudged,
 )
 from core.lists import page_of
-from tests.unit.bot.judges import judge_view, labels, shown
+from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, record_of
-from tests.unit.bot.views.kit import RENDERER, about, content, judged
+from tests.unit.bot.views.kit import about, content, judged
 
 AT = NOW + timedelta(minutes=5)
 ADE = Decider("user:ade", "slack", "T1", "U0GOOD")

@@ -24,9 +24,9 @@ from core.clarification import Answer, Clarification, Decider, answered, escalat
 from core.questions import NewQuestion, ask_of
 from core.schemas import SCHEMA_LIMIT
 from tests.unit.bot.form_schemas import schemas
-from tests.unit.bot.judges import full_text, judge_view, labels, shown
+from tests.unit.bot.judges import RENDERER, full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
-from tests.unit.bot.views.kit import RENDERER, about, content, judged
+from tests.unit.bot.views.kit import about, content, judged
 
 Json = dict[str, Any]
 some = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))

@@ -11,9 +11,9 @@ import pytest
 
 from bot.views.classic import classic, newer
 from bot.views.figures import by_day, by_route, digest
-from bot.views.render import Message, Renderer
+from bot.views.render import Message
 from core.digest import Approvals, Count, Digest, DigestBuilder, Share, Stretch
-from tests.unit.bot.judges import judge_message, shown
+from tests.unit.bot.judges import RENDERER, judge_message, shown
 
 MINUTE = timedelta(minutes=1)
 FIRST = date(2026, 11, 20)
@@ -39,7 +39,7 @@ def message(found: Digest, *names: str, locale: str = "") -> Message:
         notes=["A note."],
         locale=locale,
     )
-    made = Renderer().message(draft)
+    made = RENDERER.message(draft)
     judge_message(made)
     judge_message(replace(made, blocks=classic(made.blocks, newer(made.blocks))))
     return made

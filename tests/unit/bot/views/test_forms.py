@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from bot.views.codec import Press
+from bot.views.codec import Press, unseal
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
 from core.clarification import Answer, Clarification, Decider, answered, escalated
 from core.matching import followed_up
-from tests.unit.bot.judges import judge_view, labels, shown
+from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
-from tests.unit.bot.views.kit import RENDERER
 
 CONSENT: dict[str, Any] = {
     "type": "aaep:agent.awaiting.confirmation", "action": "Pay.", "consequence": "Paid.",
@@ -225,7 +224,7 @@ def test_submission_of_a_decision_says_what_to_mend(values: dict[str, Any], bloc
 def test_view_full_turns_pages_where_one_view_is_not_enough(largest: Clarification) -> None:
     first, second = full(largest), full(largest, 2)
     assert labels(first) == ["Next"]
-    assert Press.unpack(first["private_metadata"]) == Press("view", "CLR-42-001", 1, "1")
+    assert Press.unpack(unseal(first["private_metadata"])[1]) == Press("view", "CLR-42-001", 1, "1")
     assert labels(second)[0] == "Previous"
     last = re.search(r"Page 2 of (\d+)", shown(second))
     assert last is not None

@@ -9,7 +9,7 @@ import pytest
 
 from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
-from bot.views.codec import HomePress
+from bot.views.codec import HomePress, unseal
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
@@ -17,7 +17,7 @@ from core.agents import BlockedOn
 from core.lists import Decided, DecidedBy
 from tests.kit.clocks import START
 from tests.kit.times import judge_times, walk
-from tests.unit.bot.judges import NEVER, labels
+from tests.unit.bot.judges import NEVER, RENDERER, labels
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
@@ -27,7 +27,7 @@ _LIVE = re.compile(r"<@U0[A-Z0-9]+>|<!date\^\d+\^[^|]*\|[^<>]*>")
 
 @pytest.fixture(scope="module")
 def renderer() -> Renderer:
-    return Renderer()
+    return RENDERER
 
 
 def view(renderer: Renderer, snapshot: Snapshot, admitted: Admitted = PLANNER) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer
     assert facts[1].startswith("Answer by <!date^")
     assert facts[2] == f"Escalated · Claimed by <@{BEA}>"
     assert labels(buttons) == ["Answer…", "View full"]
-    assert [HomePress.unpack(each["value"]) for each in buttons["elements"]] == [
+    assert [HomePress.unpack(unseal(each["value"])[1]) for each in buttons["elements"]] == [
         HomePress("answer", "CLR-42-007", 2),
         HomePress("view", "CLR-42-007", 2),
     ]
@@ -160,7 +160,7 @@ def test_pages_are_turned_where_there_are_more(renderer: Renderer) -> None:
 
     assert "My inbox (25), page 2 of 3" in words(made)
     turns = [item for item in walk(made) if item.get("action_id", "").startswith("home.page")]
-    assert [(each["text"]["text"], each["value"]) for each in turns] == [
+    assert [(each["text"]["text"], unseal(each["value"])[1]) for each in turns] == [
         ("Previous", "1|page|inbox|1"),
         ("Next", "1|page|inbox|3"),
     ]

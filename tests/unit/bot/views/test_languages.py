@@ -37,8 +37,9 @@ from core.clarification import Answer, Clarification, Decider, abandoned, answer
 from core.lists import page_of
 from core.matching import followed_up
 from tests.kit.times import walk
+from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
-from tests.unit.bot.views.kit import RENDERER, about, told_why
+from tests.unit.bot.views.kit import about, told_why
 from tests.unit.bot.views.kit import content as any_content
 from tests.unit.bot.views.kit import event as any_event
 from tests.unit.bot.views.kit import item as any_item

@@ -44,7 +44,7 @@ from core.lists import Page
 from core.matching import followed_up
 from tests.kit.node import node_program
 from tests.kit.times import walk
-from tests.unit.bot.judges import judge_message, judge_view
+from tests.unit.bot.judges import OURS, RENDERER, judge_message, judge_view
 from tests.unit.bot.strategies import NOW, SLA, ask_of, open_records, record_of, settled_records
 from tests.unit.bot.views.kit import about, content, item
 
@@ -53,7 +53,7 @@ ACME = Links.of(["https://github.com/acme/*"])
 PULL = "https://github.com/acme/shop/pull/7"
 # "p" asks in these tests' records.
 LINKING = Renderer(
-    "",
+    OURS,
     links_by_producer(
         [ProducerSettings(name="p", links=("https://github.com/acme/*",)), ProducerSettings(name="q")]
     ),
@@ -370,7 +370,7 @@ def text_of(payload: Any) -> str:
 
 
 def laid_out(part: Part, rule: Links = ACME) -> Any:
-    return Renderer("", lambda _: rule).message(Draft("x", "x", (part,), asked=Aaep())).blocks
+    return Renderer(OURS, lambda _: rule).message(Draft("x", "x", (part,), asked=Aaep())).blocks
 
 
 def linked_runs(*runs: Run) -> Any:
@@ -444,7 +444,7 @@ def test_address_in_code_or_several_styles_stays_text(runs: tuple[Run, ...]) -> 
 def test_message_has_a_hundred_links_at_most() -> None:
     many = " ".join(f"https://github.com/acme/{n}" for n in range(90))
     blocks = (
-        Renderer("", lambda _: ACME)
+        Renderer(OURS, lambda _: ACME)
         .message(Draft("x", "x", (Section(Words(many)), Section(Words(many))), asked=Aaep()))
         .blocks
     )
@@ -466,7 +466,7 @@ def test_what_counts_is_the_producer_that_asked() -> None:
     assert of(producer="q", agent_id="p", agent_name="p") == []
     assert of(producer=None) == []
     assert of(reply_token=None) == []  # another program wrote it into the ledger
-    assert links(Renderer().card(record_of(question=f"Merge {PULL}?")).blocks) == []
+    assert links(RENDERER.card(record_of(question=f"Merge {PULL}?")).blocks) == []
 
 
 def test_action_is_linked_only_as_it_is_written() -> None:
@@ -504,7 +504,7 @@ def test_each_round_has_the_rule_of_its_producer() -> None:
 
 @pytest.mark.parametrize("text", [PULL, "https://a.bc/ ", "https://github.com/acme/x " * 4])
 def test_p8_largest_question_full_of_addresses_fits_everywhere(text: str) -> None:
-    everything = Renderer("", lambda _: Links.of(["https://github.com/acme/*", "https://a.bc/*"]))
+    everything = Renderer(OURS, lambda _: Links.of(["https://github.com/acme/*", "https://a.bc/*"]))
     record = record_of(
         question=(text + "\n") * (16_000 // len(text)), context=(text + " ") * (4000 // len(text))
     )

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bot.views.blockkit import Draft
-from bot.views.codec import ListPress, Press
+from bot.views.codec import ListPress, Press, unseal
 from bot.views.lists import (
     LINES,
     PAGE_SIZE,
@@ -25,9 +25,9 @@ from bot.views.lists import (
 from core.clarification import Clarification, Holder, escalated, taken
 from core.lists import Page, page_of
 from tests.kit.times import walk
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown
+from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
-from tests.unit.bot.views.kit import RENDERER, judged
+from tests.unit.bot.views.kit import judged
 
 LINK = "https://local.slack.example/archives/C0GOOD/p1"
 
@@ -40,7 +40,7 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
     assert "24 May 2026, 14:22 UTC" in message.text
     assert "Question 5?" in shown(message.blocks)
     assert "and 22 more." in message.text
-    values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
+    values = [Press.unpack(unseal(item["value"])[1]) for item in walk(message.blocks) if "value" in item]
     assert values[-1] == Press("list", "CLR-1-001", 1, "1")
 
 
@@ -69,7 +69,7 @@ def test_which_question_asks_with_buttons_or_a_menu(count: int, buttons: int) ->
     message = judged(which_question(records, "1716561732.123456"))
     assert message.text.startswith("Which question is this an answer to?\n1. CLR-1-001: “Deploy")
     assert len(labels(message.blocks)) == buttons
-    values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
+    values = [Press.unpack(unseal(item["value"])[1]) for item in walk(message.blocks) if "value" in item]
     assert len(values) == min(count, 100)
     assert {each.arg for each in values} == {"1716561732.123456"}
 
@@ -83,7 +83,7 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
     judge_view(RENDERER.view(rollup_modal(Page(tuple(records[:20]), 2, 4, 61))))
     which = RENDERER.message(which_question(records, "1716561732.123456"))
     judge_message(which)
-    values = [item["value"] for item in walk(which.blocks) if "value" in item]
+    values = [unseal(item["value"])[1] for item in walk(which.blocks) if "value" in item]
     assert [Press.unpack(value).clarification for value in values] == [record.id for record in records]
 
 
@@ -134,7 +134,7 @@ def test_pages_have_what_turns_them(page: int, pages: int, turns: list[str]) -> 
     blocks = RENDERER.message(answer).blocks
     buttons = [each for each in walk(blocks) if each.get("action_id", "").startswith("list.page")]
     assert labels(buttons) == turns
-    presses = [ListPress.unpack(each["value"]) for each in buttons]
+    presses = [ListPress.unpack(unseal(each["value"])[1]) for each in buttons]
     assert all(press.arg == "#42" for press in presses)
     assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
 

@@ -14,12 +14,10 @@ from bot.views.blockkit import Draft
 from bot.views.card import card
 from bot.views.forms import full_view
 from bot.views.markdown import attributed, blocks, plain
-from bot.views.render import Renderer
 from tests.kit.times import walk
-from tests.unit.bot.judges import is_within, judge_message, judge_view, numbered, shown, solid
+from tests.unit.bot.judges import RENDERER, is_within, judge_message, judge_view, numbered, shown, solid
 from tests.unit.bot.strategies import record_of
 
-RENDERER = Renderer()
 PIECES = st.sampled_from(
     [
         *(

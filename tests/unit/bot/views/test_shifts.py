@@ -8,7 +8,6 @@ from typing import get_args
 
 from bot.views.inert import TEXT_LIMIT, size
 from bot.views.page import PageItem
-from bot.views.render import Renderer
 from bot.views.shifts import (
     Note,
     ShiftBegins,
@@ -20,8 +19,8 @@ from bot.views.shifts import (
     swap_card,
 )
 from tests.kit.builders import NOW
+from tests.unit.bot.judges import RENDERER
 
-RENDERER = Renderer("0123456789abcdef")
 REQUEST = SwapRequest("platform", "U0BEN", NOW, NOW + timedelta(hours=12), "U0ANN", "T1", 7)
 HOSTILE = "<!channel> *now* <@U0EVE> https://evil.example &"
 

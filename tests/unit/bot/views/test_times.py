@@ -27,10 +27,10 @@ from core.digest import DigestBuilder
 from core.lists import Decided, DecidedBy, PastDecision, page_of
 from core.receipts import Checked, claims_of
 from tests.kit.times import DATE
-from tests.unit.bot.judges import judge_message, judge_view
+from tests.unit.bot.judges import RENDERER, judge_message, judge_view
 from tests.unit.bot.records import agent
 from tests.unit.bot.strategies import NOW, SLA, record_of
-from tests.unit.bot.views.kit import RENDERER, about, content, event, item
+from tests.unit.bot.views.kit import about, content, event, item
 from tests.unit.bot.views.test_decided import ANSWERED, APPROVED, approval
 
 SOON = NOW + timedelta(hours=1)

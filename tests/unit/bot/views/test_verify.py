@@ -12,9 +12,9 @@ from bot.views.page import page_card
 from bot.views.verify import Proof, verify_view
 from core.clarification import Clarification, abandoned
 from core.receipts import Checked, Problem, arguments_digest, claims_of
-from tests.unit.bot.judges import judge_view, labels, shown
+from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of
-from tests.unit.bot.views.kit import RENDERER, about, content, judged
+from tests.unit.bot.views.kit import about, content, judged
 from tests.unit.bot.views.test_decided import ANSWERED, APPROVED, AT_LENGTH, REJECTED, decide
 
 KID = "_8sbXhZyN0k-1b2c3d4e5f6g7h8i9j0kAbCdEfGhIj_"  # ends in what Slack's formatting would eat

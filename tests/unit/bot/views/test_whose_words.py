@@ -44,8 +44,9 @@ from core.lists import PastDecision, page_of
 from core.names import is_bare
 from core.questions import NewQuestion, ask_of
 from tests.kit.times import walk
+from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.strategies import NOW, SLA, record_of
-from tests.unit.bot.views.kit import RENDERER, about, content, event, item
+from tests.unit.bot.views.kit import about, content, event, item
 
 END = "zqx"
 LINES = (
