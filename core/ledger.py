@@ -114,6 +114,9 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
+    async def mark(self) -> int:
+        """A number: what is written from now on is found by `every(written=…)`. Raises LedgersAway."""
+
     async def load(self) -> Contents:
         """On start, the records that need something.
 
@@ -135,7 +138,7 @@ class Ledger(Protocol):
         Args:
             issue: only its records.
             since: without those that were over before.
-            written: only those written by the storage's transaction with this number, or since.
+            written: only those written since this `mark`.
             waiting: only those that need something.
             after: only those after this issue and number.
 

@@ -225,28 +225,26 @@ class DecisionLog:
 
     async def _compare(self) -> None:
         """Appends what the records show and the log lacks: of all, or of those written since the comparison before."""
-        now = partial(
-            self.store.read_one,
-            f"select {self.store.horizon} as now, decisions_compared.written as before from installation"  # noqa: S608 - a constant
-            " left join decisions_compared on decisions_compared.one = 1",
-        )
-        row = await until_stored(now, self.clock, _log, "reading the log later")
-        assert row is not None  # noqa: S101 - every database has one installation
-        while not await self._compared(row["before"] or 0):
+        read = partial(self.store.read_one, "select written from decisions_compared")
+        row = await until_stored(read, self.clock, _log, "reading the log later")
+        while (mark := await self._compared(0 if row is None else row["written"])) is None:
             await self.clock.sleep(_RETRY)
         await self._idle.wait()
         done = partial(
             self.store.run,
             """insert into decisions_compared (one, written) values (1, :written)
                on conflict (one) do update set written = excluded.written""",
-            written=row["now"],
+            written=mark,
         )
         await until_stored(done, self.clock, _log, "noting later that the log is complete")
         self._is_compared.set()
 
-    async def _compared(self, written: int) -> bool:
-        """Compares the records `written` since with the log. Returns False if they cannot be read now."""
+    async def _compared(self, written: int) -> int | None:
+        """Compares the records `written` since with the log. Returns since which mark the next comparison is to look; None: they
+        cannot be read now.
+        """
         try:
+            mark = await self.ledger.mark()
             async with aclosing(self.ledger.every(written=written)) as every:
                 async for some in every:
                     found = await asyncio.to_thread(_all_ended_in, some.records)
@@ -256,8 +254,8 @@ class DecisionLog:
                         await self._idle.wait()
         except LedgersAway as error:
             _log.warning("comparing the records with the log later", reason=str(error))
-            return False
-        return True
+            return None
+        return mark
 
     async def _are_known(self, jtis: Sequence[str]) -> bool:
         known = set[str]()

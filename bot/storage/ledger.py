@@ -268,9 +268,11 @@ class DatabaseLedger(Ledger):
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
+    async def mark(self) -> int:
+        return int((await self._query(f"select {self.store.horizon} as until"))[0]["until"])
+
     async def load(self) -> Contents:
-        until = f"select {self.store.horizon} as until"
-        self._loaded = (await self._query(until))[0]["until"]  # what is written from here on is news
+        self._loaded = await self.mark()  # what is written from here on is news
         found = Contents([], [])
         async for some in self._pages("live = 1"):
             found.records.extend(some.records)
