@@ -261,7 +261,7 @@ async def test_file_that_does_not_parse_keeps_no_other_from_being_taken_in(stage
     async with stage.bot():
         await stage.now_says(card, FROM_A_FILE)
         await until(lambda: list(file_of(stage).parent.glob("issue-100002.json.unreadable-*")))
-        await stage.message("Started with a new storage", FALLBACK)
+        await stage.message("Started with a new database", FALLBACK)
 
 
 async def test_what_is_changed_after_it_was_taken_in_is_told(stage: World) -> None:

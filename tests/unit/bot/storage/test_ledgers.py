@@ -179,7 +179,7 @@ async def test_part_whose_lock_another_has_is_tried_again(ledger: Ledger) -> Non
     def never(_: Tx) -> Reach:
         raise LockedError
 
-    with pytest.raises(LockTimeout, match="The database was locked"):
+    with pytest.raises(LockTimeout, match="A new question was locked"):
         await ledger.transact(never, add, 0.05)
 
 
