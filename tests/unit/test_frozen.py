@@ -207,7 +207,6 @@ ROWS = {
         "clarification-answered", "clarification-escalated", "clarification-requested", "clarification-resolved",
         "clarification-stale",
     },
-    "select status from webhook_known": {"escalated", "pending", "resolved"},
 }  # fmt: skip
 
 METADATA = {
