@@ -22,7 +22,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.storage import changes as rows
-from bot.storage.changes import Change, Place
+from bot.storage.changes import Position, RecordChange
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.clarification import Clarification
@@ -46,10 +46,10 @@ class Consumer(Protocol):
 
     name: str
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, change: RecordChange) -> bool:
         """Whether it may owe something for such a change. It is not asked of those that it begins again with."""
 
-    def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         """Stores what it now owes, in the transaction that moves its cursor. `record` is as of the change, or newer, with the
         receipts that it is owed. Returns what to call once that is stored; None: nothing.
         """
@@ -74,12 +74,12 @@ class Feed:
     keep: timedelta | None
 
     def __post_init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Position] = {}
         self._in_hand: dict[str, Clarification] = {}  # the newest of records that changed
         self._wake = asyncio.Event()
         self._wake.set()
         self._busy = False
-        self._saving: asyncio.Future[dict[str, Place]] | None = None
+        self._saving: asyncio.Future[dict[str, Position]] | None = None
         self._in_doubt = False  # whether a transaction failed that may be committed all the same
 
     @property
@@ -123,7 +123,7 @@ class Feed:
         names, now, keep = [each.name for each in self.consumers], self.clock.now(), self.keep
         oldest = None if keep is None else now - keep
 
-        def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Place]]:
+        def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Position]]:
             known = dict(rows.places(tx))
             gone, lagging = sorted(known.keys() - set(names)), []
             for name in names:
@@ -195,7 +195,7 @@ class Feed:
             self._saving = self.store.write_soon(self._move, within=_SAVED_WITHIN)
             self._saving.add_done_callback(self._saved)
 
-    def _saved(self, saving: asyncio.Future[dict[str, Place]]) -> None:
+    def _saved(self, saving: asyncio.Future[dict[str, Position]]) -> None:
         self._saving = None
         if saving.cancelled():
             return
@@ -204,14 +204,14 @@ class Feed:
         elif saving.result() != self._places:
             self._save_soon()
 
-    def _is_wanted(self, consumer: Consumer, change: Change) -> bool:
+    def _is_wanted(self, consumer: Consumer, change: RecordChange) -> bool:
         if change.place <= self._places[consumer.name]:
             return False
         return change.what == _OPEN + consumer.name or (
             not change.what.startswith(_OPEN) and consumer.wants(change)
         )
 
-    async def _records(self, wanted: Sequence[Change]) -> dict[str, Clarification | Exception]:
+    async def _records(self, wanted: Sequence[RecordChange]) -> dict[str, Clarification | Exception]:
         """Returns the records of changes, or why one cannot be read; without those that are gone.
 
         Raises:
@@ -236,12 +236,12 @@ class Feed:
         return found
 
     async def _store(
-        self, found: Sequence[Change], records: dict[str, Clarification | Exception]
+        self, found: Sequence[RecordChange], records: dict[str, Clarification | Exception]
     ) -> list[Callable[[], None]]:
         """Stores what consumers owe, and moves their cursors, in one transaction."""
         now = self.clock.now()
 
-        def work(tx: Tx) -> tuple[list[Callable[[], None]], list[tuple[str, Change, Exception]]]:
+        def work(tx: Tx) -> tuple[list[Callable[[], None]], list[tuple[str, RecordChange, Exception]]]:
             stored, acts, failed = rows.places(tx), list[Callable[[], None]](), []
             for each in self.consumers:
                 place = stored.get(each.name, self._places[each.name])
@@ -276,7 +276,7 @@ class Feed:
             )
         return acts
 
-    def _move(self, tx: Tx) -> dict[str, Place]:
+    def _move(self, tx: Tx) -> dict[str, Position]:
         stored, places = rows.places(tx), self._places
         for name, place in places.items():
             if stored.get(name, place) < place:
@@ -285,7 +285,7 @@ class Feed:
 
 
 def _owed(
-    consumer: Consumer, change: Change, record: Clarification | Exception, tx: Tx
+    consumer: Consumer, change: RecordChange, record: Clarification | Exception, tx: Tx
 ) -> tuple[Callable[[], None] | None, Exception | None]:
     """Returns what to call once it is stored, or why the consumer could not take the change."""
     if isinstance(record, Exception):

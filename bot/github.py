@@ -86,9 +86,8 @@ class GithubSync:
         self._api = GithubApi(self._http, self.settings, self.clock, self.rng, self.store.acting)
         self._listed: set[int] = set()  # issues whose comments we know
         self._created: set[str] = set()  # labels
-        self._skipped: dict[
-            int, dict[str, int]
-        ] = {}  # issues that GitHub refused, with the revisions of their records then
+        # Issues that GitHub refused, with the revisions of their records then.
+        self._skipped: dict[int, dict[str, int]] = {}
         self._reported: dict[int, str] = {}
         self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
 
@@ -134,7 +133,7 @@ class GithubSync:
 
     async def _reconcile(self, issue: int) -> bool:
         """Takes one step for an issue; returns whether nothing is left to do, or GitHub refuses it."""
-        records = await self.ledger.read(issue)
+        records = (await self.ledger.read(issue)).records
         tampered = await self.ledger.tampered_among(records)
         records = [each for each in records if each.id not in tampered]
         state = {each.id: each.revision for each in records}

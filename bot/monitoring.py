@@ -127,7 +127,7 @@ class Monitoring:
         found: list[Finding] = []
         for issue in issues:
             try:
-                records = await self.ledger.read(issue)
+                records = (await self.ledger.read(issue)).records
                 # In a thread: a session can have hundreds of records to compare.
                 found += await asyncio.to_thread(repetitions, records)
             except LockTimeout as error:

@@ -30,7 +30,7 @@ from bot.outbox import Backoff, Delivered, GivenUp, Mail, Outbox, Outcome, Owed,
 from bot.posting import Posted, post, signature
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
-from bot.storage.changes import Change
+from bot.storage.changes import RecordChange
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.bus import FORGOTTEN, RECEIPT, LifecycleEvent, Name, lifecycle, told_in
@@ -111,7 +111,7 @@ class Webhooks:
         """Whether nothing is running or due now."""
         return all(each.outbox.idle for each in self._senders)
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, change: RecordChange) -> bool:
         told = [name for name, _ in told_in(change.what)]
         return change.what == FORGOTTEN or any(map(self._is_wanted, told))
 
@@ -119,7 +119,7 @@ class Webhooks:
         names = _OF_DECISIONS if name == RECEIPT else (name,)
         return any(sender.endpoint.wants(each) for sender in self._senders for each in names)
 
-    def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         if change.what == FORGOTTEN:
             tx.run("delete from webhook_unsigned where clarification = :id", id=record.id)
             return None
@@ -187,7 +187,9 @@ class Webhooks:
 # Which events a change means
 
 
-def _events(tx: Tx, change: Change, record: Clarification) -> Iterator[tuple[LifecycleEvent, str | None]]:
+def _events(
+    tx: Tx, change: RecordChange, record: Clarification
+) -> Iterator[tuple[LifecycleEvent, str | None]]:
     """Yields the events of a change, in order, those of a decision with its receipt. Notes those that lack one: they come
     again with it.
     """

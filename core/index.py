@@ -73,9 +73,8 @@ class Index:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Clarification] = {}
-        self._of_session: dict[
-            Session, tuple[str, ...]
-        ] = {}  # most have one: a tuple takes a fifth of a dict
+        # Most have one: a tuple takes a fifth of a dict.
+        self._of_session: dict[Session, tuple[str, ...]] = {}
         self._waiting = Counter[str | None]()
 
     def put(self, record: Clarification) -> Clarification:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -21,7 +21,7 @@ LOCK_TIMEOUT = 2.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class One:
+class OfRecord:
     """A decision about one record."""
 
     clarification: str
@@ -29,9 +29,12 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Questions about an issue: the decision sees what their sessions asked before, and gives out the issue's next numbers."""
+    """Questions about an issue: the decision sees what their sessions asked before, and gives out the issue's next numbers.
 
-    issue: int
+    `issue` may be a function of the storage's own transaction, which runs first.
+    """
+
+    issue: int | Callable[[Any], int]
     asks: Sequence[Ask]
 
 
@@ -45,13 +48,13 @@ class OfSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class OfIssue:
     """All records of an issue, and its next numbers."""
 
     issue: int
 
 
-Reach = One | Asking | OfSession | Whole
+Reach = OfRecord | Asking | OfSession | OfIssue
 """What a decision reads and locks. It can put only records that it has read, or new ones."""
 
 
@@ -73,7 +76,7 @@ class Ledger(Protocol):
 
     async def transact(
         self,
-        reach: Reach | Callable[[Any], Reach],
+        reach: Reach,
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
@@ -82,8 +85,8 @@ class Ledger(Protocol):
         """Run `decide` on the records that `reach` names, under their locks, write what it put, return what it returned.
 
         `decide` runs in a worker thread; if it raises, nothing is written. Once started, it finishes even if the caller is
-        cancelled; `written` is called in the event loop if it succeeded. `reach` may be a function of the storage's own
-        transaction, which runs first, and `along` writes more in it, after the decision. All of it may be tried again.
+        cancelled; `written` is called in the event loop if it succeeded. `along` writes more in the storage's own
+        transaction, after the decision. All of it may be tried again.
 
         Raises:
             LockTimeout: not locked within `timeout` seconds, and `decide` will not run.
@@ -107,8 +110,8 @@ class Ledger(Protocol):
             NotFound: there is none. LedgersAway, LedgerUnreadable: as `find`.
         """
 
-    async def read(self, issue: int) -> list[Clarification]:
-        """The records of an issue as last written, in the order of their numbers, without those that cannot be read.
+    async def read(self, issue: int) -> Contents:
+        """The records of an issue as last written, in the order of their numbers.
 
         Raises:
             LedgersAway: the database cannot be read.
@@ -190,20 +193,6 @@ class Ledger(Protocol):
         if signer is None or not rounds:
             return False
         return await asyncio.to_thread(lambda: any(map(signer.owes, rounds)))
-
-
-async def of_issue(ledger: Ledger, issue: int) -> Contents:
-    """Returns the records of an issue in the order of their numbers, and the ids of those that cannot be read.
-
-    Raises:
-        LedgersAway: the database cannot be read.
-    """
-    found = Contents([], [])
-    async with aclosing(ledger.every(issue=issue)) as every:
-        async for some in every:
-            found.records.extend(some.records)
-            found.unreadable.extend(some.unreadable)
-    return found
 
 
 def ended(what: str, change: asyncio.Future[Any]) -> None:

@@ -60,7 +60,7 @@ from core.errors import (
     TooLong,
 )
 from core.escalation import escalation_words
-from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfSession, One, Reach, Whole
+from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfIssue, OfRecord, OfSession, Reach
 from core.matching import (
     SessionNews,
     after_event,
@@ -134,18 +134,12 @@ class Router:
     ) -> Opened:
         """Records a question. Idempotent by producer, session, reply token and text.
 
-        `issue` may be a function of the storage's transaction, and `along` writes more in it (see `Ledger.transact`).
+        `issue` may be a function of the storage's transaction (see `Asking`), and `along` writes more in it.
 
         Raises:
             MaxRoundsExceeded: a follow-up to a clarification that was escalated because its rounds were used up.
         """
-        reach: Reach | Callable[[Any], Reach]
-        if isinstance(issue, int):
-            reach = Asking(issue, [ask])
-        else:
-            find = issue
-            reach = lambda tx: Asking(find(tx), [ask])  # noqa: E731
-        return await self._transact(reach, lambda book: self._open(book, ask), along)
+        return await self._transact(Asking(issue, [ask]), lambda book: self._open(book, ask), along)
 
     async def open_all(self, issue: int, asks: Sequence[Ask]) -> list[Opened]:
         """Records the questions of one issue, in this order, in one write: all of them or none."""
@@ -169,9 +163,8 @@ class Router:
         return Opened(book.put(fresh), "new")
 
     async def take_in(self, record: Clarification) -> Clarification:
-        """Records a clarification that another implementation of the protocol began, and returns it. If its id has
-        a number that was given out before, or would leave no room for others, it gets the next one. Idempotent by who asked what when
-        (`is_same`).
+        """Records a clarification that another implementation of the protocol began, and returns it. If its number was given out
+        before, or would leave no room for others, it gets the next one. Idempotent by who asked what when (`is_same`).
         """
 
         def decide(book: Book) -> Clarification:
@@ -182,7 +175,7 @@ class Router:
                 return next((each for each in same if each.id == record.id), same[0])
             return book.put(record.model_copy(update={"id": f"CLR-{book.issue}-{book.next_seq():03d}"}))
 
-        return await self._transact(Whole(record.issue_number), decide)
+        return await self._transact(OfIssue(record.issue_number), decide)
 
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
         """Records a follow-up as the next round of an answered clarification; after its last round, escalates it instead.
@@ -570,7 +563,7 @@ class Router:
         """Runs `decide` on one record under the lock."""
         parse_id(clarification_id)
         return await self._transact(
-            One(clarification_id), lambda book: decide(book, book.get(clarification_id))
+            OfRecord(clarification_id), lambda book: decide(book, book.get(clarification_id))
         )
 
     def _agrees(self, record: Clarification) -> bool:
@@ -583,7 +576,7 @@ class Router:
 
     async def _transact(
         self,
-        reach: Reach | Callable[[Any], Reach],
+        reach: Reach,
         decide: Callable[[Book], _T],
         along: Callable[[Any, _T], None] | None = None,
     ) -> _T:

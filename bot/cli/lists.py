@@ -13,7 +13,6 @@ from bot.cli.running import Shell, checked_role
 from bot.cli.waiting import answered, seconds_of
 from bot.commands.grammar import id_of
 from bot.views.records import record_json
-from core import ledger
 from core.clarification import OPEN, Clarification, agent_key
 from core.errors import BadInput, NotFound, RecordUnreadable
 from core.ledger import Contents, Ledger
@@ -139,7 +138,7 @@ async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
         NotFound: it has none.
         LedgerUnreadable: it has some, and none can be read.
     """
-    records, odd = await ledger.of_issue(shell.ledger, issue)
+    records, odd = await shell.ledger.read(issue)
     if not records:
         raise RecordUnreadable(odd[0], issue) if odd else NotFound(f"of issue {issue}")
     for each in odd:

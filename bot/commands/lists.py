@@ -42,7 +42,7 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import Index, as_read
-from core.ledger import Contents, Ledger, of_issue
+from core.ledger import Contents, Ledger
 from core.lists import PastDecision, is_held_by, is_late, order, page_of
 from core.records import Outline
 
@@ -195,7 +195,7 @@ class Lists:
         """Returns the issue's records that the person may see, open ones first, then the latest; and those that cannot be
         read.
         """
-        records, unreadable = await of_issue(self.ledger, issue)
+        records, unreadable = await self.ledger.read(issue)
         rights = await self.access.rights(person, {audience_of(record) for record in records})
         found = [record for record in records if self._may_see(record, rights)]
         return Contents(sorted(found, key=order), unreadable)

@@ -305,35 +305,30 @@ def _check_token(tx: Tx, incoming: Incoming, token: str, payload_hash: str) -> A
 
 
 def _issue(tx: Tx, incoming: Incoming) -> int | None:
-    """Returns an event's issue: from its extension, else its session's. A question without one gets a new number."""
+    """Returns a question's issue, or the one that another event names; stores the session."""
     event = incoming.event
-    known = tx.one(
-        "select issue from sessions where producer = :producer and session_id = :session_id",
-        producer=incoming.producer,
-        session_id=event.session_id,
-    )
-    issue = declared_issue(event) or (known["issue"] if known else None)
-    if event.question is not None and (issue is None or _is_full(tx, issue)):
-        issue = _further(tx, incoming.producer, event.session_id)
-    know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
-    return issue
+    named = declared_issue(event)
+    session = Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, named)
+    if event.question is not None:
+        return issue_for(tx, session)
+    know_sessions(tx, [session])
+    return named
 
 
-def issue_for(tx: Tx, producer: str, session: str, agent: str, *, declared: int | None) -> int:
-    """Returns the issue of a question that an agent asks directly: the declared one, else its session's, else a new one. Stores
-    the session, if it is new. Hold `INBOX`.
+def issue_for(tx: Tx, asking: Session) -> int:
+    """Returns the issue of a question: the one that it names (`asking.issue`), else its session's, else a new one. Stores the
+    session, unless all of it is known: nothing then waits for its row. Hold `INBOX`.
     """
     known = tx.one(
-        "select issue from sessions where producer = :producer and session_id = :session",
-        producer=producer,
-        session=session,
+        "select issue, agent_name from sessions where producer = :producer and session_id = :session",
+        producer=asking.producer,
+        session=asking.session_id,
     )
-    of_session = known["issue"] if known else None
-    issue = declared or of_session
+    issue = asking.issue or (known["issue"] if known else None)
     if issue is None or _is_full(tx, issue):
-        issue = _further(tx, producer, session)
-    if of_session is None:
-        know_sessions(tx, [Session(producer, session, agent, None, issue)])
+        issue = _further(tx, asking.producer, asking.session_id)
+    if known is None or known["issue"] is None or (asking.agent_name and known["agent_name"] is None):
+        know_sessions(tx, [asking._replace(issue=issue)])
     return issue
 
 

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import structlog
 from pydantic_core import to_json
 
-from bot.producers.inbox import INBOX, issue_for
+from bot.producers.inbox import INBOX, Session, issue_for
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
@@ -731,7 +731,7 @@ class Questions:
             if waiting >= most:
                 raise TooManyOpen(most)
             session = new.asked.session or new.token
-            return issue_for(tx, new.producer, session, new.agent, declared=new.asked.issue)
+            return issue_for(tx, Session(new.producer, session, new.agent, None, new.asked.issue))
 
         opened = await self.router.open(issue, new.ask, new.store)
         _log.info("question", id=opened.record.id, how=opened.how)

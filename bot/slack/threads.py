@@ -120,7 +120,7 @@ class Threads:
         waits = self.index.of_session(thread.producer, thread.session_id)
         found = []
         for issue in sorted({thread.issue} | {each.issue_number for each in waits}):
-            found += await self.ledger.read(issue)
+            found += (await self.ledger.read(issue)).records
         return [record for record in found if self.audiences.is_asked_in(thread, record)]
 
     async def is_session(self, channel: str, ts: str) -> bool:

@@ -22,7 +22,7 @@ from bot.storage.tx import Row, Tx
 _MOST_FAILURES = 20
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Of a change among all."""
 
     written: int
@@ -34,10 +34,10 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordChange:
     """A write of a clarification. `what`: see `core.bus.change`."""
 
-    place: Place
+    place: Position
     clarification: str
     revision: int
     what: str
@@ -46,7 +46,7 @@ class Change:
     @classmethod
     def of(cls, row: Row) -> Self:
         at = datetime.fromtimestamp(row["at"], UTC)
-        return cls(Place.of(row), row["clarification"], row["revision"], row["what"], at)
+        return cls(Position.of(row), row["clarification"], row["revision"], row["what"], at)
 
 
 def note(tx: Tx, clarification: str, what: str, at: datetime) -> None:
@@ -61,7 +61,7 @@ def note(tx: Tx, clarification: str, what: str, at: datetime) -> None:
     )
 
 
-async def following(store: Store, place: Place, most: int) -> tuple[list[Change], bool]:
+async def following(store: Store, place: Position, most: int) -> tuple[list[RecordChange], bool]:
     """Returns the next changes after a place, and whether there are others that cannot be taken yet.
 
     Raises:
@@ -73,7 +73,7 @@ async def following(store: Store, place: Place, most: int) -> tuple[list[Change]
         most=most,
         **place._asdict(),
     )
-    settled = [Change.of(row) for row in rows if row["settled"]]
+    settled = [RecordChange.of(row) for row in rows if row["settled"]]
     return settled, len(settled) < len(rows)
 
 
@@ -87,22 +87,22 @@ async def any_left(store: Store) -> bool:
     return await store.read_one(left) is not None
 
 
-def places(tx: Tx) -> Mapping[str, Place]:
+def places(tx: Tx) -> Mapping[str, Position]:
     """Returns up to where each consumer is."""
-    return {row["name"]: Place.of(row) for row in tx.rows("select name, written, seq from consumers")}
+    return {row["name"]: Position.of(row) for row in tx.rows("select name, written, seq from consumers")}
 
 
-def begin(tx: Tx, consumer: str, horizon: str) -> Place:
+def begin(tx: Tx, consumer: str, horizon: str) -> Position:
     """Puts a consumer at the end of what there is."""
     last = tx.one(
         f"select written, seq from changes where written < {horizon} order by written desc, seq desc limit 1"
     )
-    place = Place(0, 0) if last is None else Place.of(last)
+    place = Position(0, 0) if last is None else Position.of(last)
     move(tx, consumer, place)
     return place
 
 
-def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Place:
+def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Position:
     """Puts a consumer at the end, and a change for each clarification that needs something behind that."""
     place = begin(tx, consumer, horizon)
     tx.run(
@@ -114,7 +114,7 @@ def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetim
     return place
 
 
-def lag(tx: Tx, place: Place, most: int) -> tuple[int, datetime | None]:
+def lag(tx: Tx, place: Position, most: int) -> tuple[int, datetime | None]:
     """Returns how many changes follow a place, counted up to `most`, and since when the first of them waits."""
     row = tx.one(
         """select count(*) as n from
@@ -130,7 +130,7 @@ def lag(tx: Tx, place: Place, most: int) -> tuple[int, datetime | None]:
     return (0 if row is None else int(row["n"])), since
 
 
-def move(tx: Tx, consumer: str, place: Place) -> None:
+def move(tx: Tx, consumer: str, place: Position) -> None:
     """Notes that a consumer has passed the changes up to a place; deletes what all have passed."""
     tx.run(
         """insert into consumers (name, written, seq) values (:name, :written, :seq)
@@ -146,7 +146,7 @@ def _delete_passed(tx: Tx) -> None:
     if last is None:
         tx.run("delete from changes")
     else:
-        tx.run("delete from changes where (written, seq) <= (:written, :seq)", **Place.of(last)._asdict())
+        tx.run("delete from changes where (written, seq) <= (:written, :seq)", **Position.of(last)._asdict())
 
 
 def drop(tx: Tx, consumers: Sequence[str]) -> None:
@@ -181,7 +181,7 @@ class Failure:
     why: str
 
 
-def note_failure(tx: Tx, consumer: str, change: Change | None, why: str, at: datetime) -> None:
+def note_failure(tx: Tx, consumer: str, change: RecordChange | None, why: str, at: datetime) -> None:
     """`change`: None: the consumer lagged too far, and begins again."""
     tx.run(
         """insert into failed_changes (consumer, clarification, revision, what, why, at)

@@ -36,7 +36,7 @@ from core.errors import (
     NotFound,
     RecordUnreadable,
 )
-from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfSession, One, Reach, Whole, ended
+from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfIssue, OfRecord, OfSession, Reach, ended
 from core.matching import session_asking
 from core.records import Book, Raw, closed_at, dump, packed, parse, unpacked
 
@@ -69,7 +69,7 @@ class DatabaseLedger(Ledger):
 
     async def transact(
         self,
-        reach: Reach | Callable[[Any], Reach],
+        reach: Reach,
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
@@ -87,14 +87,14 @@ class DatabaseLedger(Ledger):
 
     async def _transact(
         self,
-        reach: Reach | Callable[[Any], Reach],
+        reach: Reach,
         decide: Callable[[Book], _T],
         timeout: float,
         written: Callable[[], None] | None,
         along: Callable[[Any, _T], None] | None,
     ) -> _T:
         def work(tx: Tx) -> tuple[_T, list[Clarification]]:
-            book = self._book(tx, reach(tx) if callable(reach) else reach)
+            book = self._book(tx, reach)
             result = decide(book)
             put, now = book.written, (self.clock or self.store.clock).now()
             for record in put:
@@ -152,7 +152,7 @@ class DatabaseLedger(Ledger):
     def _book(self, tx: Tx, reach: Reach) -> Book:
         """Returns what a decision reads, with its locks. What it writes is locked when it is written (`_write`)."""
         match reach:
-            case One(clarification):
+            case OfRecord(clarification):
                 _lock(tx, clarification)
                 rows = tx.rows(f"{_READ} id = :id", id=clarification)
                 return Book(map(self._parsed, rows), signer=self.signer)
@@ -165,12 +165,13 @@ class DatabaseLedger(Ledger):
                     f"{of_session} live = 0 and closed >= :since", since=since.timestamp(), **same
                 )
                 return self._read_book(sorted(rows, key=_number))
-            case Whole(issue):
+            case OfIssue(issue):
                 _lock(tx, f"issue {issue}")
                 return self._read_book(
                     tx.rows(f"{_READ} issue = :issue order by number", issue=issue), tx, issue
                 )
-            case Asking(issue, asks):
+            case Asking(of, asks):
+                issue = of(tx) if callable(of) else of
                 sessions = [session_asking(ask) for ask in asks]
                 for producer, session in sorted(set(sessions)):
                     _lock(tx, f"session {producer or issue} {session}")
@@ -249,9 +250,8 @@ class DatabaseLedger(Ledger):
             await asyncio.wait(set(self._writing), timeout=LOCK_TIMEOUT)
         return record if self._wrote.get(clarification_id, 0) < record.revision else None
 
-    async def read(self, issue: int) -> list[Clarification]:
-        rows = await self._rows("issue = :issue order by number", issue=issue)
-        return (await self._contents(rows)).records
+    async def read(self, issue: int) -> Contents:
+        return await _gathered(self.every(issue=issue))
 
     async def _contents(self, rows: Sequence[Row]) -> Contents:
         """Returns the records of many rows. In a thread, unless they are few."""
@@ -273,11 +273,7 @@ class DatabaseLedger(Ledger):
 
     async def load(self) -> Contents:
         self._loaded = await self.mark()  # what is written from here on is news
-        found = Contents([], [])
-        async for some in self._pages("live = 1"):
-            found.records.extend(some.records)
-            found.unreadable.extend(some.unreadable)
-        return found
+        return await _gathered(self.every(waiting=True))
 
     async def every(
         self,
@@ -381,6 +377,14 @@ class DatabaseLedger(Ledger):
             yield event
         finally:
             del self._waiting[event]
+
+
+async def _gathered(every: AsyncGenerator[Contents]) -> Contents:
+    found = Contents([], [])
+    async for some in every:
+        found.records.extend(some.records)
+        found.unreadable.extend(some.unreadable)
+    return found
 
 
 def record_of(body: str) -> Clarification | None:
@@ -538,14 +542,14 @@ def _lock(tx: Tx, name: str) -> None:
         raise LockedError
 
 
-def _what(reach: Reach | Callable[[Any], Reach]) -> str:
+def _what(reach: Reach) -> str:
     """Returns a name for what is locked, for errors."""
     match reach:
-        case One(clarification):
+        case OfRecord(clarification):
             return clarification
-        case Asking(issue, _) | Whole(issue):
-            return f"issue {issue}"
         case OfSession(_, session, _):
             return f"session {session}"
-        case _:
-            return "a new question"
+        case OfIssue(issue):
+            return f"issue {issue}"
+        case Asking(issue, _):
+            return "a new question" if callable(issue) else f"issue {issue}"

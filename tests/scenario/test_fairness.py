@@ -17,7 +17,7 @@ from bot.producers.questions import Questions, Reading
 from bot.web import questions as door
 from bot.workspace.seed import ADE, AGENTS
 from core.clarification import Clarification, parse_id
-from core.ledger import Ledger
+from core.ledger import Contents, Ledger
 from core.questions import NewQuestion
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of
@@ -48,7 +48,7 @@ class Held:
         await self._turn(parse_id(clarification_id)[0])
         return await self._ledger.find(clarification_id)
 
-    async def read(self, issue: int) -> list[Clarification]:
+    async def read(self, issue: int) -> Contents:
         await self._turn(issue)
         return await self._ledger.read(issue)
 

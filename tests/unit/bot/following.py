@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Ask, Clarification, Decider, answered, opened
-from core.ledger import Whole
+from core.ledger import OfIssue
 from tests.kit.clocks import ManualClock
 
 SLA = timedelta(minutes=30)
@@ -56,7 +56,7 @@ class Following(Generic[_F]):
 
     async def write(self, record: Clarification) -> Clarification:
         """Into the ledger, without a word to anybody."""
-        await self.ledger.transact(Whole(record.issue_number), lambda book: book.put(record))
+        await self.ledger.transact(OfIssue(record.issue_number), lambda book: book.put(record))
         return record
 
     async def put(self, record: Clarification) -> Clarification:

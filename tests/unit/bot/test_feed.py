@@ -15,13 +15,13 @@ from bot import feed as feeding
 from bot.errors import StorageUnavailable
 from bot.feed import Feed
 from bot.storage import changes
-from bot.storage.changes import Change
+from bot.storage.changes import RecordChange
 from bot.storage.ledger import DatabaseLedger, hold, rewrite
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.bus import FORGOTTEN
 from core.clarification import Clarification, abandoned
-from core.ledger import Whole
+from core.ledger import OfIssue
 from core.records import forgotten
 from tests.kit import builders
 from tests.kit.builders import LATER
@@ -39,10 +39,10 @@ class Taker:
         self.fails_on: set[str] = set()
         self.loaded = 0
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, change: RecordChange) -> bool:
         return bool(change.what)
 
-    def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         tx.run("insert into counters (name, value) values (:name, 1)", name=f"{self.name} {change.place}")
         if change.clarification in self.fails_on:
             raise KeyError(record.topic)
@@ -87,7 +87,7 @@ class World:
         await until(lambda: self.feed.idle)
 
     async def put(self, record: Clarification) -> Clarification:
-        return await self.ledger.transact(Whole(42), lambda book: book.put(record))
+        return await self.ledger.transact(OfIssue(42), lambda book: book.put(record))
 
     async def told(self, record: Clarification) -> None:
         self.feed.record_changed(record)

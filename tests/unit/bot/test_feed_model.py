@@ -28,7 +28,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from bot import feed as feeding
 from bot.feed import Feed
 from bot.storage import changes
-from bot.storage.changes import Change
+from bot.storage.changes import RecordChange
 from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, write
 from bot.storage.postgres import PostgresTx
@@ -90,10 +90,10 @@ class Taker:
     name: str
     poison: set[str]
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, change: RecordChange) -> bool:
         return bool(change.what)
 
-    def owes(self, change: Change, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         assert record.id == change.clarification
         assert record.revision >= change.revision, "the record is older than the change"
         tx.run(

@@ -72,7 +72,7 @@ class World:
         (self.workflows / "feature.toml").write_text(text)
 
     async def records(self, issue: int = ISSUE) -> list[tuple[str, str]]:
-        return [(each.id, each.status) for each in await self.ledger.read(issue)]
+        return [(each.id, each.status) for each in (await self.ledger.read(issue)).records]
 
 
 @pytest.fixture
@@ -300,6 +300,6 @@ async def test_question_that_its_target_may_not_get_is_kept_for_people_with_the_
     await world.put(raw(**asked))
     await world.worked_off()
     issue = ISSUE if asked["extensions"]["agentx"]["issue"] == ISSUE else 100_001
-    (record,) = await world.ledger.read(issue)
+    (record,) = (await world.ledger.read(issue)).records
     assert record.status == "pending"
     assert reason in (record.asked.held_back or "")

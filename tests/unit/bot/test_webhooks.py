@@ -34,7 +34,7 @@ from core.clarification import (
     nudged,
     resolved,
 )
-from core.ledger import One, Whole
+from core.ledger import OfIssue, OfRecord
 from core.matching import followed_up
 from core.receipts import is_decided, jti_of
 from tests.kit import builders
@@ -146,7 +146,7 @@ class World(Following[Told]):
     async def sign(self, record: Clarification) -> bool:
         if not await self.ledger.owes_receipt(record):
             return False
-        await self.ledger.transact(One(record.id), lambda book: book.put(book.get(record.id), owed=True))
+        await self.ledger.transact(OfRecord(record.id), lambda book: book.put(book.get(record.id), owed=True))
         return True
 
     async def quiet(self) -> None:
@@ -445,10 +445,10 @@ def signer(world: World) -> Signer:
 async def decided(world: World, response: str = "yes", seq: int = 1) -> Clarification:
     """Asked by an agent, and answered."""
     record = builders.record(seq=seq)
-    record = await world.ledger.transact(Whole(42), lambda book: book.put(record))
+    record = await world.ledger.transact(OfIssue(42), lambda book: book.put(record))
     given = Answer(response, response)
     record = answered(record, given, ADA, record.created + timedelta(minutes=1))
-    return await world.ledger.transact(Whole(42), lambda book: book.put(record))
+    return await world.ledger.transact(OfIssue(42), lambda book: book.put(record))
 
 
 def receipts(receiver: Receiver) -> list[tuple[str, str | None]]:
@@ -467,7 +467,7 @@ async def test_receipt_that_follows_comes_with_the_event_again(
     await world.kill()
     signer.has_key = True
     signed = await world.ledger.transact(
-        Whole(42), lambda book: book.put(record, owed=True)
+        OfIssue(42), lambda book: book.put(record, owed=True)
     )  # and nobody is told
     assert signed.asked.receipt == f"{ID}/1"
     told = len(receiver.got)
@@ -489,7 +489,7 @@ async def test_receipt_is_that_of_the_round(world: World, receiver: Receiver, si
     again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
     assert again.asked.receipt is None
     over = world.answered(again, "no")
-    world.follower.record_changed(await world.ledger.transact(Whole(42), lambda book: book.put(over)))
+    world.follower.record_changed(await world.ledger.transact(OfIssue(42), lambda book: book.put(over)))
     await world.quiet()
     assert [each for each in receipts(receiver) if each[0] != "requested"] == [
         ("answered", f"{ID}/1"),
@@ -540,7 +540,7 @@ async def test_receipt_of_an_earlier_round_follows_as_well(
     await world.quiet()
     signer.has_key = True
     world.follower.record_changed(
-        await world.ledger.transact(One(again.id), lambda book: book.put(again, owed=True))
+        await world.ledger.transact(OfRecord(again.id), lambda book: book.put(again, owed=True))
     )
     await world.quiet()
     assert receipts(receiver)[-1] == ("answered", f"{ID}/1")

@@ -50,7 +50,7 @@ class SeenLedger(DatabaseLedger):
 
     async def transact(
         self,
-        reach: Reach | Callable[[Any], Reach],
+        reach: Reach,
         decide: Callable[[Book], _T],
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,

@@ -19,7 +19,7 @@ from core.answers import from_text
 from core.clarification import Ask, Clarification, opened
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
-from core.ledger import Whole
+from core.ledger import OfIssue
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes
@@ -106,7 +106,7 @@ class Desk:
     async def settled(self) -> None:
         """What the ledger was asked to do is done, and whoever waited for it ran on."""
         for _ in range(20):
-            await self.ledger.transact(Whole(42), lambda _: None)
+            await self.ledger.transact(OfIssue(42), lambda _: None)
             await asyncio.sleep(0)
 
 

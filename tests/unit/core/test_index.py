@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from core.clarification import Direct
 from core.index import Index
-from core.ledger import Whole
+from core.ledger import OfIssue
 from core.records import Outline
 from tests.kit.builders import changed, record
 from tests.kit.ledgers import kept_ledger
@@ -24,7 +24,7 @@ async def test_long_texts_are_read_from_the_ledger(tmp_path: Path) -> None:
     assert (known.topic, known.asked_last) == ("t" * 200, whole.asked_last)
     assert known.revision == whole.revision
     async with kept_ledger(tmp_path) as ledger:
-        await ledger.transact(Whole(42), lambda book: book.put(whole))
+        await ledger.transact(OfIssue(42), lambda book: book.put(whole))
         found = await index.find(whole.id, ledger)
     assert (found.question, found.asked.context) == (LONG, LONG)
 

@@ -25,7 +25,7 @@ from core.clarification import (
     Superseded,
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
-from core.ledger import Whole
+from core.ledger import OfIssue
 from core.monitor import DueCall
 from core.records import PLAUSIBLE, dump
 from core.router import Router
@@ -180,7 +180,7 @@ async def test_answer_is_durable_when_it_returns_and_shown_though_the_caller_lef
     task = asyncio.create_task(hub.router.answer("CLR-42-001", give(YES), ADE, NOW))
     await asyncio.sleep(0)
     task.cancel()
-    await hub.ledger.transact(Whole(42), lambda book: book.records)  # in its turn, after the answer
+    await hub.ledger.transact(OfIssue(42), lambda book: book.records)  # in its turn, after the answer
     assert (await hub.get()).status == "answered"
     assert hub.changed[-1].status == "answered"
 
@@ -262,7 +262,11 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
     await hub.router.open(42, ask(session_id="sess_2"))
     await hub.router.open(42, ask(producer="writer"))
     await hub.router.session_went_on(news(aaep.CANCELLED))
-    assert [each.status for each in await hub.ledger.read(42)] == ["abandoned", "pending", "pending"]
+    assert [each.status for each in (await hub.ledger.read(42)).records] == [
+        "abandoned",
+        "pending",
+        "pending",
+    ]
 
 
 async def test_number_of_others_that_leaves_no_room_is_replaced(hub: Hub) -> None:

@@ -21,7 +21,7 @@ from bot.storage.store import Store
 from bot.workspace.seed import AGENTS
 from core.aaep import Confirmation
 from core.clarification import Answer, Clarification, Direct, answered, opened
-from core.ledger import Whole
+from core.ledger import OfIssue
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.oncall.crew_parties import settings
@@ -105,7 +105,7 @@ def clock() -> ManualClock:
 async def test_only_genuine_receipts_are_logged_each_once(
     keeping: Keeping, ledger: DatabaseLedger, signing: Signing
 ) -> None:
-    real = await ledger.transact(Whole(42), lambda book: book.put(decided(1, signing)))
+    real = await ledger.transact(OfIssue(42), lambda book: book.put(decided(1, signing)))
     forged = changed(decided(2, signing), receipt="eyJhbGciOiJub25lIn0.e30.")
     swapped = changed(decided(3, signing), receipt=real.asked.receipt)
     for each in (forged, swapped, real, real):
@@ -134,7 +134,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
     def put(number: int) -> Any:
         return lambda book: book.put(decided(number, signing))
 
-    keeping.log.record_changed(await ledger.transact(Whole(42), put(1)))
+    keeping.log.record_changed(await ledger.transact(OfIssue(42), put(1)))
     await keeping.log.caught_up()
     await clock.advance(KEEP.total_seconds() / 2)
     await keeping.log.forget()
@@ -151,7 +151,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
     await clock.advance(KEEP.total_seconds())
     at = clock.now()
     late = changed(decided(2, signing), answered_at=at, resolved_at=at)
-    keeping.log.record_changed(await ledger.transact(Whole(42), lambda book: book.put(late)))
+    keeping.log.record_changed(await ledger.transact(OfIssue(42), lambda book: book.put(late)))
     await keeping.log.caught_up()
     await keeping.log.forget()
     assert await keeping.kinds() == ["forgotten", "decision", "cut"]
@@ -168,7 +168,7 @@ async def test_restored_records_are_compared_with_the_log_once(
     store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
 ) -> None:
     record = changed(decided(1, signing), status="resolved", reply="delivered")
-    await ledger.transact(Whole(42), lambda book: book.put(record))
+    await ledger.transact(OfIssue(42), lambda book: book.put(record))
     await clock.advance(2 * 86_400)
     audiences = Audiences(settings(tmp_path))
 
@@ -184,7 +184,7 @@ async def test_restored_records_are_compared_with_the_log_once(
 
     assert await logged() == ["CLR-42-001/1"]
     assert await logged() == []  # what ended long before is in the log already…
-    await ledger.transact(Whole(42), lambda book: book.put(decided(2, signing)))
+    await ledger.transact(OfIssue(42), lambda book: book.put(decided(2, signing)))
     assert await logged() == ["CLR-42-002/1"]  # what is not over may have ended since
     await store.write(log.compare_again)  # all are compared again once the records were restored
     assert await logged() == ["CLR-42-001/1", "CLR-42-002/1"]

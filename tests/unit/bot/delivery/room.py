@@ -25,7 +25,7 @@ from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
 from core.index import Index
-from core.ledger import Whole
+from core.ledger import OfIssue
 from core.records import Book
 from core.router import Router
 from tests.kit.builders import SLA
@@ -175,7 +175,7 @@ class Room:
     async def put(self, *records: Clarification) -> None:
         """Into the ledger, as somebody else writes them."""
         for record in records:
-            await self.ledger.transact(Whole(record.issue_number), partial(_put, record))
+            await self.ledger.transact(OfIssue(record.issue_number), partial(_put, record))
 
     async def session(self, producer: str = "planner", thread_ts: str | None = None) -> None:
         """The session of the builders' questions, with its thread if it has one."""

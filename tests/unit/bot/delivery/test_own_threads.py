@@ -165,7 +165,7 @@ async def test_killed_at_any_step_shows_one_card_and_goes_on_in_its_thread(tmp_p
 
 async def goes_on(room: Room) -> None:
     """After a start there is one card, which begins the thread of all rounds."""
-    for item in await room.ledger.read(42):
+    for item in (await room.ledger.read(42)).records:
         if (found := parse(item)) is not None:
             room.took(found)
     await room.delivery.restore()

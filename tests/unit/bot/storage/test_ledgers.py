@@ -27,7 +27,7 @@ from core.errors import (
     NotFound,
     RecordUnreadable,
 )
-from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfSession, One, Reach, Whole
+from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfIssue, OfRecord, OfSession, Reach
 from core.matching import session_asking
 from core.records import Book
 from tests.kit.builders import MINUTE, NOW, ask, changed, closed, record
@@ -104,11 +104,11 @@ def hold(place: Place) -> Callable[[str], AbstractContextManager[None]]:
 
 async def test_what_was_decided_is_what_others_read(ledger: Ledger, another: Another) -> None:
     told: list[str] = []
-    made = await ledger.transact(Whole(7), add, written=lambda: told.append("written"))
+    made = await ledger.transact(OfIssue(7), add, written=lambda: told.append("written"))
     assert (made.id, told) == ("CLR-7-001", ["written"])
     other = await another()
     assert await other.find(made.id) == made
-    assert [await other.read(7), await other.read(8)] == [[made], []]
+    assert [(await other.read(7)).records, (await other.read(8)).records] == [[made], []]
     assert await other.by_token("planner", "rpl_1") == made
     for call in (other.find("CLR-7-002"), other.by_token("planner", "rpl_2"), other.by_token("x", "rpl_1")):
         with pytest.raises(NotFound):
@@ -123,21 +123,21 @@ async def test_a_decision_that_raises_writes_nothing(ledger: Ledger) -> None:
         raise ValueError("mine")
 
     done = asyncio.gather(
-        ledger.transact(Whole(7), add),
-        ledger.transact(Whole(7), fails),
-        ledger.transact(Whole(8), add),
+        ledger.transact(OfIssue(7), add),
+        ledger.transact(OfIssue(7), fails),
+        ledger.transact(OfIssue(8), add),
         return_exceptions=True,
     )
     assert [type(each) for each in await done] == [Clarification, ValueError, Clarification]
-    assert [len(await ledger.read(issue)) for issue in (7, 8)] == [1, 1]
+    assert [len((await ledger.read(issue)).records) for issue in (7, 8)] == [1, 1]
 
 
 async def test_what_is_written_along_is_written_with_the_decision_or_not_at_all(
     ledger: DatabaseLedger,
 ) -> None:
-    def find(tx: Tx) -> Reach:
+    def find(tx: Tx) -> int:
         tx.run("insert into counters (name, value) values ('found', 7)")
-        return Whole(7)
+        return 7
 
     def along(tx: Tx, made: Clarification) -> None:
         tx.run("insert into counters (name, value) values (:id, 1)", id=made.id)
@@ -152,35 +152,35 @@ async def test_what_is_written_along_is_written_with_the_decision_or_not_at_all(
         )
         return [row["name"] for row in rows]
 
-    def never(_: Tx) -> Reach:
+    def never(_: Tx) -> int:
         raise ValueError("mine")
 
-    for reach, beside in ((never, along), (find, fails)):
+    for issue, beside in ((never, along), (find, fails)):
         with pytest.raises(ValueError, match="mine"):
-            await ledger.transact(reach, add, along=beside)
-    assert [await ledger.read(7), await counted()] == [[], []]
-    await ledger.transact(find, add, along=along)
-    assert [len(await ledger.read(7)), sorted(await counted())] == [1, ["CLR-7-001", "found"]]
+            await ledger.transact(Asking(issue, [ask()]), add, along=beside)
+    assert [(await ledger.read(7)).records, await counted()] == [[], []]
+    await ledger.transact(Asking(find, [ask()]), add, along=along)
+    assert [len((await ledger.read(7)).records), sorted(await counted())] == [1, ["CLR-7-001", "found"]]
     assert await ledger.news("CLR-7-001") is None, "our own write is no news"
 
 
 async def test_part_whose_lock_another_has_is_tried_again(ledger: Ledger) -> None:
     tries: list[str] = []
 
-    def find(_: Tx) -> Reach:
+    def find(_: Tx) -> int:
         tries.append("")
         if len(tries) < 3:
             raise LockedError
-        return Whole(7)
+        return 7
 
-    done = asyncio.gather(ledger.transact(find, add), ledger.transact(Whole(8), add))
+    done = asyncio.gather(ledger.transact(Asking(find, [ask()]), add), ledger.transact(OfIssue(8), add))
     assert ids(await done) == ["CLR-7-001", "CLR-8-001"]
 
-    def never(_: Tx) -> Reach:
+    def never(_: Tx) -> int:
         raise LockedError
 
     with pytest.raises(LockTimeout, match="A new question was locked"):
-        await ledger.transact(never, add, 0.05)
+        await ledger.transact(Asking(never, [ask()]), add, 0.05)
 
 
 # -- what a decision reads and locks -----------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ RECORDS = [
     told_between(8, 5, "rollout"),
 ]
 READS: dict[str, tuple[Reach, list[str]]] = {
-    "one": (One("CLR-7-001"), ["CLR-7-001"]),
-    "one that is not there": (One("CLR-9-001"), []),
+    "one": (OfRecord("CLR-7-001"), ["CLR-7-001"]),
+    "one that is not there": (OfRecord("CLR-9-001"), []),
     "a session's open ones, whatever their issue": (
         OfSession("planner", "sess_1", LATER),
         ["CLR-7-001", "CLR-8-001"],
@@ -207,7 +207,7 @@ READS: dict[str, tuple[Reach, list[str]]] = {
         OfSession("planner", "sess_1", NOW),
         ["CLR-7-001", "CLR-7-002", "CLR-8-001"],
     ),
-    "an issue": (Whole(7), ["CLR-7-001", "CLR-7-002", "CLR-7-003"]),
+    "an issue": (OfIssue(7), ["CLR-7-001", "CLR-7-002", "CLR-7-003"]),
     "all of the session that asks, whatever their issue": (
         Asking(8, [ask(reply_token="new")]),
         ["CLR-7-001", "CLR-7-002", "CLR-8-001"],
@@ -229,7 +229,7 @@ async def test_a_decision_reads(ledger: DatabaseLedger, case: str) -> None:
     reach, expected = READS[case]
     await write(ledger, *RECORDS, _7=3, _8=5)
     assert await ledger.transact(reach, seen) == expected
-    if isinstance(reach, Asking | Whole):
+    if isinstance(reach, Asking | OfIssue) and isinstance(reach.issue, int):
         next_one = {7: 4, 8: 6, 9: 1}[reach.issue]
         assert await ledger.transact(reach, lambda book: (book.issue, book.next_seq())) == (
             reach.issue,
@@ -239,9 +239,9 @@ async def test_a_decision_reads(ledger: DatabaseLedger, case: str) -> None:
 
 _storage = session_asking(between("storage"))[1]
 LOCKS: list[tuple[Reach, set[str]]] = [
-    (One("CLR-7-001"), {"CLR-7-001"}),
+    (OfRecord("CLR-7-001"), {"CLR-7-001"}),
     (OfSession("planner", "sess_1", NOW), {"session planner sess_1"}),
-    (Whole(7), {"issue 7"}),
+    (OfIssue(7), {"issue 7"}),
     (Asking(7, [ask(), ask(producer="writer")]), {"session planner sess_1", "session writer sess_1", "issue 7"}),
     (Asking(7, [between("storage")]), {f"session 7 {_storage}", "issue 7"}),
     (Asking(8, [between("storage")]), {f"session 8 {_storage}", "issue 8"}),
@@ -266,7 +266,7 @@ async def test_a_decision_locks_no_more_than_it_needs(
 async def test_what_is_written_is_locked_too(
     ledger: Ledger, hold: Callable[[str], AbstractContextManager[None]]
 ) -> None:
-    await ledger.transact(Whole(7), add)
+    await ledger.transact(OfIssue(7), add)
     reach = OfSession("planner", "sess_1", NOW)
     with hold("CLR-7-001"):
         assert await ledger.transact(reach, seen) == ["CLR-7-001"], "who only looks needs no lock of it"
@@ -278,24 +278,24 @@ async def test_what_is_written_is_locked_too(
 @pytest.mark.parametrize(
     ("name", "reach", "said"),
     [
-        ("CLR-7-001", One("CLR-7-001"), "CLR-7-001"),
+        ("CLR-7-001", OfRecord("CLR-7-001"), "CLR-7-001"),
         ("session planner sess_1", OfSession("planner", "sess_1", NOW), "Session sess_1"),
-        ("issue 7", Whole(7), "Issue 7"),
+        ("issue 7", OfIssue(7), "Issue 7"),
         ("session planner sess_1", Asking(7, [ask()]), "Issue 7"),
     ],
 )
 async def test_what_another_process_holds_is_tried_again_until_patience_ends(
     ledger: Ledger, hold: Callable[[str], AbstractContextManager[None]], name: str, reach: Reach, said: str
 ) -> None:
-    await ledger.transact(Whole(7), add)
+    await ledger.transact(OfIssue(7), add)
     with hold(name):
         with pytest.raises(LockTimeout, match=rf"^{said} was locked for 0\.1 s by another bot"):
             await ledger.transact(reach, again, 0.1)
-        assert [each.revision for each in await ledger.read(7)] == [1]
-        await ledger.transact(Whole(8), add)
+        assert [each.revision for each in (await ledger.read(7)).records] == [1]
+        await ledger.transact(OfIssue(8), add)
         assert LOCK_TIMEOUT == 2.0, "then a person is told that it is busy: Slack allows three"
         waiting = asyncio.create_task(ledger.transact(reach, again, 60))
-        await ledger.transact(Whole(8), add)  # by then it has tried
+        await ledger.transact(OfIssue(8), add)  # by then it has tried
     assert (await waiting).revision == 2, "who gave up wrote nothing later"
 
 
@@ -314,7 +314,7 @@ async def test_a_write_whose_record_was_changed_since_it_was_read_is_decided_aga
 
     async with AsyncExitStack() as stack:
         ledger = await on_rows(url, stack)
-        before = await ledger.transact(Whole(7), add)
+        before = await ledger.transact(OfIssue(7), add)
         made = await ledger.transact(OfSession("planner", "sess_1", NOW), decide)
         assert found == [before.topic, "of another"]
         assert await ledger.find("CLR-7-001") == made
@@ -347,7 +347,7 @@ async def test_two_that_hold_what_the_other_wants_both_go_on(ledger: Ledger, ano
         *(ledger.transact(Asking(issue, [one, two]), add, 30) for issue in (1, 2, 3, 4) * 10),
         *(other.transact(Asking(issue, [two, one]), add, 30) for issue in (4, 3, 2, 1) * 10),
     )
-    assert [len(await ledger.read(issue)) for issue in (1, 2, 3, 4)] == [20] * 4
+    assert [len((await ledger.read(issue)).records) for issue in (1, 2, 3, 4)] == [20] * 4
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -355,15 +355,15 @@ async def test_two_that_hold_what_the_other_wants_both_go_on(ledger: Ledger, ano
 
 async def test_numbers_are_given_out_once(ledger: DatabaseLedger, another: Another) -> None:
     many = [ledger, await another(), await another()]
-    made = await asyncio.gather(*(many[n % 3].transact(Whole(7), add, 30) for n in range(60)))
+    made = await asyncio.gather(*(many[n % 3].transact(OfIssue(7), add, 30) for n in range(60)))
     assert sorted(ids(made)) == [f"CLR-7-{n:03}" for n in range(1, 61)]
     await ledger.store.run("delete from clarifications where issue = 7")
-    assert (await ledger.transact(Whole(7), add)).id == "CLR-7-061", "none is given out again"
+    assert (await ledger.transact(OfIssue(7), add)).id == "CLR-7-061", "none is given out again"
 
 
 async def test_numbers_that_are_left_out_are_not_given_out_in_any_issue(ledger: DatabaseLedger) -> None:
     """A restored database does not know what was asked since it was copied."""
-    await ledger.transact(Whole(7), add)
+    await ledger.transact(OfIssue(7), add)
     for _ in range(2):
         await ledger.store.write(lambda tx: leave_out_numbers(tx, 1000))
     made = [await ledger.transact(Asking(issue, [ask()]), add) for issue in (7, 7, 8, 8)]
@@ -375,13 +375,13 @@ async def test_numbers_that_are_left_out_are_not_given_out_in_any_issue(ledger: 
 
 async def test_a_caller_that_is_gone_does_not_undo(ledger: Ledger) -> None:
     told: list[str] = []
-    task = asyncio.create_task(ledger.transact(Whole(7), add, written=lambda: told.append("written")))
+    task = asyncio.create_task(ledger.transact(OfIssue(7), add, written=lambda: told.append("written")))
     await until(lambda: not task.done())
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await ledger.transact(Whole(7), add)
-    assert len(await ledger.read(7)) == 2
+    await ledger.transact(OfIssue(7), add)
+    assert len((await ledger.read(7)).records) == 2
     await until(lambda: told)
 
 
@@ -396,9 +396,9 @@ async def test_a_caller_that_is_gone_leaves_no_error_that_nobody_looks_at(ledger
 
     with suppress(TimeoutError):
         async with asyncio.timeout(0):
-            await ledger.transact(Whole(7), fails)
+            await ledger.transact(OfIssue(7), fails)
     await until(decided.is_set)
-    await ledger.transact(Whole(7), add)  # after which the one before is over
+    await ledger.transact(OfIssue(7), add)  # after which the one before is over
     gc.collect()
     assert complaints == []
 
@@ -409,22 +409,22 @@ async def test_a_caller_that_is_gone_leaves_no_error_that_nobody_looks_at(ledger
 async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> None:
     with pytest.raises(NotFound):
         await ledger.news("CLR-7-001")
-    mine = await ledger.transact(Whole(7), add)
+    mine = await ledger.transact(OfIssue(7), add)
     assert await ledger.news(mine.id) is None, "our own write is no news"
     other = await another()
     assert await other.news(mine.id) == mine
-    theirs = await other.transact(One(mine.id), again)
+    theirs = await other.transact(OfRecord(mine.id), again)
     assert await ledger.news(mine.id) == theirs
     assert await other.news(mine.id) is None
-    await other.transact(One(mine.id), seen)
+    await other.transact(OfRecord(mine.id), seen)
     assert await ledger.news(mine.id) == theirs, "nothing was changed"
-    await ledger.transact(One(mine.id), again)
+    await ledger.transact(OfRecord(mine.id), again)
     assert await ledger.news(mine.id) is None, "we decided on top of it"
 
 
-@pytest.mark.parametrize("reach", [Whole(7), lambda _: Whole(7)], ids=["named", "found"])
+@pytest.mark.parametrize("reach", [OfIssue(7), Asking(lambda _: 7, [ask()])], ids=["named", "found"])
 async def test_own_write_is_no_news_before_it_is_known_to_be_done(
-    postgres_server: Server, monkeypatch: pytest.MonkeyPatch, reach: Reach | Callable[[Any], Reach]
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch, reach: Reach
 ) -> None:
     """The database tells of a COMMIT at once; its answer may come later."""
     answered = asyncio.Event()
@@ -440,7 +440,7 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         monkeypatch.setattr(Store, "write", slowly)
         writing = asyncio.create_task(ledger.transact(reach, add))
-        while not await other.read(7):  # noqa: ASYNC110 - committed
+        while not (await other.read(7)).records:  # noqa: ASYNC110 - committed
             await asyncio.sleep(0.01)
         news = asyncio.create_task(ledger.news("CLR-7-001"))
         await asyncio.wait({news}, timeout=0.1)
@@ -451,14 +451,14 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
 
 async def test_changes_are_what_others_wrote_since_it_was_loaded(ledger: Ledger, another: Another) -> None:
     other = await another()
-    await other.transact(Whole(5), add)
+    await other.transact(OfIssue(5), add)
     await ledger.load()
-    await ledger.transact(Whole(6), add)
-    await other.transact(Whole(7), add)
+    await ledger.transact(OfIssue(6), add)
+    await other.transact(OfIssue(7), add)
     async with aclosing(ledger.changes(ManualClock())) as changes:
         assert await anext(changes) == ["CLR-7-001"]
-        await ledger.transact(Whole(6), add)
-        await other.transact(Whole(8), add)
+        await ledger.transact(OfIssue(6), add)
+        await other.transact(OfIssue(8), add)
         told = set[str]()
         async with asyncio.timeout(20):
             async for names in changes:
@@ -473,13 +473,13 @@ async def test_who_waits_is_woken_by_whomever_writes(ledger: Ledger, another: An
     async with aclosing(ledger.changes(ManualClock())) as changes, ledger.woken("CLR-7-001") as event:
         await anext(changes)
         listening = asyncio.ensure_future(anext(changes))
-        await other.transact(Whole(7), add)
+        await other.transact(OfIssue(7), add)
         async with asyncio.timeout(20):
             await event.wait()
         event.clear()
-        await ledger.transact(Whole(8), add)
+        await ledger.transact(OfIssue(8), add)
         assert not event.is_set(), "another record"
-        await ledger.transact(One("CLR-7-001"), again)
+        await ledger.transact(OfRecord("CLR-7-001"), again)
         async with asyncio.timeout(20):
             await event.wait()
         listening.cancel()
@@ -517,7 +517,7 @@ async def test_issues_and_records_are_found_by_when_they_were_written(ledger: Da
     assert await ledger.issues(NOW) == [6, 7, 8]
     assert await ledger.issues(LATER) == [7, 8]
     assert ids(await ledger.latest(2)) == ["CLR-6-001", "CLR-8-002"]
-    await ledger.transact(One("CLR-7-001"), again)
+    await ledger.transact(OfRecord("CLR-7-001"), again)
     assert ids(await ledger.latest(1)) == ["CLR-7-001"]
 
 
@@ -552,15 +552,15 @@ async def test_a_row_is_read_and_its_receipt_checked_once_as_long_as_it_says_the
     async def looked_at() -> Clarification:
         known = await ledger.find("CLR-42-001")
         assert await ledger.find(known.id) is known
-        assert (await ledger.read(42))[0] is known
-        assert await ledger.transact(One(known.id), lambda book: book.records[0]) is known
+        assert ((await ledger.read(42)).records)[0] is known
+        assert await ledger.transact(OfRecord(known.id), lambda book: book.records[0]) is known
         for _ in range(2):
             await ledger.is_tampered(known)
         return known
 
     first = await looked_at()
     assert receipts.records == ["CLR-42-001"]
-    await other.transact(One(first.id), again)
+    await other.transact(OfRecord(first.id), again)
     second = await looked_at()
     assert second.revision > first.revision
     assert receipts.records == ["CLR-42-001"] * 2, "another text"
@@ -575,7 +575,7 @@ async def test_a_row_is_read_and_its_receipt_checked_once_as_long_as_it_says_the
 async def test_what_this_process_wrote_is_neither_read_nor_checked_again(ledger: DatabaseLedger) -> None:
     receipts = ledger.receipts = Checked()
     over = changed(closed(), receipt="x")
-    made = await ledger.transact(Whole(42), lambda book: book.put(over))
+    made = await ledger.transact(OfIssue(42), lambda book: book.put(over))
     assert await ledger.find(made.id) is made
     assert not await ledger.is_tampered(made)
     assert receipts.records == []
@@ -587,23 +587,23 @@ async def test_what_this_process_wrote_is_neither_read_nor_checked_again(ledger:
 @pytest.mark.parametrize("body", ["[", "{}", "7", "another's"])
 async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLedger, body: str) -> None:
     broken, whole = "CLR-7-001", "CLR-7-002"
-    await ledger.transact(Whole(7), add)
-    await ledger.transact(Whole(7), lambda book: book.put(record(7, book.next_seq(), session_id="sess_2")))
+    await ledger.transact(OfIssue(7), add)
+    await ledger.transact(OfIssue(7), lambda book: book.put(record(7, book.next_seq(), session_id="sess_2")))
     (other,) = await ledger.store.read("select body from clarifications where id = :id", id=whole)
     text = other["body"] if body == "another's" else body
     await ledger.store.run("update clarifications set body = :text where id = :id", text=text, id=broken)
-    for call in (ledger.find(broken), ledger.news(broken), ledger.transact(One(broken), again)):
+    for call in (ledger.find(broken), ledger.news(broken), ledger.transact(OfRecord(broken), again)):
         with pytest.raises(RecordUnreadable, match=f"{broken} in the database is not a valid clarification"):
             await call
     assert issubclass(RecordUnreadable, LedgerUnreadable)
     assert (await ledger.find(whole)).id == whole
-    assert ids(await ledger.read(7)) == [whole]
+    assert ids((await ledger.read(7)).records) == [whole]
     found = await ledger.load()
     assert (ids(found.records), found.unreadable) == ([whole], [broken])
     assert [each async for each in ledger.every()] == [found]
-    assert (await ledger.transact(One(whole), again)).revision == 2
+    assert (await ledger.transact(OfRecord(whole), again)).revision == 2
     session = OfSession("planner", "sess_1", NOW)
-    seen_by = [await ledger.transact(reach, seen) for reach in (Whole(7), session, Asking(7, [ask()]))]
+    seen_by = [await ledger.transact(reach, seen) for reach in (OfIssue(7), session, Asking(7, [ask()]))]
     assert seen_by == [[whole], [], []], "what cannot be read stops no other"
     assert (await ledger.transact(Asking(7, [ask()]), add)).id == "CLR-7-003"
     (left,) = await ledger.store.read("select body from clarifications where id = :id", id=broken)
@@ -616,13 +616,13 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
     async with AsyncExitStack() as stack:
         stack.callback(wire.close)
         ledger = await on_rows(wire.url, stack)
-        made = await ledger.transact(Whole(7), add)
+        made = await ledger.transact(OfIssue(7), add)
         changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
         await anext(changes)
         wire.blocked = True
         wire.cut()
         with pytest.raises(LedgerUnwritable, match=r"Issue 7 could not be written .*Nothing was stored"):
-            await ledger.transact(Whole(7), add)
+            await ledger.transact(OfIssue(7), add)
         for call in (
             ledger.find(made.id),
             ledger.by_token("planner", "rpl_1"),
@@ -636,7 +636,7 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
                 await call
         assert await ledger.store.trouble()
         other = await on_rows(url, stack)
-        theirs = await other.transact(Whole(7), add)
+        theirs = await other.transact(OfIssue(7), add)
         wire.blocked = False
         async with asyncio.timeout(20):
             async for names in changes:
@@ -651,7 +651,7 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
     url = postgres_server.new()
     async with AsyncExitStack() as stack:
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
-        await other.transact(Whole(7), add)
+        await other.transact(OfIssue(7), add)
         fetch, refused = ledger.store._database.fetch, list[Query]()
 
         async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:

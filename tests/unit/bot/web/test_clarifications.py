@@ -202,7 +202,7 @@ async def test_key_makes_asking_twice_one_question_and_swallows_no_other(
     assert (asked.status_code, again.status_code) == (201, 409 if became == "KEY_REUSED" else 201)
     assert again.json().get("error") == ("KEY_REUSED" if became == "KEY_REUSED" else None)
     assert (again.json() == asked.json()) == (became == "the same")
-    assert len(await world.ledger.read(42)) == (2 if became == "another" else 1)
+    assert len((await world.ledger.read(42)).records) == (2 if became == "another" else 1)
 
 
 async def test_key_counts_for_rounds_and_after_them(world: World) -> None:
@@ -218,7 +218,7 @@ async def test_key_counts_for_rounds_and_after_them(world: World) -> None:
     for _ in range(2):
         last = await world.client.post(path, json={"question": "Really?"}, headers={"Idempotency-Key": "k3"})
         assert (last.status_code, last.json()["error"]) == (409, "MAX_ROUNDS_EXCEEDED")
-    (record,) = await world.ledger.read(42)
+    (record,) = (await world.ledger.read(42)).records
     bodies = [entry.body for entry in record.thread if entry.type == "question"]
     assert bodies == ["Which database?", "Which version?", "Really?"]
 
