@@ -877,7 +877,7 @@ class Bot:
         except LockTimeout as error:
             raise StorageUnavailable(str(error)) from error
         except (NotFound, LedgerUnreadable) as error:
-            _log.warning("nobody outside is told of a clarification", id=clarification, reason=str(error))
+            _log.warning("cannot tell others of a clarification", id=clarification, reason=str(error))
             return
         if self.base.index.get(record.id) is None and not record.needs_something:
             for part in self._outside:

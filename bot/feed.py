@@ -1,11 +1,12 @@
-"""The feed: hands each change of a clarification to the consumers that tell others of it, in order, once.
+"""The feed: passes each change of a clarification to its consumers, in order, once.
 
-A consumer has two halves. `owes` runs in the transaction that moves the consumer's cursor, and stores what it now owes; sending
-that, and trying again, is an outbox's (`bot.outbox`). So a kill loses nothing and repeats nothing, and a start compares nothing:
-it goes on where the cursor is. A change that a consumer cannot take is stored as failed, told once, and passed.
+A consumer has two halves. `owes` stores what the consumer now owes, in the transaction that moves its cursor; an outbox
+(`bot.outbox`) sends that and retries. So a kill loses nothing and repeats nothing, and a start compares nothing: it continues at
+the cursor. If `owes` fails for a change, that is stored and logged once, and the feed moves on.
 
-Only the leader runs it; every bot and the shell write changes (`bot.storage.changes`). A commit wakes it with the record in
-hand, another process's by a notice. What nobody owes anything for only moves the cursor, which waits for the next transaction.
+Only the leader runs it; every bot and the shell write changes (`bot.storage.changes`). A commit in this process wakes it with the
+record in hand; one of another process, with a notice. If no consumer wants a change, only the cursor moves, and that is stored
+with the next transaction.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Consumer(Protocol):
 class Feed:
     """Runs the consumers. Call `begin` once, then `run` until cancelled; `record_changed` and `wake` at any time.
 
-    `sign` signs the receipts that a record is owed, and returns whether it did: what ended without one is told with it.
+    `sign` adds the receipts that a record still lacks, so that consumers get them, and returns whether it added any.
     `keep`: how long a change may wait for a consumer; None: for ever.
     """
 
@@ -105,7 +106,7 @@ class Feed:
         except StorageUnavailable:
             return None  # another check tells
         told = [
-            f"{each.consumer} passed {each.clarification}: {each.why}"
+            f"{each.consumer} skipped {each.clarification}: {each.why}"
             if each.clarification
             else f"{each.consumer} began again with what is open: {each.why}"
             for each in found
@@ -158,7 +159,7 @@ class Feed:
             try:
                 seconds = await self._take()
             except _NOT_NOW as error:
-                _log.warning("changes are told later", reason=str(error))
+                _log.warning("cannot process changes yet, will retry", reason=str(error))
                 seconds = _RETRY
             if seconds:
                 self._busy = False
@@ -200,7 +201,7 @@ class Feed:
         if saving.cancelled():
             return
         if (error := saving.exception()) is not None:
-            _log.warning("the place in the feed is stored with the next", reason=str(error))
+            _log.warning("cannot store the cursor yet, will retry", reason=str(error))
         elif saving.result() != self._places:
             self._save_soon()
 
@@ -226,7 +227,7 @@ class Feed:
                 if await self.sign(record):
                     record = await self.ledger.find(name)
             except NotFound:
-                _log.warning("a change is passed: its clarification is gone", id=name)
+                _log.warning("skipped a change: its clarification is gone", id=name)
             except LedgerUnreadable as error:
                 found[name] = error
             else:
@@ -268,7 +269,7 @@ class Feed:
             raise
         for consumer, change, error in failed:
             _log.error(
-                "a change is passed: its consumer failed",
+                "skipped a change: its consumer failed",
                 consumer=consumer,
                 id=change.clarification,
                 what=change.what,

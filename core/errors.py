@@ -219,7 +219,7 @@ class RecordUnreadable(LedgerUnreadable):
 
     def __init__(self, clarification: str, issue: int) -> None:
         ClarifyError.__init__(
-            self, f"{clarification} in the database is not a valid clarification. It was left in place."
+            self, f"{clarification} in the database is not a valid clarification. It was left unchanged."
         )
         self.issue = issue
         self.quarantined = None

@@ -1,4 +1,4 @@
-"""The port to the records: `Ledger`. `bot.storage.ledger` keeps them in the database, one row a clarification."""
+"""The port to the records: `Ledger`. `bot.storage.ledger` keeps them in the database, one row per clarification."""
 
 from __future__ import annotations
 

@@ -199,4 +199,4 @@ async def each_record(every: AsyncGenerator[Contents], take: Callable[[Clarifica
 
 
 def unreadable(clarification: str) -> str:
-    return f"{clarification} is not a valid clarification in the database."
+    return f"{clarification} cannot be read: its row in the database is not valid."

@@ -1,8 +1,8 @@
 """The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again.
 
 The bot that leads appends entries after the fact; nothing waits for them. The start, and a new leader, compare the records
-that were written since the comparison before with the log, and append what is missing; all records, if that was never done (a new or
-restored storage).
+written since the last comparison with the log, and append what is missing; all records, if there was none yet (a new or restored
+storage).
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class DecisionLog:
         return True
 
     async def _compare(self) -> None:
-        """Appends what the records show and the log lacks: of all, or of those written since the comparison before."""
+        """Appends what the records show and the log lacks: of all, or of those written since the last comparison."""
         read = partial(self.store.read_one, "select written from decisions_compared")
         row = await until_stored(read, self.clock, _log, "reading the log later")
         while (mark := await self._compared(0 if row is None else row["written"])) is None:
@@ -236,7 +236,7 @@ class DecisionLog:
                on conflict (one) do update set written = excluded.written""",
             written=mark,
         )
-        await until_stored(done, self.clock, _log, "noting later that the log is complete")
+        await until_stored(done, self.clock, _log, "cannot note yet that the log is complete, will retry")
         self._is_compared.set()
 
     async def _compared(self, written: int) -> int | None:
@@ -253,7 +253,7 @@ class DecisionLog:
                     if len(self._ended) > _MOST_QUEUED:
                         await self._idle.wait()
         except LedgersAway as error:
-            _log.warning("comparing the records with the log later", reason=str(error))
+            _log.warning("cannot compare the records with the log yet, will retry", reason=str(error))
             return None
         return mark
 

@@ -1,4 +1,4 @@
-"""Records as rows of the database, one clarification a row: its JSON, and as columns what is looked up.
+"""Records in the database, one row per clarification: its JSON, and the columns used for lookups.
 
 Callers share transactions, so no transaction waits for a lock while it holds another: two bots waiting for each other
 would deadlock. If a record, a session or an issue is locked, the caller retries in a new transaction.
@@ -228,7 +228,7 @@ class DatabaseLedger(Ledger):
         try:
             return self._parsed(row)
         except LedgerUnreadable:
-            return None  # the watch tells of it
+            return None  # the watch reports it
 
     async def find(self, clarification_id: str) -> Clarification:
         parse_id(clarification_id)
@@ -345,7 +345,7 @@ class DatabaseLedger(Ledger):
                 else:
                     look = partial(self._changed, since)
                     since, news = await until_stored(
-                        look, self.store.clock, _log, "looking for changed records later"
+                        look, self.store.clock, _log, "cannot look for changed records yet, will retry"
                     )
                 yield self._report(news)
 

@@ -167,7 +167,7 @@ async def test_change_that_fails_is_undone_told_and_passed(world: World) -> None
             await world.told(await world.put(builders.record(topic="secret")))
             await world.told(await world.put(builders.record(seq=2)))
         assert [each["id"] for each in logs if each["log_level"] == "error"] == ["CLR-42-001"]
-        assert await feed.trouble() == "taker passed CLR-42-001: KeyError"
+        assert await feed.trouble() == "taker skipped CLR-42-001: KeyError"
         assert await world.count("counters") == 3, "what it stored before it failed is undone"
     assert taker.told == ["CLR-42-002 requested/1"]
     assert other.told == ["CLR-42-001 requested/1", "CLR-42-002 requested/1"]
@@ -183,7 +183,7 @@ async def test_record_that_cannot_be_read_is_a_failure_like_that(world: World) -
         world.ledger._known.clear()
         feed.wake()
         await world.quiet()
-        assert await feed.trouble() == "taker passed CLR-42-001: RecordUnreadable"
+        assert await feed.trouble() == "taker skipped CLR-42-001: RecordUnreadable"
     assert taker.told == []
 
 

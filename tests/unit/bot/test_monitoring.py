@@ -357,7 +357,7 @@ async def test_watch_pages_for_records_that_cannot_be_read_and_goes_on(watching:
     await watching.clock.advance(2)
     await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
     assert watching.notices.unreadable == [
-        "CLR-42-002 in the database is not a valid clarification. It was left in place."
+        "CLR-42-002 in the database is not a valid clarification. It was left unchanged."
     ]
 
 
