@@ -7,6 +7,8 @@ the cursor. If `owes` fails for a change, that is stored and logged once, and th
 Only the leader runs it; every bot and the shell write changes (`bot.storage.changes`). A commit in this process wakes it with the
 record in hand; one of another process, with a notice. If no consumer wants a change, only the cursor moves, and that is stored
 with the next transaction.
+
+Consumers that gather changes for the same time share their transactions (`_Lane`); those of other times do not wait for them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.storage import changes as rows
 from bot.storage.changes import Position, RecordChange
-from bot.storage.store import Store
+from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
 from core.clarification import Clarification
 from core.clock import Clock, event_or_time
@@ -46,6 +48,7 @@ class Consumer(Protocol):
     """Tells others of changes."""
 
     name: str
+    gather: float  # seconds for which its changes are gathered, to be stored together
 
     def wants(self, change: RecordChange) -> bool:
         """Whether it may owe something for such a change. It is not asked of those that it begins again with."""
@@ -56,7 +59,9 @@ class Consumer(Protocol):
         """
 
     async def load(self) -> None:
-        """Loads what it owes from before: at the start, and after a transaction of unknown outcome. Raises StorageUnavailable."""
+        """Loads what it owes from before: at the start, and after a transaction of unknown outcome. Returns once it can take
+        changes. Raises StorageUnavailable.
+        """
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,27 +80,31 @@ class Feed:
     keep: timedelta | None
 
     def __post_init__(self) -> None:
-        self._places: dict[str, Position] = {}
-        self._in_hand: dict[str, Clarification] = {}  # the newest of records that changed
-        self._wake = asyncio.Event()
-        self._wake.set()
-        self._busy = False
-        self._saving: asyncio.Future[dict[str, Position]] | None = None
-        self._in_doubt = False  # whether a transaction failed that may be committed all the same
+        gathers = sorted({each.gather for each in self.consumers})
+        self._lanes = [
+            _Lane(self, [each for each in self.consumers if each.gather == gather], gather)
+            for gather in gathers
+        ]
 
     @property
     def idle(self) -> bool:
         """Whether all changes are taken."""
-        return not self._busy and not self._wake.is_set()
+        return all(each.idle for each in self._lanes)
 
     def record_changed(self, record: Clarification) -> None:
-        if self.consumers:
-            self._in_hand[record.id] = record
-            self._wake.set()
+        for each in self._lanes:
+            each.record_changed(record)
 
     def wake(self) -> None:
         """Looks for changes that another process may have written."""
-        self._wake.set()
+        for each in self._lanes:
+            each.wake.set()
+
+    async def run(self) -> None:
+        """Has the consumers take changes as they come, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._lanes:
+                group.create_task(each.run(), name="feed: " + ", ".join(one.name for one in each.consumers))
 
     async def trouble(self) -> str | None:
         """Returns which consumers passed something lately that they could not take; None: none did."""
@@ -114,7 +123,7 @@ class Feed:
         return "; ".join(told) or None
 
     async def begin(self) -> None:
-        """Drops consumers that are no longer configured, puts new ones at the end, and loads what is owed.
+        """Drops consumers that are no longer configured, and puts new ones at the end.
 
         Raises:
             StorageUnavailable: the storage cannot be used now.
@@ -140,7 +149,7 @@ class Feed:
             rows.forget_failures(tx, now - _TOLD)
             return gone, lagging, {name: known[name] for name in names}
 
-        gone, lagging, self._places = await self.store.write(work)
+        gone, lagging, places = await self.store.write(work)
         for name in gone:
             _log.warning("dropped a consumer of changes that is no longer configured", consumer=name)
         for name in lagging:
@@ -148,13 +157,37 @@ class Feed:
                 "a consumer of changes lagged too far behind; it begins again with what is open",
                 consumer=name,
             )
-        for each in self.consumers:
-            await each.load()
+        for lane in self._lanes:
+            lane.places = {each.name: places[each.name] for each in lane.consumers}
+
+
+class _Lane:
+    """Runs the consumers that gather changes for the same time. `places`: up to where each has taken them."""
+
+    def __init__(self, feed: Feed, consumers: Sequence[Consumer], gather: float) -> None:
+        self.consumers, self._gather = consumers, gather
+        self._feed, self._store, self._clock = feed, feed.store, feed.clock
+        self.places: dict[str, Position] = {}
+        self.wake = asyncio.Event()
+        self.wake.set()
+        self._in_hand: dict[str, Clarification] = {}  # the newest of records that changed
+        self._busy = False
+        self._saving: asyncio.Future[dict[str, Position]] | None = None
+        self._in_doubt = False  # whether a transaction failed that may be committed all the same
+
+    @property
+    def idle(self) -> bool:
+        return not self._busy and not self.wake.is_set()
+
+    def record_changed(self, record: Clarification) -> None:
+        self._in_hand[record.id] = record
+        self.wake.set()
 
     async def run(self) -> None:
         """Takes changes as they come, until cancelled."""
+        await until_stored(self._load, self._clock, _log, "loading what consumers owe later")
         while True:
-            self._wake.clear()
+            self.wake.clear()
             self._busy = True
             try:
                 seconds = await self._take()
@@ -163,37 +196,39 @@ class Feed:
                 seconds = _RETRY
             if seconds:
                 self._busy = False
-                await event_or_time(self.clock, self._wake, seconds)
+                await event_or_time(self._clock, self.wake, seconds)
+                self._busy = True
+                await self._clock.sleep(self._gather)
 
     async def _take(self) -> float:
         """Takes the next changes; returns after how many seconds to look again."""
-        found, more = await rows.following(self.store, min(self._places.values()), _BATCH)
+        found, more = await rows.following(self._store, min(self.places.values()), _BATCH)
         if not found:
-            await self._load_in_doubt()
+            if self._in_doubt:
+                await self._load()
             if not more:
                 self._in_hand.clear()
             return _SETTLING if more else inf
         wanted = {change for change in found for each in self.consumers if self._is_wanted(each, change)}
         if wanted:
             records = await self._records([change for change in found if change in wanted])
-            for act in await self._store(found, records):
+            for act in await self._commit(found, records):
                 act()
-        self._places = {name: max(place, found[-1].place) for name, place in self._places.items()}
+        self.places = {name: max(place, found[-1].place) for name, place in self.places.items()}
         if not wanted:
             self._save_soon()
         return 0
 
-    async def _load_in_doubt(self) -> None:
-        """Loads what a transaction of unknown outcome may have stored."""
-        if self._in_doubt:
-            for each in self.consumers:
-                await each.load()
-            self._in_doubt = False
+    async def _load(self) -> None:
+        """Loads what is owed from before, or what a transaction of unknown outcome may have stored."""
+        for each in self.consumers:
+            await each.load()
+        self._in_doubt = False
 
     def _save_soon(self) -> None:
         """Has cursors that only moved stored, unless that is on its way."""
         if self._saving is None:
-            self._saving = self.store.write_soon(self._move, within=_SAVED_WITHIN)
+            self._saving = self._store.write_soon(self._move, within=_SAVED_WITHIN)
             self._saving.add_done_callback(self._saved)
 
     def _saved(self, saving: asyncio.Future[dict[str, Position]]) -> None:
@@ -202,11 +237,11 @@ class Feed:
             return
         if (error := saving.exception()) is not None:
             _log.warning("cannot store the cursor yet, will retry", reason=str(error))
-        elif saving.result() != self._places:
+        elif saving.result() != self.places:
             self._save_soon()
 
     def _is_wanted(self, consumer: Consumer, change: RecordChange) -> bool:
-        if change.place <= self._places[consumer.name]:
+        if change.place <= self.places[consumer.name]:
             return False
         return change.what == _OPEN + consumer.name or (
             not change.what.startswith(_OPEN) and consumer.wants(change)
@@ -223,9 +258,9 @@ class Feed:
             record = self._in_hand.pop(name, None)
             try:
                 if record is None or record.revision < revision:
-                    record = await self.ledger.find(name)
-                if await self.sign(record):
-                    record = await self.ledger.find(name)
+                    record = await self._feed.ledger.find(name)
+                if await self._feed.sign(record):
+                    record = await self._feed.ledger.find(name)
             except NotFound:
                 _log.warning("skipped a change: its clarification is gone", id=name)
             except LedgerUnreadable as error:
@@ -233,19 +268,20 @@ class Feed:
             else:
                 found[name] = record
         # Those that agree with their receipts are known to, from here on.
-        await self.ledger.tampered_among([each for each in found.values() if isinstance(each, Clarification)])
+        readable = [each for each in found.values() if isinstance(each, Clarification)]
+        await self._feed.ledger.tampered_among(readable)
         return found
 
-    async def _store(
+    async def _commit(
         self, found: Sequence[RecordChange], records: dict[str, Clarification | Exception]
     ) -> list[Callable[[], None]]:
         """Stores what consumers owe, and moves their cursors, in one transaction."""
-        now = self.clock.now()
+        now = self._clock.now()
 
         def work(tx: Tx) -> tuple[list[Callable[[], None]], list[tuple[str, RecordChange, Exception]]]:
             stored, acts, failed = rows.places(tx), list[Callable[[], None]](), []
             for each in self.consumers:
-                place = stored.get(each.name, self._places[each.name])
+                place = stored.get(each.name, self.places[each.name])
                 for change in found:
                     # The outcome of an earlier try may be unknown: only the stored cursor tells.
                     if change.place <= place or not self._is_wanted(each, change):
@@ -263,7 +299,7 @@ class Feed:
             return acts, failed
 
         try:
-            acts, failed = await self.store.write(work)
+            acts, failed = await self._store.write(work)
         except StorageUnavailable:
             self._in_doubt = True
             raise
@@ -278,7 +314,7 @@ class Feed:
         return acts
 
     def _move(self, tx: Tx) -> dict[str, Position]:
-        stored, places = rows.places(tx), self._places
+        stored, places = rows.places(tx), self.places
         for name, place in places.items():
             if stored.get(name, place) < place:
                 rows.move(tx, name, place)

@@ -93,6 +93,7 @@ class Webhooks:
     rng: random.Random
     on_outcome: Callable[[str, str], None]
     name: str = "webhooks"
+    gather: float = 0.0
 
     def __post_init__(self) -> None:
         self._senders = [

@@ -22,6 +22,7 @@ Name = Literal[
 
 _PREFIX = "clarification-"
 RECEIPT: Literal["receipt"] = "receipt"
+ABANDONED = "abandoned"
 FORGOTTEN = "forgotten"
 _BY_WORD: dict[str, Name] = {name.removeprefix(_PREFIX): name for name in get_args(Name)}
 
@@ -99,8 +100,9 @@ def lifecycle(
 
 
 def change(before: Clarification | None, record: Clarification) -> str:
-    """Returns what a write of a record means, for the feed: its events, and receipts that follow the end of their round,
-    each with the round's number: `answered/1 resolved/1`, `receipt/1`. Empty if there are none. A new record was asked first.
+    """Returns what a write of a record means, for the feed: its events, that it was abandoned, and receipts that follow the
+    end of their round, each with the round's number: `answered/1 resolved/1`, `receipt/1`. Empty if there are none. A new
+    record was asked first.
     """
     after = State.of(record)
     asked = before is None
@@ -108,13 +110,15 @@ def change(before: Clarification | None, record: Clarification) -> str:
     names: list[Name] = ["clarification-requested"] if asked else []
     names += _changes(state, after)
     found = [f"{name.removeprefix(_PREFIX)}/{number_of(record)}" for name in names]
+    if after.status == ABANDONED and state.status != ABANDONED:
+        found.append(f"{ABANDONED}/{number_of(record)}")
     if before is not None:
         found += [f"{RECEIPT}/{number}" for number in _signed_late(before, record)]
     return " ".join(found)
 
 
 def told_in(what: str) -> list[tuple[Name | Literal["receipt"], int]]:
-    """Returns the events and receipts of a change, with the number of their round."""
+    """Returns the events and receipts of a change, with the number of their round. Being abandoned is no event."""
     found: list[tuple[Name | Literal["receipt"], int]] = []
     for word in what.split():
         name, _, number = word.partition("/")

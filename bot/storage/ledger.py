@@ -433,6 +433,12 @@ _UPDATE = (
 )
 
 
+def tell(tx: Tx, clarification: str, what: str, now: datetime) -> None:
+    """Has consumers of the feed hear of a record that is not written. Wake the feed once this is stored."""
+    changes.note(tx, clarification, what, now)
+    tx.notify(CHANNEL, f"{clarification} 0")  # a revision that everyone knows
+
+
 def hold(tx: Tx, clarifications: Iterable[str]) -> None:
     """Locks records before the transaction takes any other lock, so that bots never wait for one while holding one."""
     for each in sorted(clarifications):

@@ -16,7 +16,7 @@ from bot.errors import StorageUnavailable
 from bot.feed import Feed
 from bot.storage import changes
 from bot.storage.changes import RecordChange
-from bot.storage.ledger import DatabaseLedger, hold, rewrite
+from bot.storage.ledger import DatabaseLedger, hold, rewrite, tell
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.bus import FORGOTTEN
@@ -33,9 +33,10 @@ from tests.kit.until import until
 class Taker:
     """Notes what it is given, here and in the storage."""
 
-    def __init__(self, name: str = "taker") -> None:
-        self.name = name
+    def __init__(self, name: str = "taker", gather: float = 0.0) -> None:
+        self.name, self.gather = name, gather
         self.told: list[str] = []
+        self.holds: asyncio.Event | None = None
         self.fails_on: set[str] = set()
         self.loaded = 0
 
@@ -49,6 +50,8 @@ class Taker:
         return lambda: self.told.append(f"{change.clarification} {change.what}")
 
     async def load(self) -> None:
+        if self.holds is not None:
+            await self.holds.wait()
         self.loaded += 1
 
 
@@ -60,6 +63,13 @@ class World:
 
     @asynccontextmanager
     async def leading(self, *consumers: Taker, keep: timedelta | None = None) -> AsyncIterator[Feed]:
+        async with self.running(*consumers, keep=keep) as feed:
+            if consumers:
+                await self.quiet()
+            yield feed
+
+    @asynccontextmanager
+    async def running(self, *consumers: Taker, keep: timedelta | None = None) -> AsyncIterator[Feed]:
         self.feed = Feed(
             consumers=consumers,
             ledger=self.ledger,
@@ -71,8 +81,6 @@ class World:
         await self.feed.begin()
         running = asyncio.create_task(self.feed.run()) if consumers else None
         try:
-            if running is not None:
-                await self.quiet()
             yield self.feed
         finally:
             if running is not None:
@@ -110,7 +118,7 @@ async def test_without_consumers_there_is_nothing_to_store(
     async with world.leading() as feed:
         assert commits == []
         feed.record_changed(await world.put(builders.record()))
-        assert feed._in_hand == {}
+        assert feed.idle
     assert len(commits) == 1
     assert await world.count("changes") == 0
 
@@ -175,6 +183,42 @@ async def test_change_that_fails_is_undone_told_and_passed(world: World) -> None
     assert await feed.trouble() is None
 
 
+async def test_what_is_gathered_is_stored_together_and_holds_nobody_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, slow = Taker("prompt"), Taker("slow", gather=5.0)
+    slow.holds = asyncio.Event()
+    async with world.running(prompt, slow) as feed:
+        feed.record_changed(await world.put(builders.record()))
+        await until(lambda: len(prompt.told) == 1)
+        assert slow.loaded == 0, "it waits until it can take changes"
+        slow.holds.set()
+        await until(lambda: len(slow.told) == 1)
+        await world.quiet()
+        commits = counted(world.store, monkeypatch)
+        for n in (2, 3):
+            feed.record_changed(await world.put(builders.record(seq=n)))
+            await until(lambda n=n: len(prompt.told) == n)  # type: ignore[misc]
+        await until(lambda: world.clock.sleeping)
+        assert len(slow.told) == 1
+        assert sum(commits) == 4
+        await world.clock.advance(5)
+        await world.quiet()
+    assert slow.told == prompt.told
+    assert sum(commits) == 5
+
+
+async def test_what_is_told_without_a_write_is_heard(world: World) -> None:
+    taker = Taker()
+    async with world.leading(taker):
+        record = await world.put(builders.record())
+        await world.told(record)
+        await world.store.write(lambda tx: tell(tx, record.id, "callback/1", world.clock.now()))
+        world.feed.wake()
+        await world.quiet()
+    assert taker.told == ["CLR-42-001 requested/1", "CLR-42-001 callback/1"]
+
+
 async def test_record_that_cannot_be_read_is_a_failure_like_that(world: World) -> None:
     taker = Taker()
     async with world.leading(taker) as feed:
@@ -206,7 +250,8 @@ async def test_what_lags_too_long_begins_again_with_what_is_open(world: World, d
         assert "begins again with what is open" in "".join(each["event"] for each in logs)
         assert trouble == "taker began again with what is open: it lagged too far behind"
     else:
-        assert taker.told == [f"CLR-42-00{n} requested/1" for n in (1, 2, 3, 4)]
+        ended = [f"CLR-42-00{n} {what}/1" for n in (1, 2) for what in ("requested", "abandoned")]
+        assert taker.told == [*ended, *(f"CLR-42-00{n} requested/1" for n in (3, 4))]
         assert trouble is None
 
 
@@ -290,7 +335,8 @@ async def test_forgotten_record_is_a_change(world: World) -> None:
         await world.store.write(forget)
         world.feed.wake()
         await world.quiet()
-    assert taker.told == ["CLR-42-001 requested/1", "CLR-42-001 forgotten"]
+    told = ("requested/1", "abandoned/1", "forgotten")
+    assert taker.told == [f"CLR-42-001 {each}" for each in told]
 
 
 async def test_restored_changes_come_before_all_that_follow(world: World) -> None:

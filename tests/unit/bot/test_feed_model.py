@@ -89,6 +89,7 @@ class Taker:
 
     name: str
     poison: set[str]
+    gather: float = 0.0
 
     def wants(self, change: RecordChange) -> bool:
         return bool(change.what)
@@ -316,7 +317,7 @@ class Following(RuleBasedStateMachine):
                     running.cancel()
                     await asyncio.wait([running])
                 if not running.cancelled() and (error := running.exception()) is not None:
-                    raise error
+                    raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
         except Killed:
             is_killed = True
             store._soon.clear()
