@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -122,13 +122,14 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
     Raises:
         BadInput: that is not done in time.
     """
-    end = monotonic() + _PATIENCE
+    end, before = monotonic() + _PATIENCE, Traces()
     while True:
-        traces = await asyncio.to_thread(
+        traces, found = await asyncio.to_thread(
             forgetting.forget, kept, found, now=SystemClock().now(), abandoned=abandon
         )
         if traces.is_all(abandoned=abandon):
-            return traces
+            return before + traces
+        before += replace(traces, in_flight=0, waiting=0)
         # Only a running bot finishes posts and events.
         if not shell.has_bot or monotonic() >= end:
             raise BadInput(
@@ -192,7 +193,7 @@ def _tell_forgotten(
         "slack": {state: len(places) for state, places in new.items()},
         "notDeleted": [{"channel": channel, "ts": ts} for channel, ts in new.get("failed", [])],
         "outside": {
-            "pagers": traces.pagers,
+            "pagers": len(traces.pagers),
             "github": list(traces.comments),
             "receipts": traces.receipts,
         },
@@ -240,7 +241,9 @@ def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
     for channel, ts in new.get("failed", []):
         lines.append(f"Slack: the message {ts} in {channel} could not be deleted or emptied.")
     if traces.pagers:
-        lines.append(f"{_count(traces.pagers, 'page')} went to pagers outside Slack and can't be taken back.")
+        lines.append(
+            f"{_count(len(traces.pagers), 'page')} went to pagers outside Slack and can't be taken back."
+        )
     if traces.untaken:
         lines.append(
             f"{_count(traces.untaken, 'unclaimed page')} will repeat without the text until someone takes it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -144,14 +144,19 @@ SWEEPS = (
 )
 
 
-def forget(tx: Tx, subject: Subject, messages: Collection[str]) -> None:
-    """Forgets stored texts and one-time keys about `subject`. `messages`: the keys of the forgotten messages."""
-    asked_which = {key.removeprefix(_WHICH) for key in messages if key.startswith(_WHICH)}
-    texts = [
-        {"id": row["id"]}
-        for row in tx.rows("select id, body from texts")
-        if row["id"] in asked_which or subject.is_in(row["body"])
-    ]
+def find_about(tx: Tx, subject: Subject) -> tuple[list[str], list[str]]:
+    """Returns the ids of stored texts, and the one-time keys, about `subject`."""
+    texts = [row["id"] for row in tx.rows("select id, body from texts") if subject.is_in(row["body"])]
+    return texts, [row["key"] for row in tx.rows("select key from onces") if subject.is_in(row["key"])]
+
+
+def forget(tx: Tx, texts: Sequence[str], onces: Sequence[str]) -> None:
+    """Forgets a few stored texts and one-time keys."""
+    tx.run("delete from texts where id in :texts", texts=texts)
+    tx.run("delete from onces where key in :onces", onces=onces)
+
+
+def forget_asked(tx: Tx, messages: Iterable[str]) -> None:
+    """Forgets the texts of which messages ask which question they answer."""
+    texts = [{"id": key.removeprefix(_WHICH)} for key in messages if key.startswith(_WHICH)]
     tx.many("delete from texts where id = :id", texts)
-    onces = [{"key": row["key"]} for row in tx.rows("select key from onces") if subject.is_in(row["key"])]
-    tx.many("delete from onces where key = :key", onces)

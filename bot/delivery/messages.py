@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -717,9 +717,18 @@ def reminders(tx: Tx) -> dict[str, list[Reminder]]:
     return found
 
 
+def of(tx: Tx, clarifications: Collection[str]) -> set[str]:
+    """Returns the keys of the messages of a few clarifications."""
+    rows = tx.rows(
+        "select key from messages where clarification in :ids and kind not in ('page', 'rollup')",
+        ids=sorted(clarifications),
+    )
+    return {row["key"] for row in rows}
+
+
 def find_about(tx: Tx, subject: Subject) -> set[str]:
-    """Returns the keys of the messages about `subject`, without pages and roll-up cards, which have other subjects
-    too.
+    """Returns the keys of the messages about `subject` that are not forgotten yet, without pages and roll-up cards, which have
+    other subjects too.
     """
     threads = {
         (row["channel"], row["thread_ts"])
@@ -734,7 +743,7 @@ def find_about(tx: Tx, subject: Subject) -> set[str]:
     rows = tx.rows(
         """select key, clarification, producer, session_id, channel, thread_ts,
              case when clarification is null and kind in ('word', 'more') then body end as said
-           from messages where kind not in ('page', 'rollup')"""
+           from messages where kind not in ('page', 'rollup') and (coalesce(failed, '') <> 'forgotten' or ts is not null)"""
     )
     return {
         row["key"]

@@ -469,14 +469,21 @@ SWEEP = Sweep(
 )
 
 
+def of(tx: Tx, clarifications: Collection[str]) -> set[int]:
+    """The incidents of a few clarifications."""
+    rows = tx.rows("select id from incidents where clarification in :ids", ids=sorted(clarifications))
+    return {row["id"] for row in rows}
+
+
 def find_about(tx: Tx, subject: Subject, messages: Collection[str]) -> set[int]:
-    """The incidents to forget with `subject`; `messages` are the keys of the messages about it."""
+    """The incidents to forget with `subject`, besides those of its clarifications; `messages`: the keys of the messages
+    about it.
+    """
     return {
         row["id"]
         for row in tx.rows("select id, key, clarification from incidents")
-        if row["clarification"] in subject.clarifications
-        or subject.is_in(row["key"])
-        or f"notice:{row['key'].partition(':')[2]}" in messages
+        if row["clarification"] not in subject.clarifications
+        and (subject.is_in(row["key"]) or f"notice:{row['key'].partition(':')[2]}" in messages)
     }
 
 

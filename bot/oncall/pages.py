@@ -21,6 +21,7 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.escalation import Failed, Paged
+from core.records import FORGOTTEN
 
 _log = structlog.get_logger("clarify.paging")
 _DEADLINE = timedelta(seconds=15)
@@ -607,15 +608,18 @@ SWEEP = Sweep(  # after the incidents
 )
 
 
+Outside = tuple[int, str, str]  # the page, via what, to whom
+
+
 @dataclass(frozen=True, slots=True)
 class PagesAbout:
-    """The message keys of pages about certain incidents `alone`, and of those `shared` with others; how many pages went
-    outside Slack.
+    """The message keys of pages about certain incidents `alone`, and of those `shared` with others that are not forgotten;
+    what was sent `outside` Slack.
     """
 
     alone: set[str]
     shared: set[str]
-    outside: int
+    outside: frozenset[Outside]
 
 
 def find_about(tx: Tx, incidents: Collection[int]) -> PagesAbout:
@@ -624,19 +628,24 @@ def find_about(tx: Tx, incidents: Collection[int]) -> PagesAbout:
     for some in batches(incidents):
         rows = tx.rows("select page from page_items where incident in :incidents", incidents=some)
         pages |= {row["page"] for row in rows}
-    found, others = PagesAbout(set(), set(), 0), set()
+    others, alone, shared, outside = set[int](), set[str](), set[str](), set[Outside]()
     for pages_ in batches(pages):
-        rows = tx.rows("select page, incident from page_items where page in :pages", pages=pages_)
+        rows = tx.rows(
+            """select page, incident from page_items join incidents on incidents.id = incident
+               where page in :pages and title <> :gone""",
+            pages=pages_,
+            gone=FORGOTTEN,
+        )
         others |= {row["page"] for row in rows if row["incident"] not in incidents}
-    outside = 0
     for pages_ in batches(pages):
         for row in tx.rows(
-            "select page, via, state, message from page_sendings where page in :pages", pages=pages_
+            "select page, via, target, state, message from page_sendings where page in :pages", pages=pages_
         ):
-            outside += row["via"] != "slack" and row["state"] == "sent"
+            if row["via"] != "slack" and row["state"] == "sent":
+                outside.add((row["page"], row["via"], row["target"]))
             if row["message"] is not None:
-                (found.shared if row["page"] in others else found.alone).add(row["message"])
-    return replace(found, outside=outside)
+                (shared if row["page"] in others else alone).add(row["message"])
+    return PagesAbout(alone, shared, frozenset(outside))
 
 
 def leave_out(tx: Tx, count: int, now: datetime) -> None:

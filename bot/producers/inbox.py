@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
@@ -525,14 +525,32 @@ def waiting_of(tx: Tx, subject: Subject) -> int:
     return len(found)
 
 
+def events_of(tx: Tx, subject: Subject) -> list[int]:
+    """Returns the ids of the events of sessions that are not forgotten yet."""
+    return [
+        row["id"]
+        for producer, name in subject.sessions
+        for row in tx.rows(
+            """select id from inbox where producer = :producer and session_id = :name
+               and (body is not null or contents is not null or state <> 'done') order by id""",
+            producer=producer,
+            name=name,
+        )
+    ]
+
+
+def waiting_among(tx: Tx, events: Sequence[int]) -> int:
+    """Returns how many of a few events are unprocessed."""
+    return len(tx.rows("select id from inbox where state = 'new' and id in :ids", ids=events))
+
+
+def forget_events(tx: Tx, events: Sequence[int]) -> None:
+    """Forgets the contents of a few events, like `forget`."""
+    tx.run("update inbox set body = null, contents = null, state = 'done' where id in :ids", ids=events)
+
+
 def forget(tx: Tx, subject: Subject) -> None:
-    """Forgets the contents of events, and their sessions' names. Keeps the ids to recognize duplicates."""
-    sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
-    tx.many(
-        """update inbox set body = null, contents = null, state = 'done'
-           where producer = :producer and session_id = :name""",
-        sessions,
-    )
+    """Forgets the contents of events, and the names of sessions. Keeps the ids to recognize duplicates."""
     tx.many(
         """update inbox set body = null, contents = null, state = 'done'
            where producer = :producer and event_id = :name""",
@@ -541,7 +559,7 @@ def forget(tx: Tx, subject: Subject) -> None:
     tx.many(
         """update sessions set agent_name = null, channel = null, thread_ts = null
            where producer = :producer and session_id = :name""",
-        sessions,
+        [{"producer": producer, "name": name} for producer, name in subject.sessions],
     )
 
 

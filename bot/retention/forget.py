@@ -1,22 +1,25 @@
 """Forgets a session or a clarification: in the records, the rest of the storage, and Slack.
 
-Works beside a running bot, in one transaction. If it is killed, the same call does the rest. Open questions are
-skipped: close them first. Blocking.
+Works beside a running bot, in transactions short enough for it to write in between: some clarifications each, with all that
+hangs on them; then the messages that only mention them, or belong to the session alone; at last the session. If it is killed,
+the same call does the rest. Open questions are skipped: close them first. Blocking.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bot import github, outbox
 from bot.decisions import log
 from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
+from bot.oncall.pages import Outside
 from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
 from bot.storage import ledger
@@ -26,16 +29,21 @@ from core.clarification import DONE, ID, Clarification, parse_id
 from core.errors import BadInput, NotFound
 from core.records import Raw, Subject, forgotten, is_forgotten, is_unsettled, parse
 
+_T = TypeVar("_T")
 Pair = tuple[str, str]
+# In one transaction, which a bot on SQLite waits for.
+_CLARIFICATIONS = 20
+_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The clarifications and sessions with a name. `unsettled`: those still waiting for something; `unknown`: the ids of
-    unreadable ones.
+    """The clarifications and sessions with a name, and what of them is to be forgotten yet: `parts`, one per clarification.
+    `unsettled`: those still waiting for something; `unknown`: the ids of unreadable ones.
     """
 
     subject: Subject
+    parts: tuple[Subject, ...] = ()
     unsettled: tuple[Clarification, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -55,14 +63,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What could not be removed. `in_flight`: messages being posted right now; nothing was changed, so try again.
-    `waiting`: events not processed yet. `pagers`: pages sent outside Slack. `untaken`: incidents that are still
+    """What could not be removed. `in_flight`: messages being posted right now, and `waiting`: events not processed yet: what
+    they are about was not changed, so try again. `pagers`: pages sent outside Slack. `untaken`: incidents that are still
     unclaimed, now without their text. `comments`: on GitHub. `receipts`: deleted here, but agents and webhooks may have copies.
     """
 
     in_flight: int = 0
     waiting: int = 0
-    pagers: int = 0
+    pagers: frozenset[Outside] = frozenset()
     untaken: int = 0
     comments: tuple[str, ...] = ()
     receipts: int = 0
@@ -70,6 +78,16 @@ class Traces:
     def is_all(self, *, abandoned: bool) -> bool:
         """Returns whether everything possible was done."""
         return not self.in_flight and (abandoned or not self.waiting)
+
+    def __add__(self, other: Traces) -> Traces:
+        return Traces(
+            self.in_flight + other.in_flight,
+            self.waiting + other.waiting,
+            self.pagers | other.pagers,
+            self.untaken + other.untaken,
+            tuple(dict.fromkeys(self.comments + other.comments)),
+            self.receipts + other.receipts,
+        )
 
 
 def find(kept: Kept, name: str, producer: str | None = None) -> Found:
@@ -101,64 +119,137 @@ def find(kept: Kept, name: str, producer: str | None = None) -> Found:
     return _found(rows, {(known.pop(), name)})
 
 
-def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) -> Traces:
-    """Forgets `found`. Call it again unless `Traces.is_all`.
+def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) -> tuple[Traces, Found]:
+    """Forgets `found`. Returns what could not be removed, and what to call it with again unless `Traces.is_all`.
 
     Args:
         kept: where the records are.
-        found: what `find` found; it must be settled.
+        found: what `find` found, or the last call returned; it must be settled.
         now: the time that others are told.
         abandoned: forget unsettled ones too.
 
     Raises:
         StorageUnavailable: repeating the call does the rest.
     """
-
-    def work(tx: Tx) -> Traces:
-        ledger.hold(tx, found.ids)
-        traces = forget_rows(tx, found.subject, even_waiting=abandoned)
-        if traces.is_all(abandoned=abandoned):  # otherwise nothing was changed
-            may_go = partial(_may_go, abandoned=abandoned)
-            ledger.rewrite(tx, found.ids, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now)
-            tx.tell("forgotten")
-        return traces
-
-    traces = kept.change(work)
+    traces, left = Traces(), list[Subject]()
+    for parts in batches(found.parts, _CLARIFICATIONS):
+        step = partial(_forget_clarifications, parts, now=now, abandoned=abandoned)
+        some, refused = _in_step(kept, step)
+        traces += some
+        left += refused
+    found = replace(found, parts=tuple(left))
     if traces.is_all(abandoned=abandoned):
+        for step_ in _rest(kept, found.subject, even_waiting=abandoned):
+            traces += _in_step(kept, step_)
+    if traces.is_all(abandoned=abandoned):
+        traces += _in_step(kept, partial(_forget_sessions, found.subject, even_waiting=abandoned))
+        with kept.read_only() as tx:
+            traces += Traces(comments=github.comments_about(tx, found.subject))
         kept.purge()
-    return traces
+    return traces, found
 
 
-def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Traces:
-    """Forgets what the storage holds. Changes nothing if messages are in flight, or events wait (unless
-    `even_waiting`).
+def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
+    """Runs a transaction, and leaves as much time to others: what waits for SQLite's lock looks for it only now and then."""
+    began = time.monotonic()
+    result = kept.change(work)
+    time.sleep(time.monotonic() - began)
+    return result
 
-    Keeps names that prevent repetition (ids of events, keys of messages); removes texts and people. Messages in Slack
-    are queued for erasing. A page is erased if all its subjects are forgotten, otherwise redrawn.
+
+def _forget_clarifications(
+    parts: Sequence[Subject], tx: Tx, *, now: datetime, abandoned: bool
+) -> tuple[Traces, list[Subject]]:
+    """Forgets clarifications, but for those of which something is on its way: returns these, too.
+
+    Keeps names that prevent repetition (ids of events, keys of messages); removes texts and people. Messages in Slack are
+    queued for erasing.
     """
-    about = messages.find_about(tx, subject)
-    raised = incidents.find_about(tx, subject, about)
+    ledger.hold(tx, [name for part in parts for name in part.clarifications])
+    traces, refused, may_go = Traces(), list[Subject](), partial(_may_go, abandoned=abandoned)
+    for part in parts:
+        raised = incidents.of(tx, part.clarifications)
+        some = _forget_shown(part, messages.of(tx, part.clarifications), raised, tx, even_waiting=abandoned)
+        traces += some
+        if not some.is_all(abandoned=abandoned):
+            refused.append(part)
+            continue
+        push.forget(tx, part)
+        questions.forget(tx, part)
+        replies.forget(tx, part.clarifications)
+        outbox.forget(tx, part.clarifications)
+        traces += Traces(receipts=log.forget(tx, part))
+        ledger.rewrite(
+            tx, part.clarifications, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now
+        )
+    tx.tell("forgotten")
+    return traces, refused
+
+
+def _rest(kept: Kept, subject: Subject, *, even_waiting: bool) -> Iterator[Callable[[Tx], Traces]]:
+    """Yields the steps that forget what only mentions the clarifications, or belongs to the sessions."""
+    with kept.read_only() as tx:
+        about = messages.find_about(tx, subject)
+        raised = incidents.find_about(tx, subject, about)
+        texts, onces = memory.find_about(tx, subject)
+        events = inbox.events_of(tx, subject)
+    # First the incidents, which are found by their messages.
+    for some in batches(sorted(raised), _ROWS):
+        yield partial(_forget_shown, Subject(), (), some, even_waiting=even_waiting)
+    for keys in batches(sorted(about), _ROWS):
+        yield partial(_forget_shown, Subject(), keys, (), even_waiting=even_waiting)
+    for some_texts in batches(texts, _ROWS):
+        yield partial(_forget_memory, some_texts, ())
+    for some_onces in batches(onces, _ROWS):
+        yield partial(_forget_memory, (), some_onces)
+    for ids in batches(events, _ROWS):
+        yield partial(_forget_events, ids, even_waiting=even_waiting)
+
+
+def _forget_shown(
+    subject: Subject, keys: Collection[str], raised: Collection[int], tx: Tx, *, even_waiting: bool
+) -> Traces:
+    """Forgets messages, incidents, and the events of `subject`. Changes nothing if a message is in flight, or an event waits
+    (unless `even_waiting`). A page is erased if all its incidents are forgotten, otherwise redrawn.
+    """
     paged = pages.find_about(tx, raised)
-    about |= paged.alone
+    about = {*keys, *paged.alone}
     traces = Traces(
         in_flight=messages.in_flight_of(tx, about),
         waiting=inbox.waiting_of(tx, subject),
         pagers=paged.outside,
         untaken=incidents.open_among(tx, raised),
-        comments=github.comments_about(tx, subject),
     )
     if not traces.is_all(abandoned=even_waiting):
-        return traces
+        return Traces(traces.in_flight, traces.waiting)
     erasing.queue(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
-    memory.forget(tx, subject, about)
+    memory.forget_asked(tx, about)
     incidents.forget(tx, raised)
     inbox.forget(tx, subject)
-    push.forget(tx, subject)
-    questions.forget(tx, subject)
-    replies.forget(tx, subject.clarifications)
-    outbox.forget(tx, subject.clarifications)
-    return replace(traces, receipts=log.forget(tx, subject))
+    return traces
+
+
+def _forget_memory(texts: Sequence[str], onces: Sequence[str], tx: Tx) -> Traces:
+    memory.forget(tx, texts, onces)
+    return Traces()
+
+
+def _forget_events(ids: Sequence[int], tx: Tx, *, even_waiting: bool) -> Traces:
+    traces = Traces(waiting=inbox.waiting_among(tx, ids))
+    if traces.is_all(abandoned=even_waiting):
+        inbox.forget_events(tx, ids)
+    return traces
+
+
+def _forget_sessions(subject: Subject, tx: Tx, *, even_waiting: bool) -> Traces:
+    sessions = Subject(sessions=subject.sessions)
+    traces = Traces(waiting=inbox.waiting_of(tx, sessions))
+    if traces.is_all(abandoned=even_waiting):
+        push.forget(tx, sessions)
+        inbox.forget(tx, sessions)
+        tx.tell("forgotten")
+    return traces
 
 
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
@@ -200,29 +291,30 @@ def has_files(kept: Kept, found: Found) -> bool:
 
 def _found(rows: Sequence[Row], sessions: Iterable[Pair] = ()) -> Found:
     records = {row["id"]: ledger.record_of(row["body"]) for row in rows}
-    known = [record for record in records.values() if record is not None]
-    asked = list(_asked(known))
-    subject = Subject(
-        clarifications=frozenset(records),
-        sessions=frozenset(sessions),
-        events=frozenset(_named(asked, "eventId")),
-        tokens=frozenset(_named(asked, "replyToken")),
+    parts = [_part(name, record) for name, record in sorted(records.items())]
+    unsettled = tuple(record for record in records.values() if record is not None and is_unsettled(record))
+    return Found(
+        Subject(frozenset(records), frozenset(sessions)),
+        tuple(parts),
+        unsettled,
+        tuple(name for name, record in records.items() if record is None),
     )
-    unsettled = tuple(record for record in known if is_unsettled(record))
-    return Found(subject, unsettled, tuple(name for name, record in records.items() if record is None))
 
 
-def _asked(records: Iterable[Clarification]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields what asked each of their rounds, with its producer."""
-    for record in records:
+def _part(clarification: str, record: Clarification | None) -> Subject:
+    """Returns a clarification with what asked each of its rounds."""
+    events, tokens = set[Pair](), set[Pair]()
+    if record is not None:
         now = {"eventId": record.asked.event_id, "replyToken": record.asked.reply_token}
         for each in (*record.asked.earlier, now):
             if (producer := each.get("producer", record.producer)) is not None:
-                yield producer, each
+                events |= _named(each, "eventId", producer)
+                tokens |= _named(each, "replyToken", producer)
+    return Subject(frozenset({clarification}), events=frozenset(events), tokens=frozenset(tokens))
 
 
-def _named(asked: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> Iterator[Pair]:
-    return ((producer, each[name]) for producer, each in asked if isinstance(each.get(name), str))
+def _named(asked: Mapping[str, Any], name: str, producer: str) -> set[Pair]:
+    return {(producer, asked[name])} if isinstance(asked.get(name), str) else set()
 
 
 def _may_go(item: Raw, *, abandoned: bool) -> bool:

@@ -191,7 +191,7 @@ async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) ->
             forgetting.find(kept, "s1", "nobody")
         found = forgetting.find(kept, "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(kept, found, now=datetime.now(UTC)) == forgetting.Traces()
+        assert forgetting.forget(kept, found, now=datetime.now(UTC))[0] == forgetting.Traces()
         assert [SECRET in json.dumps(each) for each in records_in(kept.database, 7)] == [True, False]
         assert forgetting.forgotten_in(kept, found, known=False) == {7: {"CLR-7-002"}}
 

@@ -5,25 +5,30 @@ by which another process tells the bot that something was forgotten.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.retention.forget import Found, Traces, forget_rows
+from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
 from bot.retention.sqlite import InSqlite
 from bot.storage import beside
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
+from bot.storage.tx import Tx
 from core.records import Subject
+from tests.kit.builders import foreign
 from tests.kit.clocks import START
 from tests.kit.databases import open_store
+from tests.kit.ledgers import write_records
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put
 
@@ -99,8 +104,8 @@ async def fill(store: Store) -> None:
 
 
 def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> Traces:
-    with beside.transaction(tmp_path / "clarify.db") as tx:
-        return forget_rows(tx, subject, even_waiting=even_waiting)
+    kept, found = InSqlite(tmp_path / "clarify.db"), Found(subject, (replace(subject, sessions=frozenset()),))
+    return forget_all(kept, found, now=START, abandoned=even_waiting)[0]
 
 
 NOTHING_SAID = "(forgotten)"
@@ -161,7 +166,11 @@ async def test_pages_that_went_outside_are_told_of_and_what_nobody_took_stays(
     store: Store, tmp_path: Path
 ) -> None:
     await store.run("update incidents set closed_at = null where id = 2")
-    assert forget(tmp_path, GONE) == Traces(pagers=2, untaken=1, comments=("o/r#7",))
+    assert forget(tmp_path, GONE) == Traces(
+        pagers=frozenset({(1, "apprise", "PAGER"), (2, "apprise", "PAGER")}),
+        untaken=1,
+        comments=("o/r#7",),
+    )
     words = await all_of(store, "select closed_at, title from incidents where id = 2")
     assert words == [(None, NOTHING_SAID)]
     assert await all_of(store, "select user_id from incident_log where incident = 2") == ["U1"]
@@ -203,6 +212,109 @@ async def test_what_waits_goes_with_what_is_abandoned(store: Store, tmp_path: Pa
     assert await all_of(store, "select state, body from inbox where event_id = 'e1'") == [("done", None)]
 
 
+MANY = 45  # clarifications of a session: more than two steps
+
+
+class Stopped(Exception):
+    """The process was killed."""
+
+
+@dataclass(frozen=True)
+class Counted(InSqlite):
+    """Stops before transaction number `stop`; notes how many rows each forgot."""
+
+    stop: int = 1000
+    forgot: list[int] = field(default_factory=list)
+
+    def change(self, work: Callable[[Tx], Any]) -> Any:
+        if len(self.forgot) == self.stop:
+            raise Stopped
+        with self.read_only() as tx:
+            before = len(words_in(tx))
+        result = super().change(work)
+        with self.read_only() as tx:
+            self.forgot.append(before - len(words_in(tx)))
+        return result
+
+
+def words_in(tx: Tx) -> list[Any]:
+    sql = (
+        "select id as name from clarifications where body like :secret union all select key from messages where body like :secret"
+        " union all select event_id from inbox where body like :secret"
+    )
+    return tx.rows(sql, secret=f"%{SECRET}%")
+
+
+async def many(store: Store, tmp_path: Path) -> None:
+    """A session with a card for each clarification, notices, and events of which none asked anything."""
+    items = [
+        foreign(
+            8,
+            number,
+            topic=SECRET,
+            status="abandoned",
+            aaep={
+                "producer": "planner",
+                "sessionId": "s9",
+                "eventId": f"q{number}",
+                "replyToken": f"r{number}",
+            },
+        )
+        for number in range(1, MANY + 1)
+    ]
+    write_records(tmp_path, 8, *items)
+    one = {"producer": "planner", "session_id": "s9"}
+    await put(store, "sessions", one, agent_id="a", agent_name=SECRET)
+    for item in items:
+        await said(store, f"card:{item['id']}:1", f"1{item['id'][6:]}.0", clarification=item["id"], **one)
+    for number in range(MANY):
+        await said(store, f"notice:s9:{number}", f"50.{number}", **one)
+        event = {"event_id": f"other{number}", "body": SECRET, "received_at": 1.0, "at": 1.0, "live": 1}
+        await put(store, "inbox", one | event, state="failed")
+
+
+async def test_session_is_forgotten_in_steps_and_killed_anywhere_the_rest_follows(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.retention.forget._ROWS", 20)
+    await many(store, tmp_path)
+    steps = 0
+    for stop in itertools.count(1):
+        kept = Counted(tmp_path / "clarify.db", stop)
+        try:
+            traces, _ = forget_all(kept, find(kept, "s9"), now=START)
+        except Stopped:
+            assert max(kept.forgot) <= 40, "a card and its clarification, of 20"
+            steps += any(kept.forgot)
+        else:
+            break
+    assert traces.is_all(abandoned=False)
+    assert steps >= 5
+    with kept.read_only() as tx:
+        left = {row["name"] for row in words_in(tx)}
+    assert not any("-8-" in name or "s9" in name or name.startswith("other") for name in left), left
+    assert await all_of(store, "select agent_name from sessions where session_id = 's9'") == [None]
+
+
+async def test_only_what_is_on_its_way_is_refused_and_follows(store: Store, tmp_path: Path) -> None:
+    await many(store, tmp_path)
+    lost = "key = 'card:CLR-8-007:1'"
+    await store.run(f"update messages set ts = null, intent_at = 1 where {lost}")  # noqa: S608 - ours
+    kept = Counted(tmp_path / "clarify.db")
+    traces, left = forget_all(kept, find(kept, "s9"), now=START)
+    assert (traces.in_flight, [each.clarifications for each in left.parts]) == (1, [{"CLR-8-007"}])
+    with kept.read_only() as tx:
+        names = {row["name"] for row in words_in(tx) if "-8-" in row["name"]}
+    assert names == {"CLR-8-007", "card:CLR-8-007:1"}
+    assert await all_of(store, "select agent_name from sessions where session_id = 's9'") == [SECRET]
+
+    await store.run(f"update messages set ts = '51.0', channel = 'C1', intent_at = null where {lost}")  # noqa: S608 - ours
+    assert forget_all(kept, left, now=START)[0].is_all(abandoned=False)
+    with kept.read_only() as tx:
+        assert not [row for row in words_in(tx) if "-8-" in row["name"]]
+    assert await all_of(store, "select state from erasures where ts = '51.0'") == ["wanted"]
+
+
 async def test_log_that_still_holds_it_is_told_of(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +326,7 @@ async def test_log_that_still_holds_it_is_told_of(
         reader.execute("select 1 from sessions").fetchall()
         with pytest.raises(StorageUnavailable, match="same command again"):
             forget_all(kept, found, now=START)
-    assert forget_all(kept, found, now=START).in_flight == 0
+    assert forget_all(kept, found, now=START)[0].in_flight == 0
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0
 
 
