@@ -453,7 +453,7 @@ class Questions:
 
         def work(tx: Tx) -> None:
             tx.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE)
-            tx.tell("callback", clarification_id, leader_only=True)
+            tx.tell("callback", clarification_id)
 
         await self.store.write(work)
         if self.store.leads:
