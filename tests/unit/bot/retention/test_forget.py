@@ -302,7 +302,7 @@ async def test_only_what_is_on_its_way_is_refused_and_follows(store: Store, tmp_
     await store.run(f"update messages set ts = null, intent_at = 1 where {lost}")  # noqa: S608 - ours
     kept = Counted(tmp_path / "clarify.db")
     traces, left = forget_all(kept, find(kept, "s9"), now=START)
-    assert (traces.in_flight, [each.clarifications for each in left.parts]) == (1, [{"CLR-8-007"}])
+    assert (traces.in_flight, [each.clarifications for each in left.parts]) == (1, [frozenset({"CLR-8-007"})])
     with kept.read_only() as tx:
         names = {row["name"] for row in words_in(tx) if "-8-" in row["name"]}
     assert names == {"CLR-8-007", "card:CLR-8-007:1"}
