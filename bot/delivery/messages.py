@@ -670,19 +670,19 @@ def _row(row: Row) -> MessageRow:
     return MessageRow(**values)
 
 
-# Pages are deleted with their incidents (`bot.oncall.pages`).
+# Pages are deleted with their incidents (`bot.oncall.pages`), and messages about one clarification with it.
 SWEEP_SHOWN = Sweep(
     "messages",
-    """select key as name, clarification from messages where key > :after and kind <> 'page'
+    """select key as name from messages where key > :after and kind <> 'page' and clarification is null
        and ts is not null and intent_at is null
        and cast(ts as double precision) < :horizon - case kind when 'digest' then 604800 else 0 end
-       and (final = 1 or failed is not null or clarification is not null) order by key limit :most""",
+       and (final = 1 or failed is not null) order by key limit :most""",
     ("delete from messages where key in :names and intent_at is null",),
 )
 SWEEP_NEVER_SHOWN = Sweep(
     "messages",
-    """select key as name, clarification from messages where key > :after and kind <> 'page'
-       and ts is null and intent_at is null and (failed is not null or (kind = 'card' and clarification is not null)
+    """select key as name from messages where key > :after and kind <> 'page' and clarification is null
+       and ts is null and intent_at is null and (failed is not null
          or (kind <> 'rollup' and session_id is not null and (producer, session_id) not in (
               select producer, session_id from sessions)))
        order by key limit :most""",

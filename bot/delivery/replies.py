@@ -14,7 +14,7 @@ import structlog
 from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
-from bot.storage.store import Store, Sweep
+from bot.storage.store import Store
 from bot.storage.tx import Tx, batches
 from bot.views import inert
 from core.clarification import Aaep, Clarification, ReplyState
@@ -261,15 +261,6 @@ def _reply(asked: Aaep) -> Reply:
         confirms="confirmation" in asked.kinds,
         rationale=asked.rationale,
     )
-
-
-SWEEP = Sweep(
-    "replies",
-    """select clarification || ' ' || token as name, clarification from replies
-       where clarification || ' ' || token > :after order by name limit :most""",
-    ("delete from replies where clarification || ' ' || token in :names",),
-    timeless=True,
-)
 
 
 def forget(tx: Tx, clarifications: Iterable[str]) -> None:

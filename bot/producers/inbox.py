@@ -482,7 +482,7 @@ def _item(row: Row) -> Incoming:
     )
 
 
-# Events processed long ago. A session stays as long as it has events, direct questions or messages.
+# Events processed long ago. A session stays as long as it has events, clarifications or messages.
 SWEEP_EVENTS = Sweep(
     "inbox",
     """select id as name, producer, session_id from inbox where id > :after and id < (select max(id) from inbox)
@@ -496,13 +496,13 @@ SWEEP_SESSIONS = Sweep(
     """select idle.producer || ' ' || idle.session_id as name, idle.producer, idle.session_id from (
          select producer, session_id from sessions
          except select producer, session_id from inbox
-         except select producer, session_id from questions
+         except select producer, session from clarifications
          except select producer, session_id from messages where session_id is not null) as idle
        where idle.producer || ' ' || idle.session_id > :after order by name limit :most""",
     (
         """delete from sessions where producer || ' ' || session_id in :names
            and (producer, session_id) not in (
-             select producer, session_id from inbox union all select producer, session_id from questions)""",
+             select producer, session_id from inbox union all select producer, session from clarifications)""",
     ),
 )
 

@@ -37,7 +37,7 @@ from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.ledger import LockedError
-from bot.storage.store import Store, Sweep
+from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
 from core.clarification import Ask, Clarification
@@ -1009,15 +1009,6 @@ def _count_names(value: Any) -> int:
     if isinstance(value, dict):
         return len(value) + sum(map(_count_names, value.values()))
     return sum(map(_count_names, value)) if isinstance(value, list) else 0
-
-
-# Rows are kept for as long as their keys count (`KEYS_KEPT`).
-SWEEP = Sweep(
-    "questions",
-    """select token as name, clarification from questions
-       where token > :after and expires_at < :horizon - 604800 order by token limit :most""",
-    ("delete from questions where token in :names",),
-)
 
 
 def forget(tx: Tx, subject: Subject) -> None:

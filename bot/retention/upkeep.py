@@ -1,4 +1,4 @@
-"""Once a day, deletes rows of the storage that are no longer needed."""
+"""Once a day, deletes what is no longer needed: clarifications that are over, with what hangs on them, and other rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from functools import partial
 
 import structlog
 
-from bot.delivery import erasing, memory, messages, replies
+from bot.delivery import erasing, memory, messages
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster, swaps
-from bot.producers import inbox, push, questions
+from bot.producers import inbox, push
+from bot.producers.questions import KEYS_KEPT
+from bot.storage import ledger
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
@@ -24,14 +26,19 @@ from core.records import Subject
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
 _BATCH = 200  # rows per transaction
+_CLARIFICATIONS = 50  # with what hangs on them
+# What is over. A question stays while its key counts, and what Slack may be about to show.
+_OVER = """
+  select id, closed from clarifications where closed < :horizon and (closed, id) > (:closed, :id)
+    and not exists (select 1 from questions where clarification = clarifications.id and expires_at >= :keys_since)
+    and not exists (select 1 from messages where clarification = clarifications.id and intent_at is not null)
+  order by closed, id limit :most"""
 # In this order, because rows protect the rows that they belong to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
     messages.SWEEP_SHOWN,
     messages.SWEEP_NEVER_SHOWN,
-    replies.SWEEP,
     push.SWEEP,
-    questions.SWEEP,
     *memory.SWEEPS,
     incidents.SWEEP,
     pages.SWEEP,
@@ -94,11 +101,24 @@ async def sweep_all(
         StorageUnavailable: some rows may already be deleted.
     """
     is_needed = partial(_is_about, needed)
-    gone: Counter[str] = Counter()
+    gone: Counter[str] = Counter(clarifications=await _delete_over(store, horizon, now))
     for rule in (*_SWEEPS, *more):
         gone[rule.table] += await _delete(store, rule, is_needed, horizon=horizon, now=now)
     await store.give_back()
     return +gone
+
+
+async def _delete_over(store: Store, horizon: float, now: float) -> int:
+    """Deletes clarifications that were over before `horizon`. Returns their number."""
+    gone, last = 0, {"closed": 0.0, "id": ""}
+    keys_since = now - KEYS_KEPT.total_seconds()
+    while rows := await store.read(
+        _OVER, horizon=horizon, keys_since=keys_since, most=_CLARIFICATIONS, **last
+    ):
+        last = dict(rows[-1])
+        ids = [row["id"] for row in rows]
+        gone += await store.write(partial(ledger.delete, clarifications=ids, over_before=horizon))
+    return gone
 
 
 async def _delete(

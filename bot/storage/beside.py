@@ -57,6 +57,7 @@ def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
             if current:
                 require_current(db, path)
             db.execute("pragma secure_delete = on")
+            db.execute("pragma foreign_keys = on")
             db.execute("begin immediate")
             yield Tx(db)
             db.execute("commit")  # without it, closing undoes everything
@@ -189,6 +190,7 @@ def putting_back(copied: Path, to: Path) -> Iterator[Tx]:
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.row_factory = sqlite3.Row
             migrate(db, draft)
+            db.execute("pragma foreign_keys = on")
             db.execute("begin")
             yield Tx(db)
             db.execute("commit")

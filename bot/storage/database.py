@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from bot.storage.tx import News, Outcome, Query, Row, Work
+from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock
 
 
@@ -18,7 +18,7 @@ class Database(ABC):
     installation: str
     secret: bytes
     clock: Clock
-    horizon = "(select coalesce(max(written), 0) + 1 from clarifications)"
+    horizon = Tx.stamp
     """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""
     is_shared = False
     name = ""

@@ -464,6 +464,21 @@ def rewrite(
                 changes.note(tx, record.id, what, now)
 
 
+def delete(tx: Tx, clarifications: Iterable[str], over_before: float) -> int:
+    """Deletes records that were over before then (seconds since 1970), with all that hangs on them (`on delete cascade`), but
+    not those that another bot is about to change. Returns how many. Their numbers stay used.
+    """
+    tx.run(
+        """insert into counters (name, value) select 'written', coalesce(max(written), 0) from clarifications where 1 = 1
+           on conflict (name) do update set value = excluded.value where counters.value < excluded.value"""
+    )
+    return tx.run(
+        "delete from clarifications where id in :ids and live = 0 and closed < :over_before",
+        ids=[each for each in sorted(clarifications) if tx.lock(each)],
+        over_before=over_before,
+    )
+
+
 def leave_out_numbers(tx: Tx, count: int) -> None:
     """Skips the next `count` numbers of each issue, also of those that have none yet."""
     tx.run("update issues set highest = highest + :count", count=count)

@@ -274,6 +274,7 @@ async def _connect(path: Path, undo: AsyncExitStack) -> _SqliteConnection:
     await connection.execute("pragma auto_vacuum = incremental")  # only affects a new file
     await connection.execute("pragma journal_mode = wal")
     await connection.execute("pragma synchronous = full")
+    await connection.execute("pragma foreign_keys = on")
     await connection.execute(
         "pragma secure_delete = on"
     )  # not every build of SQLite overwrites what is deleted

@@ -237,7 +237,7 @@ def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None) -> b
     for table in there:
         name = sql.Identifier(table)
         if used is None:
-            db.execute(sql.SQL("drop table {}").format(name))
+            db.execute(sql.SQL("drop table {} cascade").format(name))
         else:
             db.execute(sql.SQL("alter table {} set schema {}").format(name, sql.Identifier(str(aside))))
     return used is not None
@@ -270,9 +270,10 @@ def _set_lock_timeout(db: PostgresConnection) -> None:
 
 
 def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
-    """Returns SQLite's tables, which both databases have, with their columns."""
+    """Returns SQLite's tables, which both databases have, with their columns: first the one that others refer to."""
     tables = file.execute(
-        "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
+        "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'"
+        " order by name <> 'clarifications', name"
     )
     names = [str(name) for (name,) in tables]
     return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}

@@ -58,8 +58,11 @@ class Tx:
     This one is SQLite's, which has one writer at a time; `PostgresTx` is for several.
     """
 
-    stamp = "(select coalesce(max(written), 0) + 1 from clarifications)"
-    """SQL for the number of this transaction; a later one has a higher number."""
+    stamp = (
+        "(select max(number) + 1 from (select coalesce(max(written), 0) as number from clarifications"
+        " union all select value from counters where name = 'written') as given)"
+    )
+    """SQL for the number of this transaction; a later one has a higher number, whatever is deleted."""
 
     place = "0"
     """SQL for the number by which a change of a row of `clarifications` is ordered before its own (`bot.storage.changes`)."""

@@ -40,7 +40,7 @@ create table counters (name text primary key, value integer not null) without ro
 create table messages (
   key text primary key,        -- card:CLR-42-001:1, notice:17, page:…
   kind text not null,
-  clarification text,
+  clarification text references clarifications on delete cascade,
   round integer,
   producer text,               -- the session whose thread it belongs to
   session_id text,
@@ -61,7 +61,7 @@ create index messages_clarification on messages (clarification) where clarificat
 create unique index messages_places on messages (channel, ts) where ts is not null;
 
 create table replies (
-  clarification text not null,
+  clarification text not null references clarifications on delete cascade,
   token text not null,
   attempts integer not null default 0,
   uncertain integer not null default 0,   -- an earlier try may have arrived

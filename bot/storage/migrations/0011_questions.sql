@@ -7,7 +7,7 @@ create table questions (
   session_id text not null,
   key text,                         -- the agent's own name for it; null: it has none, or it may be used again
   digest text not null,             -- of all that it says
-  clarification text not null,
+  clarification text not null references clarifications on delete cascade,
   created_at real not null,
   expires_at real not null
 );

@@ -27,7 +27,7 @@ create table failed_changes (    -- what a consumer could not take; an empty cla
 
 -- Decisions that webhooks were told of without a receipt: if it follows, they are told again.
 create table webhook_unsigned (
-  clarification text not null,
+  clarification text not null references clarifications on delete cascade,
   round integer not null,
   type text not null,
   at real not null,

@@ -10,8 +10,10 @@ import pytest
 from bot.delivery import messages as module
 from bot.delivery.messages import Fresh, Messages, Permalinks
 from bot.errors import SlackUnreachableError, StorageUnavailable
+from bot.storage.ledger import fill
 from bot.storage.store import Store
 from bot.storage.tx import Row
+from tests.kit.builders import record
 from tests.kit.databases import Server
 from tests.kit.until import until
 
@@ -29,6 +31,16 @@ class Slack:
         if self.down:
             raise SlackUnreachableError
         return f"https://slack.example/{channel}/{ts}"
+
+
+async def _known(store: Store) -> None:
+    """The record that messages are about."""
+    await store.write(lambda tx: fill(tx, [record(1)], {}))
+
+
+@pytest.fixture(autouse=True)
+async def _recorded(store: Store) -> None:
+    await _known(store)
 
 
 async def carded(messages: Messages, round: int, ts: str | None) -> None:  # noqa: A002 - the protocol's word
@@ -150,6 +162,7 @@ async def test_what_another_bot_is_posting_is_nothing_that_is_not_there(
     leader, follower = await Store.open(url), await Store.open(url)
     posting, looking = Messages(leader), Messages(follower)
     await leader.lead()
+    await _known(leader)
     await carded(posting, 1, None)
     row = await posting.get("card:CLR-1-001:1")
     assert row is not None

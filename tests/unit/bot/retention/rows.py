@@ -15,6 +15,15 @@ async def put(store: Store, table: str, *rows: dict[str, Any], **common: Any) ->
         await store.run(f"insert into {table} ({', '.join(full)}) values ({values})", **full)  # noqa: S608 - names of the tests
 
 
+async def recorded(store: Store, name: str, **more: Any) -> None:
+    """The row of an open clarification, that others refer to."""
+    _, issue, number = name.split("-")
+    row = {"id": name, "issue": int(issue), "number": int(number), "producer": "", "session": "", "live": 1}
+    await put(
+        store, "clarifications", **(row | {"closed": None, "revision": 1, "body": "{}", "written": 1} | more)
+    )
+
+
 async def message(store: Store, key: str, ts: str | None, **more: Any) -> None:
     """A message in C1, `ts` None: not posted; of the kind that its key begins with."""
     row = {"key": key, "kind": key.partition(":")[0], "target": "C1", "final": 1}

@@ -30,7 +30,7 @@ from tests.kit.clocks import START
 from tests.kit.databases import open_store
 from tests.kit.ledgers import write_records
 from tests.kit.until import until
-from tests.unit.bot.retention.rows import all_of, message, put
+from tests.unit.bot.retention.rows import all_of, message, put, recorded
 
 SECRET = "tell-nobody-7f3a"
 GONE = Subject(
@@ -57,6 +57,8 @@ async def said(store: Store, key: str, ts: str | None, **more: Any) -> None:
 async def fill(store: Store) -> None:
     """A session s1 that left something everywhere, and s2 beside it."""
     one, two = ({"producer": "planner", "session_id": name} for name in ("s1", "s2"))
+    await recorded(store, "CLR-7-001")
+    await recorded(store, "CLR-7-0011")
     thread = {"agent_id": "a", "agent_name": SECRET, "channel": "C1"}
     await put(store, "sessions", one | {"thread_ts": "11.0"}, two | {"thread_ts": "12.0"}, **thread)
     event = {"state": "failed", "body": SECRET, "contents": "w", "received_at": 1.0, "at": 1.0, "live": 1}

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from bot import home
 from bot.retention.upkeep import Upkeep, sweep_all
+from bot.storage.ledger import fill as fill_records
 from bot.storage.store import Store
 from core.index import Index
 from core.records import Subject
 from tests.kit.builders import NOW as START
-from tests.kit.builders import record
+from tests.kit.builders import closed, record
 from tests.kit.clocks import ManualClock
+from tests.kit.ledgers import held
 from tests.kit.until import until
-from tests.unit.bot.retention.rows import all_of, message, put
+from tests.unit.bot.retention.rows import all_of, message, put, recorded
 
 MONTH = timedelta(days=30)
 DAY = 86_400.0
@@ -66,6 +69,53 @@ async def sweep(store: Store, needed: Subject = OPEN, now: float = NOW) -> dict[
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.retention.upkeep._BATCH", 2)
+    monkeypatch.setattr("bot.retention.upkeep._CLARIFICATIONS", 2)
+
+
+async def hang(store: Store, name: str, *, expires_at: float, intent_at: float | None = None) -> None:
+    """What hangs on a clarification, in each table that has something."""
+    await message(store, f"card:{name}:1", ts(float(name[-3:])), clarification=name, intent_at=intent_at)
+    await put(store, "replies", clarification=name, token="t")
+    question = {"token": name, "producer": "planner", "agent": "a", "session_id": "s", "digest": "d"}
+    await put(store, "questions", question, clarification=name, created_at=OLD, expires_at=expires_at)
+    await put(store, "webhook_unsigned", clarification=name, round=1, type="t", at=OLD)
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_clarification_that_is_over_goes_with_all_that_hangs_on_it(store: Store) -> None:
+    over = {"live": 0, "closed": OLD}
+    a_week = 7 * DAY
+    stay: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"closed": NEW}, {}),
+        ({"closed": None, "live": 1}, {}),
+        ({"live": 1}, {}),  # its reply is not delivered
+        ({}, {"expires_at": NOW - a_week + 60}),  # whoever asks with its key gets the same answer
+        ({}, {"intent_at": NOW}),  # a post of its card is on its way
+        ({"closed": OLD + 1}, {}),  # another bot is about to change it
+    ]
+    for number in range(1, 12):
+        more, hanging = stay[number - 1] if number <= len(stay) else ({}, {})
+        await recorded(store, f"CLR-1-{number:03d}", **(over | more))
+        await hang(store, f"CLR-1-{number:03d}", **({"expires_at": NOW - a_week - 60} | hanging))
+    with held("CLR-1-006"):
+        assert await sweep(store) == {"clarifications": 5}
+    left = [f"CLR-1-{number:03d}" for number in range(1, 7)]
+    assert await names(store, "clarifications", "id") == left
+    for table in ("messages", "replies", "questions", "webhook_unsigned"):
+        assert await names(store, table, "clarification") == left, table
+    assert await sweep(store) == {"clarifications": 1}
+
+
+async def test_later_write_has_a_higher_number_whatever_was_deleted(store: Store) -> None:
+    """Or whoever looks for what was written since would miss it."""
+    for number in (1, 2):
+        await store.write(partial(fill_records, records=[closed(number)], highest={}))
+    since = (await store.read(f"select {store.horizon} as until"))[0]["until"]
+    late = START.timestamp() + 365 * DAY
+    assert await sweep(store, now=late) == {"clarifications": 2}
+    await store.write(partial(fill_records, records=[closed(3)], highest={}))
+    news = await store.read("select id from clarifications where written >= :since", since=since)
+    assert [row["id"] for row in news] == ["CLR-42-003"]
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -88,7 +138,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
             "messages",
             "key",
             {
-                "of an open one": {"ts": ts(OLD), "clarification": "CLR-1-001"},
+                "of a clarification": {"ts": ts(OLD), "clarification": "CLR-1-001"},
                 "new": {"ts": ts(NEW)},
                 "to be changed yet": {"ts": ts(OLD + 1), "final": 0},
                 "begun again": {"ts": ts(OLD + 2), "intent_at": NOW},
@@ -98,7 +148,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
                 "final": {"ts": ts(OLD + 3)},
                 "digest": {"ts": ts(HORIZON - 8 * DAY), "kind": "digest"},
                 "given up": {"ts": ts(OLD + 4), "final": 0, "failed": "is_archived"},
-                "over, never confirmed": {"ts": ts(OLD + 5), "final": 0, "clarification": "CLR-2-001"},
             },
         ),
         (
@@ -124,6 +173,7 @@ async def test_what_is_over_goes_and_what_is_needed_stays(
     stay: dict[Any, Any],
     go: dict[Any, Any],
 ) -> None:
+    await recorded(store, "CLR-1-001")
     await fill(store, table, *({name: each, **more} for each, more in (go | stay).items()))
     assert await sweep(store) == {table: len(go)}
     assert await names(store, table, name) == sorted(stay)
@@ -132,8 +182,7 @@ async def test_what_is_over_goes_and_what_is_needed_stays(
 @pytest.mark.parametrize(
     ("key", "more", "goes"),
     [
-        ("card:CLR-2-001:1", {"clarification": "CLR-2-001"}, True),
-        ("card:CLR-1-001:1", {"clarification": "CLR-1-001"}, False),
+        ("card:CLR-1-001:1", {"clarification": "CLR-1-001", "failed": "channel_not_found"}, False),
         ("notice:9", {"failed": "channel_not_found"}, True),
         ("notice:9", {}, False),  # Slack is away: it waits
         ("notice:9", {"producer": "planner", "session_id": "gone"}, True),
@@ -144,6 +193,7 @@ async def test_what_is_over_goes_and_what_is_needed_stays(
 async def test_messages_that_were_never_shown_go_once_that_was_seen_long_enough(
     store: Store, key: str, more: dict[str, Any], goes: bool
 ) -> None:
+    await recorded(store, "CLR-1-001")
     await fill(store, "sessions", {"session_id": "there"})
     await fill(
         store, "inbox", {"event_id": "1", "session_id": "there", "state": "new", "producer": "planner"}
@@ -166,17 +216,13 @@ async def test_timeless_rows_go_after_they_were_seen_for_that_long(store: Store)
     await fill(store, "texts", *about)
     await fill(store, "onces", {"key": "hint:CLR-1-001:1:U1:x"}, {"key": "hint:CLR-2-001:1:U1:x"})
     await fill(store, "slack_events", {"event_id": "Ev1", "state": "done"}, {"event_id": "Ev2", "body": "{}"})
-    await fill(store, "replies", *({"clarification": f"CLR-{n}-001", "token": "t"} for n in (1, 2)))
 
     assert await sweep(store) == {}
-    assert await sweep(store, now=NOW + 31 * DAY) == dict.fromkeys(
-        ("texts", "onces", "slack_events", "replies"), 1
-    )
+    assert await sweep(store, now=NOW + 31 * DAY) == dict.fromkeys(("texts", "onces", "slack_events"), 1)
 
     assert await names(store, "texts", "id") == ["b"]
     assert await names(store, "onces", "key") == ["hint:CLR-1-001:1:U1:x"]
     assert await names(store, "slack_events", "event_id") == ["Ev2"]
-    assert await names(store, "replies", "clarification") == ["CLR-1-001"]
 
 
 async def test_incidents_go_with_their_pages(store: Store) -> None:
@@ -211,12 +257,7 @@ async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
         store, "inbox", {"event_id": "1", "producer": "planner", "session_id": "heard", "received_at": NEW}
     )
     await message(store, "notice:1", ts(NEW), producer="planner", session_id="shown")
-    question = {"token": "q", "agent": "a", "digest": "d", "clarification": "CLR-1-001"}
-    await fill(
-        store,
-        "questions",
-        question | {"producer": "planner", "session_id": "asked", "created_at": NEW, "expires_at": NEW},
-    )
+    await recorded(store, "CLR-1-001", producer="planner", session="asked", closed=NEW, live=0)
     assert await sweep(store) == {"sessions": 1}
     assert await names(store, "sessions", "session_id") == ["asked", "heard", "shown"]
 
@@ -245,28 +286,30 @@ async def test_run_tidies_at_the_start_and_a_day_later(store: Store) -> None:
     clock = ManualClock(START + MONTH + timedelta(hours=12))
     for number, about in enumerate(["CLR-1-001", "CLR-2-001"]):
         at = START + timedelta(days=number)
-        await message(store, f"card:{about}:1", ts(at.timestamp()), clarification=about)
+        await recorded(store, about, live=0, closed=at.timestamp())
     task = asyncio.create_task(upkeep(store, clock, Index()).run())
     try:
         await until(lambda: clock.sleeping)
-        assert await names(store, "messages", "clarification") == ["CLR-2-001"]
+        assert await names(store, "clarifications", "id") == ["CLR-2-001"]
         await clock.advance(86_400)
         await until(lambda: clock.slept == [86_400.0, 86_400.0])
-        assert await names(store, "messages", "clarification") == []
+        assert await names(store, "clarifications", "id") == []
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-@pytest.mark.parametrize(("keep", "left"), [(None, 2), (MONTH, 1)])
+@pytest.mark.parametrize(("keep", "left"), [(None, 3), (MONTH, 2)])
 async def test_tidy_keeps_what_is_open_and_everything_without_keep(
     store: Store, keep: timedelta | None, left: int
 ) -> None:
     index, waiting = Index(), record(1)
     index.put(waiting)
-    for number, about in enumerate([waiting.id, "CLR-2-001"]):
-        await message(store, f"card:{about}:1", ts(START.timestamp() + number), clarification=about)
+    session = {"producer": waiting.producer, "session_id": waiting.session_id}
+    rows: list[dict[str, Any]] = [session, {}, {}]  # the last one stays, too
+    for number, row in enumerate(rows):
+        await fill(store, "inbox", row | {"event_id": str(number), "received_at": START.timestamp()})
     clock = ManualClock(START + MONTH + timedelta(days=1))
     await upkeep(store, clock, index, keep).tidy()
-    assert len(await names(store, "messages", "key")) == left
+    assert len(await names(store, "inbox", "event_id")) == left

@@ -1,0 +1,1 @@
+-- PostgreSQL's version 32; here the tables said from the first on that what hangs on a clarification goes with it.
