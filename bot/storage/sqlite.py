@@ -121,7 +121,7 @@ class SQLite(Database):
         while mode == 2:
             before = await self._pragma("freelist_count")
             if before:
-                await self.commit([lambda tx: tx.rows(f"pragma incremental_vacuum({_PAGES_AT_ONCE})")])
+                await self.commit([_give_back_some])
             if not before or await self._pragma("freelist_count") >= before:
                 return
 
@@ -226,6 +226,11 @@ class _SqliteConnection(aiosqlite.Connection):
     async def ended(self) -> None:
         """Waits until its thread has ended."""
         await asyncio.to_thread(self._thread.join)
+
+
+def _give_back_some(tx: Tx) -> None:
+    for _ in range(_PAGES_AT_ONCE):  # the driver takes one step of a pragma, which gives back one page
+        tx.run("pragma incremental_vacuum(1)")
 
 
 def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> tuple[list[Outcome], bool]:

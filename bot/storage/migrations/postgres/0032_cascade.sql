@@ -3,3 +3,7 @@ alter table messages add foreign key (clarification) references clarifications o
 alter table replies add foreign key (clarification) references clarifications on delete cascade;
 alter table questions add foreign key (clarification) references clarifications on delete cascade;
 alter table webhook_unsigned add foreign key (clarification) references clarifications on delete cascade;
+
+-- SQLite uses no index with a condition that the column fulfils anyway.
+drop index questions_ids;
+create index questions_ids on questions (clarification);
