@@ -427,7 +427,7 @@ class StorageSettings(SettingsTable):
     listen_url_env: EnvironmentName | None = None
     """The variable with PostgreSQL's direct address, where a pooling proxy stands in between."""
     keep: Duration | None = None
-    """How long rows of finished things are kept. Duplicates are recognized by them."""
+    """How long closed questions and other finished things are kept. Duplicates are recognized by them."""
 
 
 DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
