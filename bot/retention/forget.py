@@ -31,7 +31,7 @@ from core.records import Raw, Subject, forgotten, is_forgotten, is_unsettled, pa
 
 _T = TypeVar("_T")
 Pair = tuple[str, str]
-# In one transaction, which a bot on SQLite waits for.
+# In one transaction, for which a bot on SQLite waits: about 15 ms.
 _CLARIFICATIONS = 20
 _ROWS = 100
 
@@ -159,30 +159,36 @@ def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
 
 def _forget_clarifications(
     parts: Sequence[Subject], tx: Tx, *, now: datetime, abandoned: bool
-) -> tuple[Traces, list[Subject]]:
+) -> tuple[Traces, Sequence[Subject]]:
     """Forgets clarifications, but for those of which something is on its way: returns these, too.
 
     Keeps names that prevent repetition (ids of events, keys of messages); removes texts and people. Messages in Slack are
     queued for erasing.
     """
-    ledger.hold(tx, [name for part in parts for name in part.clarifications])
-    traces, refused, may_go = Traces(), list[Subject](), partial(_may_go, abandoned=abandoned)
-    for part in parts:
-        raised = incidents.of(tx, part.clarifications)
-        some = _forget_shown(part, messages.of(tx, part.clarifications), raised, tx, even_waiting=abandoned)
-        traces += some
-        if not some.is_all(abandoned=abandoned):
-            refused.append(part)
-            continue
-        push.forget(tx, part)
-        questions.forget(tx, part)
-        replies.forget(tx, part.clarifications)
-        outbox.forget(tx, part.clarifications)
-        traces += Traces(receipts=log.forget(tx, part))
-        ledger.rewrite(
-            tx, part.clarifications, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now
-        )
+    subject, may_go = _joined(parts), partial(_may_go, abandoned=abandoned)
+    ids = sorted(subject.clarifications)
+    ledger.hold(tx, ids)
+    traces = _forget_shown(subject, messages.of(tx, ids), incidents.of(tx, ids), tx, even_waiting=abandoned)
+    if not traces.is_all(abandoned=abandoned):
+        return (traces, parts) if len(parts) == 1 else _forget_each(parts, tx, now=now, abandoned=abandoned)
+    push.forget(tx, subject)
+    questions.forget(tx, subject)
+    replies.forget(tx, ids)
+    outbox.forget(tx, ids)
+    receipts = log.forget(tx, subject)
+    ledger.rewrite(tx, ids, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now)
     tx.tell("forgotten")
+    return traces + Traces(receipts=receipts), ()
+
+
+def _forget_each(
+    parts: Sequence[Subject], tx: Tx, *, now: datetime, abandoned: bool
+) -> tuple[Traces, Sequence[Subject]]:
+    traces, refused = Traces(), list[Subject]()
+    for part in parts:
+        some, left = _forget_clarifications([part], tx, now=now, abandoned=abandoned)
+        traces += some
+        refused += left
     return traces, refused
 
 
@@ -298,6 +304,15 @@ def _found(rows: Sequence[Row], sessions: Iterable[Pair] = ()) -> Found:
         tuple(parts),
         unsettled,
         tuple(name for name, record in records.items() if record is None),
+    )
+
+
+def _joined(parts: Iterable[Subject]) -> Subject:
+    subjects = list(parts)
+    return Subject(
+        clarifications=frozenset().union(*(each.clarifications for each in subjects)),
+        events=frozenset().union(*(each.events for each in subjects)),
+        tokens=frozenset().union(*(each.tokens for each in subjects)),
     )
 
 
