@@ -47,6 +47,7 @@ from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
 from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
 from bot.producers.inbox import Incoming
+from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
@@ -159,11 +160,13 @@ class Bot:
         store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
+            calls_back = any(each.callbacks for each in settings.producers) or await has_callbacks(store)
         except ClarifyBotError:
             await store.close()
             raise
         time = clock or store.clock
-        return cls(settings, store, DatabaseLedger(store, time), time, rng, signing=signing)
+        ledger = DatabaseLedger(store, time)
+        return cls(settings, store, ledger, time, rng, signing=signing, calls_back=calls_back)
 
     def __init__(
         self,
@@ -174,8 +177,9 @@ class Bot:
         rng: random.Random,
         *,
         signing: Signing | None = None,
+        calls_back: bool = False,
     ) -> None:
-        """`signing` makes receipts; None: decisions get none."""
+        """`signing` makes receipts; None: decisions get none. `calls_back`: whether questions have, or may get, a callback URL."""
         self.store = store
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.signer = signing
@@ -217,17 +221,21 @@ class Bot:
             shown,
             on_put=self.monitoring.trigger,
             on_event=self._touch_home,
-            call_back=self._call_back,
+            wake_feed=self._wake_feed,
         )
-        self.callbacks = Callbacks(
-            settings=settings,
-            questions=told.questions,
-            store=store,
-            links_of=board.permalinks.links,
-            tell=shown.nudges.callback_given_up,
-            clock=clock,
-            rng=rng,
-            on_outcome=partial(base.telemetry.delivered, "callback"),
+        self.callbacks = (
+            Callbacks(
+                settings=settings,
+                questions=told.questions,
+                store=store,
+                links_of=board.permalinks.links,
+                tell=shown.nudges.callback_given_up,
+                clock=clock,
+                rng=rng,
+                on_outcome=partial(base.telemetry.delivered, "callback"),
+            )
+            if calls_back
+            else None
         )
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = HomeTabs(
@@ -259,7 +267,7 @@ class Bot:
             else None
         )
         self.feed = Feed(
-            consumers=[self.webhooks] if self.webhooks is not None else [],
+            consumers=[each for each in (self.webhooks, self.callbacks) if each is not None],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -288,7 +296,6 @@ class Bot:
             catch_up=self._events_missed,
             forgotten=self._forget,
             settled=self._tell_outside,
-            callbacks=self.callbacks,
             turned=self._turned,
             channels=told.channels,
             app_removed=self._app_removed,
@@ -384,7 +391,7 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.github, self.log, self.callbacks)
+        outside = (self.github, self.log)
         self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
             self.dispatcher,
@@ -524,7 +531,6 @@ class Bot:
         await self.home.restore()
         if self.github is not None:
             await self.github.restore(found.records)
-        self.callbacks.restore()
         for record in found.records:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
@@ -620,10 +626,12 @@ class Bot:
         yield "agent status", self.agent_status.run()
         if self.github is not None:
             yield "GitHub", self.github.run()
-        if self.webhooks is not None:
+        if self.feed.consumers:
             yield "changes", self.feed.run()
+        if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
-        yield "callbacks", self.callbacks.run()
+        if self.callbacks is not None:
+            yield "callbacks", self.callbacks.run()
         if self.log is not None:
             yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
@@ -865,7 +873,7 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, the log and callbacks of a settled clarification that another bot may have changed.
+        """Tells GitHub and the log of a settled clarification that another bot may have changed.
 
         Raises:
             StorageUnavailable: its ledger cannot be read now.
@@ -909,8 +917,8 @@ class Bot:
 
         return announced
 
-    def _call_back(self, clarification: str) -> None:
-        self.callbacks.put(clarification)
+    def _wake_feed(self) -> None:
+        self.feed.wake()
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""
