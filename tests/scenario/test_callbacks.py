@@ -228,6 +228,44 @@ async def test_callback_that_a_stopped_bot_owes_is_posted_by_the_next(stage: Wor
     assert hook.got[0].body == hook.got[1].body
 
 
+@pytest.mark.parametrize("where", ["before the feed has it", "before it is sent"])
+async def test_kill_between_the_end_and_the_callback_loses_and_doubles_nothing(
+    stage: World, hook: Receiver, where: str
+) -> None:
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await at_rest(bot)
+        if where == "before it is sent":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Callbacks, "_put", lambda *_: None)
+                await asker.withdraw(asked)
+                while not await bot.told.questions.owed_callbacks():  # noqa: ASYNC110 - the storage tells nobody
+                    await asyncio.sleep(0.01)
+        else:
+            (feed,) = (each for each in bot._tasks if each.get_name() == "changes")
+            feed.cancel()
+            await asyncio.wait([feed])
+            await asker.withdraw(asked)
+        assert hook.got == []
+    for _ in range(2):
+        async with running(stage, table(hook)) as (bot, _):
+            await until_none(bot)
+            await at_rest(bot)
+    assert [each.said["status"] for each in hook.got] == ["withdrawn"]
+
+
+async def test_what_is_open_is_no_callback_that_is_owed(stage: World, hook: Receiver) -> None:
+    """A start reads those that are owed, however many questions wait with a URL."""
+    async with running(stage, table(hook)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.ask(**fields, callback_url=f"{hook.url}&run=1")
+        await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+        await at_rest(bot)
+        assert await bot.told.questions.owed_callbacks() == []
+        assert await owed(bot) == 1
+    assert hook.got == []
+
+
 async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hook: Receiver) -> None:
     hook.answers = [(-1, {})] * 50
     async with receiving() as other, running(stage, table(hook, other)) as (_, asker):
@@ -322,7 +360,8 @@ async def test_url_that_is_not_allowed_is_refused_and_not_repeated(
 
 
 async def test_without_a_list_there_are_no_callbacks(stage: World, hook: Receiver) -> None:
-    async with running(stage, "") as (_, asker):
+    async with running(stage, "") as (bot, asker):
+        assert bot.callbacks is None
         refused = await asker.ask(422, question="Which age?", callback_url=hook.url)
         assert (refused["error"], refused["field"]) == ("BAD_INPUT", "callback_url")
         assert "callbacks" in refused["message"]
