@@ -699,8 +699,7 @@ class Questions:
     async def callback_done(self, callback: Callback) -> None:
         """Deletes the URL, unless there is a newer one."""
         await self.store.run(
-            """update questions set callback_url = null, callback_due = 0
-               where clarification = :id and callback_url = :url""",
+            "update questions set callback_url = null where clarification = :id and callback_url = :url",
             id=callback.clarification,
             url=callback.url,
         )
@@ -1029,7 +1028,7 @@ SWEEP = Sweep(
 def forget(tx: Tx, subject: Subject) -> None:
     """Deletes what questions said. Their keys stay, so that they are not asked again."""
     tx.many(
-        """update questions set digest = :gone, callback_url = null, callback_due = 0, callback_failed_at = null
+        """update questions set digest = :gone, callback_url = null, callback_failed_at = null
            where producer = :producer and token = :name""",
         [{"producer": producer, "name": name, "gone": _GONE} for producer, name in subject.tokens],
     )
