@@ -254,6 +254,26 @@ async def test_kill_between_the_end_and_the_callback_loses_and_doubles_nothing(
     assert [each.said["status"] for each in hook.got] == ["withdrawn"]
 
 
+@pytest.mark.parametrize("runs", [True, False], ids=["beside a bot", "while none runs"])
+async def test_answer_in_the_shell_is_posted_once_with_the_receipt_that_the_bot_makes(
+    stage: World, hook: Receiver, runs: bool
+) -> None:
+    """The shell has no key: the callback waits for the bot's signature."""
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        if runs:
+            assert (await beside(stage, "answer", asked["id"], "67")).code == 0
+            await until_none(bot)
+    if not runs:
+        assert (await beside(stage, "answer", asked["id"], "67")).code == 0
+    async with running(stage, table(hook)) as (bot, asker):
+        await until_none(bot)
+        await at_rest(bot)
+        state = await asker.look(asked)
+    assert state["receipt"]
+    assert [(each.said["answer"], each.said["receipt"]) for each in hook.got] == [("67", state["receipt"])]
+
+
 async def test_what_is_open_is_no_callback_that_is_owed(stage: World, hook: Receiver) -> None:
     """A start reads those that are owed, however many questions wait with a URL."""
     async with running(stage, table(hook)) as (bot, asker):
