@@ -90,7 +90,7 @@ class Callbacks:
         return any(word.partition("/")[0] in _WANTED for word in change.what.split())
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:  # noqa: ARG002 - the protocol's
-        if record.is_open:  # the URL is another, and is called at the end
+        if record.is_open:  # it has another URL, which is called at the end
             return None
         callback = self.questions.owe_callback(tx, record.id)
         return None if callback is None else partial(self._put, callback)

@@ -417,6 +417,21 @@ async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
         assert [each.path[-1] for each in hook.got] == ["2", "3"]
 
 
+async def test_newer_url_is_called_without_a_notice_by_the_bot_that_took_it(
+    stage: World, hook: Receiver
+) -> None:
+    async with running(stage, table(hook)) as (bot, _), httpx.AsyncClient(base_url=own_url_of(bot)) as http:
+        asker, fields = Asker(http), dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields))
+        await at_rest(bot)
+        (watch,) = (each for each in bot._tasks if each.get_name() == "ledger watch")
+        watch.cancel()
+        await asyncio.wait([watch])
+        await asker.ask(200, **fields, callback_url=hook.url)
+        await until(lambda: hook.got)
+        await until_none(bot)
+
+
 async def test_refused_repetition_does_not_take_the_call(stage: World, hook: Receiver) -> None:
     rule = "[[routes]]\nfour_eyes = {claimed = true}\n"
     text = config(stage.producer.url).replace("[[routes]]\n", rule) + table(hook)
