@@ -38,7 +38,7 @@ from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, iso
 from core.errors import LedgersAway
 from core.ledger import Ledger
-from core.records import Subject
+from core.records import Subject, is_forgotten
 
 _log = structlog.get_logger("clarify.github")
 _LOOKS_BACK = timedelta(days=30)  # at the start, for what is still to be posted
@@ -266,6 +266,8 @@ def planned(records: Sequence[Clarification], known: Collection[str], since: dat
     """
     comments = []
     for record in records:
+        if is_forgotten(record):  # its entries are others now, and say nothing
+            continue
         entries = entries_of(record)
         if record.is_open or record.last_change >= since or any(due.key in known for due in entries):
             comments += entries

@@ -20,6 +20,7 @@ from core.clarification import (
     escalated,
     resolved,
 )
+from core.records import dump, forgotten, parse
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
@@ -219,6 +220,19 @@ async def test_does_not_tell_what_was_over_before_it_began(world: World) -> None
     (body,) = await world.shows(1)
 
     assert "The new one?" in body
+
+
+async def test_of_what_is_forgotten_says_no_more(world: World) -> None:
+    await world.start()
+    record = await world.answer(await world.ask())
+    before = await world.shows(2)
+    gone = parse(forgotten(dump(record)))
+    assert gone is not None
+    await world.put(gone)
+    await world.ask(question="And which cache?")
+    *left, _ = await world.shows(3)
+
+    assert left == before
 
 
 async def test_logs_no_words_and_no_token(world: World) -> None:
