@@ -258,8 +258,21 @@ class Bot:
             if settings.webhooks
             else None
         )
+        github = settings.github
+        self.github = (
+            GithubSync(
+                settings=github,
+                token=settings.secrets.by_variable[github.token_env],
+                ledger=ledger,
+                store=store,
+                clock=clock,
+                rng=rng,
+            )
+            if github is not None
+            else None
+        )
         self.feed = Feed(
-            consumers=[self.webhooks] if self.webhooks is not None else [],
+            consumers=[each for each in (self.webhooks, self.github) if each is not None],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -338,19 +351,6 @@ class Bot:
             scopes=base.scopes,
             working=self.agent_status.working,
         )
-        github = settings.github
-        self.github = (
-            GithubSync(
-                settings=github,
-                token=settings.secrets.by_variable[github.token_env],
-                ledger=ledger,
-                store=store,
-                clock=clock,
-                rng=rng,
-            )
-            if github is not None
-            else None
-        )
         self.log = (
             DecisionLog(
                 ledger=ledger,
@@ -384,7 +384,7 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.github, self.log, self.callbacks)
+        outside = (self.log, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
             self.dispatcher,
@@ -522,8 +522,6 @@ class Bot:
         await self.oncall.pager.restore()
         await self.told.sessions.restore()
         await self.home.restore()
-        if self.github is not None:
-            await self.github.restore(found.records)
         self.callbacks.restore()
         for record in found.records:
             self.dispatcher.record_changed(record)
@@ -621,8 +619,9 @@ class Bot:
         if self.github is not None:
             yield "GitHub", self.github.run()
         if self.webhooks is not None:
-            yield "changes", self.feed.run()
             yield "webhooks", self.webhooks.run()
+        if self.feed.consumers:
+            yield "changes", self.feed.run()
         yield "callbacks", self.callbacks.run()
         if self.log is not None:
             yield "log of decisions", self._run_log(self.log)
@@ -865,7 +864,7 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, the log and callbacks of a settled clarification that another bot may have changed.
+        """Tells the log and callbacks of a settled clarification that another bot may have changed.
 
         Raises:
             StorageUnavailable: its ledger cannot be read now.

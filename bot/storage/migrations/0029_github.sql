@@ -1,0 +1,11 @@
+-- Issues that are to be brought in line with their clarifications, until they are.
+create table github_owed (
+  repo text not null,
+  issue integer not null,
+  change integer not null,    -- the newest that it shows: `seq` of the feed's; 0: none
+  primary key (repo, issue)
+) without rowid;
+drop index github_comments_begun;
+
+-- What a consumer has told of since it began; another begins anew.
+alter table consumers add column about text;
