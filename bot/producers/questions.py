@@ -328,6 +328,10 @@ class Questions:
             waiter.record = record
             waiter.changed.set()
 
+    def is_awaited(self, clarification: str) -> bool:
+        """Returns whether a caller of this process waits for a question's answer right now."""
+        return clarification in self._waiting
+
     async def ask(
         self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
     ) -> tuple[Clarification, bool]:
