@@ -7,5 +7,5 @@ create table github_owed (
 );
 drop index github_comments_begun;
 
--- What a consumer has told of since it began; another begins anew.
+-- What the consumer tells of, if that may become another: the repository. Null: it begins anew.
 alter table consumers add column about text collate "C";
