@@ -131,8 +131,8 @@ class GithubSync:
         tampered = await self.ledger.tampered_among(records)
         shown = await self._memory.shown(issue)
         intact = [each for each in records if each.id not in tampered]
-        plan = await asyncio.to_thread(planned, intact, shown.posts, self._since)
-        missing = next((due for due in plan.comments if not _is_there(shown, due.key)), None)
+        plan = await asyncio.to_thread(planned, intact, shown.posted | shown.begun.keys(), self._since)
+        missing = next((due for due in plan.comments if due.key not in shown.posted), None)
         labels = None
         try:
             if missing is not None:
@@ -151,13 +151,12 @@ class GithubSync:
     async def _look_up(self, issue: int, shown: _ShownIssue) -> None:
         """Finds comments of an earlier run, or of a post with an unknown outcome, on the issue."""
         now = self.clock.now().timestamp()
-        open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
-        wait = open_since + SETTLED_AFTER - now
+        wait = max(shown.begun.values(), default=0.0) + SETTLED_AFTER - now
         if 0.0 < wait <= SETTLED_AFTER:  # a longer wait means that the clock was set back
             raise NotNow("whether a comment arrived is not settled yet", wait)
         # A key holds a digest of its entry, so only we can have written it.
         for key, comment in (await self._api.marked(issue, key_in)).items():
-            if not _is_there(shown, key):
+            if key not in shown.posted:
                 await self._memory.posted(issue, key, comment, now)
         self._listed.add(issue)
 
@@ -183,7 +182,7 @@ class GithubSync:
         """Returns our labels that the issue has now; None: nothing of ours was ever there."""
         has = shown.labels
         if has is None:
-            if not (wanted or shown.posts or shown.labelled):
+            if not (wanted or shown.posted):
                 return None
             has = await self._api.labels(issue) & LABELS.keys()
         if has != wanted:
@@ -224,11 +223,6 @@ def _is_on_github(issue: int) -> bool:
 def _shows(what: str) -> bool:
     """Whether a change may mean another comment, or another label."""
     return any(name != RECEIPT for name, _ in told_in(what)) or f"{ABANDONED}/" in what
-
-
-def _is_there(shown: _ShownIssue, key: str) -> bool:
-    post = shown.posts.get(key)
-    return post is not None and post.comment is not None
 
 
 # What an issue should show (pure)
@@ -369,23 +363,14 @@ def _lookalikes(match: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _BegunComment:
-    """A comment begun at `begun_at` (seconds since 1970); `comment` is its id once known."""
-
-    begun_at: float
-    comment: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _ShownIssue:
-    """What an issue shows, as far as we know: `posts` by entry, `labels` (None: unknown).
-
-    `labelled`: whether we ever set labels, or were about to.
+    """What an issue shows, as far as we know: the entries that were `posted`, those whose outcome is unknown with the time when
+    they were `begun` (seconds since 1970), and our `labels` (None: unknown).
     """
 
-    posts: Mapping[str, _BegunComment]
+    posted: frozenset[str]
+    begun: Mapping[str, float]
     labels: frozenset[str] | None
-    labelled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +451,7 @@ class _Memory:
         await self.store.write(work)
 
     async def shown(self, issue: int) -> _ShownIssue:
-        posts = await self.store.read(
+        rows = await self.store.read(
             "select entry, begun_at, comment from github_comments where repo = :repo and issue = :issue",
             repo=self.repo,
             issue=issue,
@@ -476,9 +461,10 @@ class _Memory:
             repo=self.repo,
             issue=issue,
         )
-        known = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
-        by_entry = {each["entry"]: _BegunComment(each["begun_at"], each["comment"]) for each in posts}
-        return _ShownIssue(by_entry, known, row is not None)
+        labels = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
+        posted = frozenset(each["entry"] for each in rows if each["comment"] is not None)
+        begun = {each["entry"]: each["begun_at"] for each in rows if each["comment"] is None}
+        return _ShownIssue(posted, begun, labels)
 
     async def begin_post(self, issue: int, entry: str, now: float) -> None:
         """Notes that a comment is about to be posted."""
