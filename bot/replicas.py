@@ -181,4 +181,4 @@ class Replicas:
 
 def _tell(incidents: Collection[int], tx: Tx) -> None:
     for each in incidents:
-        tx.tell("incident", each, leader_only=True)
+        tx.tell("incident", each)

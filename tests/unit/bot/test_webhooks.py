@@ -24,6 +24,7 @@ from bot.errors import NotLeading
 from bot.posting import signature
 from bot.settings.environment import signing_key
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.tx import Tx
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,
@@ -383,6 +384,33 @@ async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiv
         await world.start()
         await world.quiet()
     assert len(receiver.got) == 4
+
+
+async def test_what_a_restored_backup_tells_again_has_the_same_ids(world: World, receiver: Receiver) -> None:
+    await world.start()
+    await world.kill()
+    record = await world.write(world.question())
+    await world.write(done(world, world.answered(record)))
+    tables = ("changes", "consumers")
+    kept = {each: await world.store.read(f"select * from {each}") for each in tables}  # noqa: S608 - ours
+    await world.start()
+    await world.kill()
+
+    def restore(tx: Tx) -> None:
+        for table, rows in kept.items():
+            tx.run(f"delete from {table}")  # noqa: S608 - ours
+            columns = rows[0].keys()
+            names = ", ".join(f":{each}" for each in columns)
+            tx.many(f"insert into {table} ({', '.join(columns)}) values ({names})", map(dict, rows))  # noqa: S608
+
+    await world.store.write(restore)
+    await world.clock.advance(60)
+    await world.start()
+    await world.quiet()
+    ids = [each.headers["webhook-id"] for each in receiver.got]
+    assert len(ids) == 6
+    assert ids[:3] == ids[3:]
+    assert len(set(ids)) == 3
 
 
 # receipts
