@@ -103,7 +103,7 @@ def begin(tx: Tx, consumer: str, horizon: str) -> Position:
 
 
 def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Position:
-    """Puts a consumer at the end, and a change for each clarification that needs something behind that."""
+    """Puts a consumer at the end, as if it were new, and a change for each clarification that needs something behind that."""
     place = begin(tx, consumer, horizon)
     tx.run("update consumers set about = null where name = :name", name=consumer)
     tx.run(
