@@ -265,8 +265,21 @@ class Bot:
             if settings.webhooks
             else None
         )
+        github = settings.github
+        self.github = (
+            GithubSync(
+                settings=github,
+                token=settings.secrets.by_variable[github.token_env],
+                ledger=ledger,
+                store=store,
+                clock=clock,
+                rng=rng,
+            )
+            if github is not None
+            else None
+        )
         self.feed = Feed(
-            consumers=[each for each in (self.webhooks, self.callbacks) if each is not None],
+            consumers=[each for each in (self.webhooks, self.callbacks, self.github) if each is not None],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -343,19 +356,6 @@ class Bot:
             scopes=base.scopes,
             working=self.agent_status.working,
         )
-        github = settings.github
-        self.github = (
-            GithubSync(
-                settings=github,
-                token=settings.secrets.by_variable[github.token_env],
-                ledger=ledger,
-                store=store,
-                clock=clock,
-                rng=rng,
-            )
-            if github is not None
-            else None
-        )
         self.log = (
             DecisionLog(
                 ledger=ledger,
@@ -389,7 +389,7 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.github, self.log)
+        outside = (self.log,)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -526,8 +526,6 @@ class Bot:
         await self.oncall.pager.restore()
         await self.told.sessions.restore()
         await self.home.restore()
-        if self.github is not None:
-            await self.github.restore(found.records)
         for record in found.records:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
