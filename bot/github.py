@@ -65,6 +65,8 @@ LABELS = {
 }
 # GitHub ends a request after 10 s. So after this time a comment with an unknown outcome exists or never will.
 SETTLED_AFTER = 15.0
+# GitHub also answers 404 for what the token may not see.
+_MAY_BE_THE_TOKEN = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 _BACKOFF = Backoff(first=2.0, longest=300.0, spread=0.5)
 
 
@@ -141,8 +143,8 @@ class GithubSync:
             labels = await self._label(issue, plan.labels, shown)
         except GithubRefused as refused:
             self._report(issue, str(refused))
-            if refused.status == HTTPStatus.FORBIDDEN:
-                return True  # it stays owed: the next start may have another token
+            if refused.status in _MAY_BE_THE_TOKEN:
+                return True  # it stays owed: the next start may have another
         else:
             self._reported.pop(issue, None)
         await self._memory.settled(issue, change, labels)

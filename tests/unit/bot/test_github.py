@@ -609,7 +609,7 @@ async def test_waits_longer_after_each_bare_limit(world: World) -> None:
     assert third >= 240
 
 
-@pytest.mark.parametrize("status", [404, 301])
+@pytest.mark.parametrize("status", [410, 301])
 async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, status: int) -> None:
     with capture_logs() as logs:
         world.github.faults["POST comments"].append(Fault(status))
@@ -633,8 +633,11 @@ async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, statu
     assert f"HTTP {status}" in told[0]["reason"]
 
 
-async def test_what_the_token_may_not_do_is_tried_again_with_the_next_start(world: World) -> None:
-    world.github.faults["POST comments"].append(Fault(403))
+@pytest.mark.parametrize("status", [403, 404])
+async def test_what_the_token_may_not_do_is_tried_again_with_the_next_start(
+    world: World, status: int
+) -> None:
+    world.github.faults["POST comments"].append(Fault(status))
     await world.start()
     await world.ask()
     await until(lambda: world.github.count("POST", "42/comments") == 1)
