@@ -25,7 +25,7 @@ from bot.retention.backup import DATABASE, Kept, aside_name
 from bot.storage import beside
 from bot.storage.beside import Columns
 from bot.storage.database import require_here
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import NUMBERED, Row, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def move(source: Kept, target: Kept, *, now: datetime, replace: bool) -> Moved:
 
 def _look(copied: Path) -> tuple[Columns, Row]:
     """Returns what the move must not change, and the installation."""
-    own = {("installation", "moved_to"), ("installation", "moved_from"), *Tx.stamped.items()}
+    own = {("installation", "moved_to"), ("installation", "moved_from"), *NUMBERED.items()}
     compared = {
         table: [name for name in names if (table, name) not in own]
         for table, names in beside.columns_in(copied).items()

@@ -46,7 +46,7 @@ from bot.storage.connection import (
 )
 from bot.storage.database import Database, require_here
 from bot.storage.lease import Lease, Newest, Terms
-from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
+from bot.storage.tx import NUMBERED, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
@@ -324,7 +324,7 @@ class PostgresTx(Tx):
     stamp = "pg_current_xact_id()::text::bigint"
     place = "greatest(written, pg_current_xact_id()::text::bigint)"
     beyond = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-    stamped: Mapping[str, str] = {**Tx.stamped, "news": "xid"}
+    renumbered: Mapping[str, str] = {**NUMBERED, "news": "xid"}
     fatal = psycopg.OperationalError
 
     def __init__(self, db: PostgresConnection, teller: str = "", *, leads: bool = False) -> None:

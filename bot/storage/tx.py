@@ -43,6 +43,14 @@ Topic = Literal[
 """
 
 News = tuple[Topic, str]
+NUMBERED: Mapping[str, str] = {
+    "clarifications": "written",
+    "changes": "written",
+    "consumers": "written",
+    "decisions_compared": "written",
+    "bridge": "version",
+}
+"""The tables with numbers of transactions (`Tx.stamp`, `Tx.place`), and the column."""
 
 
 class Row(Protocol):
@@ -65,16 +73,10 @@ class Tx:
     """SQL for the number by which a change of a row of `clarifications` is ordered before its own (`bot.storage.changes`)."""
 
     beyond = "1"
-    """SQL for a number above that of every change so far, if they were all made here."""
+    """SQL for a number above those of all changes so far, if they were made in this database."""
 
-    stamped: Mapping[str, str] = {
-        "clarifications": "written",
-        "changes": "written",
-        "consumers": "written",
-        "decisions_compared": "written",
-        "bridge": "version",
-    }
-    """Tables with numbers of transactions, and the column."""
+    renumbered: Mapping[str, str] = {table: NUMBERED[table] for table in ("changes", "consumers")}
+    """Those whose numbers have to be below that."""
 
     fatal: type[Exception] = sqlite3.OperationalError
     """Trouble with the disk or a lock: it ends the whole transaction."""
@@ -122,12 +124,12 @@ class Tx:
         from now on comes after them. Their order stays.
         """
         each = " union all ".join(
-            f"select max({column}) as at from {table}" for table, column in self.stamped.items()
+            f"select max({column}) as at from {table}" for table, column in self.renumbered.items()
         )
         row = self.one(f"select max(at) + 1 - {self.beyond} as over from ({each}) as highest")
         over = row["over"] if row is not None else None
         if over is not None and over > 0:
-            for table, column in self.stamped.items():
+            for table, column in self.renumbered.items():
                 self.run(f"update {table} set {column} = {column} - :over", over=over)
 
     def part(self, work: Work[_T]) -> tuple[_T | None, Exception | None]:
