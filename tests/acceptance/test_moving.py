@@ -304,6 +304,8 @@ async def test_moved_bot_continues_as_if_it_had_only_been_restarted(
             refused = await beside(stage, "move", "--to", target)
             assert (refused.code, "with Ctrl-C or SIGTERM" in refused.err) == (1, True), refused
         before = await log_of(stage)
+        if source == "SQLite":  # more has been written there than in the whole life of the server
+            stage.changed("update clarifications set written = written + 1000000000")
         # With no bot to take it, this change waits in the feed.
         assert (await beside(stage, "answer", "CLR-42-002", "yes")).code == 0
 
