@@ -12,6 +12,7 @@ from time import monotonic
 
 from bot.cli.output import Output
 from bot.cli.running import Shell, database_url
+from bot.errors import BackupError, StorageError
 from bot.integrations.ledgerfiles import erasing as in_files
 from bot.integrations.ledgerfiles.owner import disown, owner_of
 from bot.retention import forget as forgetting
@@ -68,7 +69,10 @@ def move(out: Output, to: str, config: Path | None, *, replace: bool) -> None:
     environ = read_environment()
     settings = load_shell_settings(config, environ)
     source, target = kept_in(settings), _named(to, environ)
-    moved = move_to(source, target, now=SystemClock().now(), replace=replace)
+    try:
+        moved = move_to(source, target, now=SystemClock().now(), replace=replace)
+    except OSError as error:
+        raise BackupError(f"Not moved: {error.filename or target.name}: {error.strerror}.") from error
     rows, tables = sum(moved.rows.values()), len(moved.rows)
     data = {"from": source.name, "to": target.name, "rows": rows, "tables": tables, "aside": moved.aside}
     out.show(
@@ -92,8 +96,8 @@ def _named(to: str, environ: Mapping[str, str]) -> Kept:
         kept = _in_postgres(place)
         try:
             kept.name  # noqa: B018 - checks the address
-        except ValueError as error:
-            raise BadInput(f"--to: not an address of PostgreSQL: {error}.") from None
+        except StorageError as error:
+            raise BadInput(f"--to: {error}") from None
         return kept
     if "://" in place or not {"/", "."} & set(place):
         raise BadInput(

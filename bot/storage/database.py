@@ -25,7 +25,7 @@ def require_here(name: str, installation: Row) -> Row:
         )
     if (target := installation["moved_to"]) is not None:
         raise StorageMoved(
-            f"{name} has moved to {target}. Put that into [storage] of clarify.toml; a bot on both would ask and answer twice."
+            f"{name} has moved to {target}. Name that one in [storage] of clarify.toml, and never run both."
         )
     return installation
 

@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row, tuple_row
 
-from bot.errors import BackupError, StorageInUseError, StorageUnavailable
+from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
 from bot.storage import beside
 from bot.storage.beside import Columns, Contents
 from bot.storage.connection import PostgresConnection, connect, words
@@ -222,12 +222,12 @@ def name_of(url: str) -> str:
     """Returns a name for a database that people recognize, without user and password.
 
     Raises:
-        ValueError: that is no address.
+        StorageError: that is no address.
     """
     try:
         said = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise ValueError(words(error)) from error
+        raise StorageError(f"That is no address of PostgreSQL: {words(error)}.") from error
     host = said.get("host") or said.get("hostaddr") or "this machine"
     port = f":{said['port']}" if "port" in said else ""
     return (
