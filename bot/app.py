@@ -47,6 +47,7 @@ from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
 from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
 from bot.producers.inbox import Incoming
+from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
@@ -67,10 +68,8 @@ from core.clock import Clock, within
 from core.dispatch import Dispatcher
 from core.errors import (
     LedgersAway,
-    LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
-    NotFound,
     RecordUnreadable,
 )
 from core.ledger import Contents
@@ -159,11 +158,13 @@ class Bot:
         store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
+            calls_back = any(each.callbacks for each in settings.producers) or await has_callbacks(store)
         except ClarifyBotError:
             await store.close()
             raise
         time = clock or store.clock
-        return cls(settings, store, DatabaseLedger(store, time), time, rng, signing=signing)
+        ledger = DatabaseLedger(store, time)
+        return cls(settings, store, ledger, time, rng, signing=signing, calls_back=calls_back)
 
     def __init__(
         self,
@@ -174,8 +175,9 @@ class Bot:
         rng: random.Random,
         *,
         signing: Signing | None = None,
+        calls_back: bool = False,
     ) -> None:
-        """`signing` makes receipts; None: decisions get none."""
+        """`signing` makes receipts; None: decisions get none. `calls_back`: whether questions have, or may get, a callback URL."""
         self.store = store
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.signer = signing
@@ -210,6 +212,7 @@ class Bot:
             raise_incident=board.incidents.raise_,
             on_outcome=board.pages.on_outcome,
             active=board.roster.active,
+            is_awaited=self._is_awaited,
         )
         self.told = told = build_told(
             base,
@@ -217,17 +220,21 @@ class Bot:
             shown,
             on_put=self.monitoring.trigger,
             on_event=self._touch_home,
-            call_back=self._call_back,
+            wake_feed=self._wake_feed,
         )
-        self.callbacks = Callbacks(
-            settings=settings,
-            questions=told.questions,
-            store=store,
-            links_of=board.permalinks.links,
-            tell=shown.nudges.callback_given_up,
-            clock=clock,
-            rng=rng,
-            on_outcome=partial(base.telemetry.delivered, "callback"),
+        self.callbacks = (
+            Callbacks(
+                settings=settings,
+                questions=told.questions,
+                store=store,
+                links_of=board.permalinks.links,
+                tell=shown.nudges.callback_given_up,
+                clock=clock,
+                rng=rng,
+                on_outcome=partial(base.telemetry.delivered, "callback"),
+            )
+            if calls_back
+            else None
         )
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = HomeTabs(
@@ -258,8 +265,21 @@ class Bot:
             if settings.webhooks
             else None
         )
+        github = settings.github
+        self.github = (
+            GithubSync(
+                settings=github,
+                token=settings.secrets.by_variable[github.token_env],
+                ledger=ledger,
+                store=store,
+                clock=clock,
+                rng=rng,
+            )
+            if github is not None
+            else None
+        )
         self.feed = Feed(
-            consumers=[self.webhooks] if self.webhooks is not None else [],
+            consumers=[each for each in (self.webhooks, self.callbacks, self.github) if each is not None],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -287,8 +307,6 @@ class Bot:
             producers=told.producers,
             catch_up=self._events_missed,
             forgotten=self._forget,
-            settled=self._tell_outside,
-            callbacks=self.callbacks,
             turned=self._turned,
             channels=told.channels,
             app_removed=self._app_removed,
@@ -338,19 +356,6 @@ class Bot:
             scopes=base.scopes,
             working=self.agent_status.working,
         )
-        github = settings.github
-        self.github = (
-            GithubSync(
-                settings=github,
-                token=settings.secrets.by_variable[github.token_env],
-                ledger=ledger,
-                store=store,
-                clock=clock,
-                rng=rng,
-            )
-            if github is not None
-            else None
-        )
         self.log = (
             DecisionLog(
                 ledger=ledger,
@@ -384,8 +389,7 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.github, self.log, self.callbacks)
-        self._outside = tuple(each for each in outside if each is not None)
+        outside = (self.log,)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -394,7 +398,7 @@ class Bot:
             shown.nudges,
             self.oncall.escalations,
             self.oncall.quorum,
-            *self._outside,
+            *(each for each in outside if each is not None),
             self.feed,
             *([self.bridge] if self.bridge is not None else ()),
         )
@@ -522,9 +526,6 @@ class Bot:
         await self.oncall.pager.restore()
         await self.told.sessions.restore()
         await self.home.restore()
-        if self.github is not None:
-            await self.github.restore(found.records)
-        self.callbacks.restore()
         for record in found.records:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
@@ -620,10 +621,12 @@ class Bot:
         yield "agent status", self.agent_status.run()
         if self.github is not None:
             yield "GitHub", self.github.run()
-        if self.webhooks is not None:
+        if self.feed.consumers:
             yield "changes", self.feed.run()
+        if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
-        yield "callbacks", self.callbacks.run()
+        if self.callbacks is not None:
+            yield "callbacks", self.callbacks.run()
         if self.log is not None:
             yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
@@ -820,6 +823,9 @@ class Bot:
         """Whether Slack may hold an answer that we have not read. Only the leader knows; a follower never closes."""
         return not self.store.leads or self._held(clarification) is not None
 
+    def _is_awaited(self, clarification: str) -> bool:
+        return self.told.questions.is_awaited(clarification)
+
     def _shown_whole(self, record: Clarification) -> bool:
         return not self.shown.rollups.may_hold(record) and self.base.renderer.shows_whole(
             record, self.base.audiences.route(record).verbosity
@@ -841,11 +847,6 @@ class Bot:
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
-            if ours and not record.needs_something:
-                # If it was settled before, the leader no longer follows it and would see no news in it.
-                tell = partial(self.store.tell, "card", record.id, leader_only=True)
-                told = until_stored(tell, self.base.clock, _log, "telling the leader later")
-                self.slack.app.later.run(told, "tell of what is settled")
             self.shown.delivery.know(record)
             self.told.questions.record_changed(record)
             self.told.sessions.record_changed(record)
@@ -863,25 +864,6 @@ class Bot:
         self.told.questions.record_changed(record)
         self.told.sessions.record_changed(record)
         self.home.record_changed(record)
-
-    async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, the log and callbacks of a settled clarification that another bot may have changed.
-
-        Raises:
-            StorageUnavailable: its ledger cannot be read now.
-        """
-        if not self._outside:
-            return
-        try:
-            record = await self.ledger.find(clarification)
-        except LockTimeout as error:
-            raise StorageUnavailable(str(error)) from error
-        except (NotFound, LedgerUnreadable) as error:
-            _log.warning("cannot tell others of a clarification", id=clarification, reason=str(error))
-            return
-        if self.base.index.get(record.id) is None and not record.needs_something:
-            for part in self._outside:
-                part.record_changed(record)
 
     async def _forget(self) -> None:
         """Drops what another process forgot from memory, and, as the leader, from Slack."""
@@ -909,8 +891,8 @@ class Bot:
 
         return announced
 
-    def _call_back(self, clarification: str) -> None:
-        self.callbacks.put(clarification)
+    def _wake_feed(self) -> None:
+        self.feed.wake()
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""

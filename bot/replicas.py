@@ -16,7 +16,6 @@ from typing import cast
 
 import structlog
 
-from bot.callbacks import Callbacks
 from bot.delivery.delivery import Delivery
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.errors import StorageUnavailable
@@ -39,9 +38,8 @@ _CONNECTED = 600.0  # seconds that a bot that is gone may keep its connection to
 @dataclass(kw_only=True, eq=False, repr=False)
 class Replicas:
     """Acts on messages of other bots. Calls `catch_up` when the leader has to read Slack's history, `forgotten` when
-    another process may have forgotten something that we keep in memory, `settled` when another bot may have changed a
-    clarification that was settled before, `turned` when another bot changed who is on call, `app_removed` when Slack told
-    another bot that the app was removed.
+    another process may have forgotten something that we keep in memory, `turned` when another bot changed who is on call,
+    `app_removed` when Slack told another bot that the app was removed.
     """
 
     store: Store
@@ -55,8 +53,6 @@ class Replicas:
     producers: Producers
     catch_up: Callable[[], None]
     forgotten: Callable[[], Awaitable[None]]
-    settled: Callable[[str], Awaitable[None]]
-    callbacks: Callbacks
     turned: Callable[[], None]
     channels: Channels
     app_removed: Callable[[], None]
@@ -152,15 +148,12 @@ class Replicas:
             await self.delivery.send_stored(key)
         for clarification in names.get("card", ()):
             await self.delivery.show(clarification)
-            await self.settled(clarification)
         for user in names.get("home", ()):
             await self.home.looked_elsewhere(user)
             if not user:
                 self.turned()
         for producer in names.get("reader", ()):
             self.producers.note_connected(producer)
-        for clarification in names.get("callback", ()):
-            self.callbacks.put(clarification)
         if "inbox" in names:
             self.inbox.heard()
         if "gap" in names:
@@ -178,10 +171,9 @@ class Replicas:
             await self.home.restore()
             self.home.touch()
             self.inbox.heard()
-            self.callbacks.restore()
             self.catch_up()
 
 
 def _tell(incidents: Collection[int], tx: Tx) -> None:
     for each in incidents:
-        tx.tell("incident", each, leader_only=True)
+        tx.tell("incident", each)

@@ -262,6 +262,12 @@ async def log_of(stage: World) -> list[Any]:
     return [json.loads(line) for line in told.out.splitlines()]
 
 
+async def answered(stage: World) -> None:
+    card = await stage.ask("rpl_done", question="Done before?", session="s_done", **ISSUE)
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    await stage.reply("rpl_done")
+
+
 async def logged(bot: Bot) -> None:
     assert bot.log is not None
     await bot.log.caught_up()
@@ -293,9 +299,7 @@ async def test_moved_bot_continues_as_if_it_had_only_been_restarted(
         hook.refuses = lambda _: 503
         async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
             made = bot.store.installation, bot.store.secret
-            over = await stage.ask("rpl_done", question="Done before?", session="s_done", **ISSUE)
-            await stage.workspace.click(FOLAKE, AGENTS, over.ts, label="Yes")
-            await stage.reply("rpl_done")
+            await answered(stage)
             late = await stage.ask("rpl_late", question="Answered late?", session="s_late", **ISSUE)
             asked = (await http.post("/questions", json=question)).json()
             card = await stage.card("Which port?")
