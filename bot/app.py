@@ -258,8 +258,20 @@ class Bot:
             if settings.webhooks
             else None
         )
+        self.log = (
+            DecisionLog(
+                store=store,
+                signing=signing,
+                audiences=base.audiences,
+                clock=clock,
+                keep=settings.trust.keep or settings.storage.keep,
+                announce=self._announce,
+            )
+            if signing is not None
+            else None
+        )
         self.feed = Feed(
-            consumers=[self.webhooks] if self.webhooks is not None else [],
+            consumers=[each for each in (self.webhooks, self.log) if each is not None],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -351,20 +363,6 @@ class Bot:
             if github is not None
             else None
         )
-        self.log = (
-            DecisionLog(
-                ledger=ledger,
-                store=store,
-                signing=signing,
-                audiences=base.audiences,
-                clock=clock,
-                keep=settings.trust.keep or settings.storage.keep,
-                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
-                announce=self._announce,
-            )
-            if signing is not None
-            else None
-        )
         self.upkeep = Upkeep(
             store=store,
             index=base.index,
@@ -384,7 +382,7 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.github, self.log, self.callbacks)
+        outside = (self.github, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
             self.dispatcher,
@@ -620,12 +618,13 @@ class Bot:
         yield "agent status", self.agent_status.run()
         if self.github is not None:
             yield "GitHub", self.github.run()
-        if self.webhooks is not None:
+        if self.feed.consumers:
             yield "changes", self.feed.run()
+        if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
         yield "callbacks", self.callbacks.run()
-        if self.log is not None:
-            yield "log of decisions", self._run_log(self.log)
+        if self.log is not None and (checkpoint := self.base.settings.trust.checkpoint) is not None:
+            yield "checkpoints", self.log.note_checkpoints(checkpoint.every)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -752,11 +751,6 @@ class Bot:
             _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
 
-    async def _run_log(self, log: DecisionLog) -> None:
-        """Keeps the log once clicks are taken, or after a while without them: the start has no time for it."""
-        await within(self.base.clock, _POSTS_WAIT, self._takes_clicks.wait())
-        await log.run()
-
     async def _run_home(self) -> None:
         await self.home.restore_answers()
         await self._posting.wait()
@@ -865,7 +859,7 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, the log and callbacks of a settled clarification that another bot may have changed.
+        """Tells GitHub and callbacks of a settled clarification that another bot may have changed.
 
         Raises:
             StorageUnavailable: its ledger cannot be read now.
@@ -890,8 +884,6 @@ class Bot:
         if self.store.leads:
             await self.home.restore_answers()
             self.shown.erasing.refresh()
-            if self.log is not None:
-                self.log.forgotten()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:
         """Stores that a checkpoint is to be posted and sent to webhooks. Call the result once that is stored."""
