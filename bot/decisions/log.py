@@ -128,9 +128,13 @@ class DecisionLog:
 
     def _is_ours(self, tx: Tx, ended: Ended) -> bool:
         """Whether we signed a receipt: another program may have put something else into the record."""
-        if kid_of(ended.receipt) not in self.signing.known:
-            self.signing.learn(tx)
-        return self.signing.is_ours(ended.receipt, ended.jti)
+        signing = self.signing
+        if signing.is_ours(ended.receipt, ended.jti):
+            return True
+        if kid_of(ended.receipt) in signing.known:
+            return False
+        signing.learn(tx)
+        return signing.is_ours(ended.receipt, ended.jti)
 
     def _put(self, tx: Tx, now: datetime, ended: Ended, texts: Columns) -> None:
         """Appends the entry of a round that ended."""

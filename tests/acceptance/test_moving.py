@@ -128,7 +128,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
         assert now.keys() - signed.keys() == {"CLR-100001-001/1"}
         assert all(clarify.verify(each, keys=bot.signing.jwks).problem is None for each in now.values())
         logged = "select jti, receipt from decisions where jti is not null"
-        while {row["jti"]: row["receipt"] for row in await bot.store.read(logged)} != now:
+        while {row["jti"]: row["receipt"] for row in await bot.store.read(logged)} != now:  # noqa: ASYNC110
             await asyncio.sleep(0.02)  # the log follows
         assert not stage.workspace.messages(FALLBACK)
     for words in ("Done before?", "then?", "On its way?"):
