@@ -149,6 +149,18 @@ async def moved(stage: World, places: dict[str, Callable[[], str | None]]) -> st
     return database
 
 
+async def test_restore_fills_a_database_on_which_a_bot_only_started(
+    stage: World, places: dict[str, Callable[[], str | None]], moved: str
+) -> None:
+    lost(stage)
+    stage.keep_in(database := places["PostgreSQL"]())
+    assert database != moved
+    async with stage.bot():
+        pass
+    lost(stage)
+    assert (await done(stage, "restore", str(stage.folder / "copy")))["aside"] is None
+
+
 async def test_restore_refuses_while_a_bot_leads_and_over_what_is_there(stage: World, moved: str) -> None:
     copy = str(stage.folder / "copy")
     async with stage.bot():

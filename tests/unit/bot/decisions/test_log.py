@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.decisions import chain, log
+from bot.decisions.keys import announce
 from bot.decisions.log import DecisionLog, texts_of
 from bot.feed import Feed
 from bot.routing import Audiences
-from bot.signing import KeyPlace, Signing
+from bot.signing import KeyPlace, Signing, jwk_of
+from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, hold, rewrite
+from bot.storage.postgres import PostgresTx
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.workspace.seed import AGENTS
@@ -29,6 +34,7 @@ from core.matching import followed_up
 from core.records import Subject, forgotten
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
+from tests.kit.databases import Server
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import settings
 
@@ -55,6 +61,9 @@ def decided(
     return answered(opened(42, number, asked, NOW, SLA), Answer("accept", "Accept", "Go"), ADE, LATER)
 
 
+NEXT = ask(question="And now?", event_id="evt_2", reply_token="rpl_2")
+
+
 class Keeping:
     """The feed with the log as its consumer, beside real records; `leads` again and again, as over the lives of a bot."""
 
@@ -66,6 +75,7 @@ class Keeping:
             store=store, signing=signing, audiences=Audiences(settings(folder)), clock=clock, keep=KEEP
         )
         self.feed: Feed
+        self.forgotten_when_read: set[str] = set()
 
     @asynccontextmanager
     async def leads(self) -> AsyncIterator[None]:
@@ -81,7 +91,7 @@ class Keeping:
             ledger=self.ledger,
             store=self.store,
             clock=self.clock,
-            sign=self._signs_nothing,
+            sign=self._sign,
             keep=None,
         )
         await self.feed.begin()
@@ -93,7 +103,10 @@ class Keeping:
             with suppress(asyncio.CancelledError):
                 await running
 
-    async def _signs_nothing(self, _: Clarification) -> bool:
+    async def _sign(self, record: Clarification) -> bool:
+        """Signs nothing: called when a record was read, and before its entry is appended."""
+        if record.id in self.forgotten_when_read:
+            await self.forget(record.id)
         return False
 
     async def quiet(self) -> None:
@@ -102,6 +115,11 @@ class Keeping:
 
     async def put(self, record: Clarification) -> Clarification:
         return await self.ledger.transact(OfIssue(42), lambda book: book.put(record))
+
+    async def again(self, name: str) -> None:
+        """Its next round is asked, and answered."""
+        asked = await self.put(followed_up(await self.ledger.find(name), NEXT, LATER, SLA))
+        await self.put(answered(asked, Answer("yes", "Yes"), ADE, LATER))
 
     async def forget(self, name: str) -> None:
         """As `clarify forget` does."""
@@ -123,6 +141,10 @@ class Keeping:
     async def jtis(self) -> list[str]:
         rows = await self.store.read("select jti from decisions where jti is not null order by seq")
         return [row["jti"] for row in rows]
+
+    async def questions(self) -> list[str]:
+        rows = await self.store.read("select question from decision_texts order by seq")
+        return [row["question"] for row in rows]
 
     async def check(self) -> chain.Verified:
         lines = [log.line_of(row) for row in await self.lines()]
@@ -166,11 +188,9 @@ async def test_every_end_of_a_round_has_its_entry(keeping: Keeping, signing: Sig
     """Also of what ended while no bot ran, and of rounds that a later one follows."""
     async with keeping.leads():
         pass
-    first = await keeping.put(decided(1, signing))
-    asked = ask(question="And now?", event_id="evt_2", reply_token="rpl_2")
-    second = await keeping.put(followed_up(first, asked, LATER, SLA))
-    await keeping.put(answered(second, Answer("yes", "Yes"), ADE, LATER))
-    await keeping.put(abandoned(await keeping.put(opened(42, 2, asked, NOW, SLA)), "expired", LATER))
+    await keeping.put(decided(1, signing))
+    await keeping.again("CLR-42-001")
+    await keeping.put(abandoned(await keeping.put(opened(42, 2, NEXT, NOW, SLA)), "expired", LATER))
     async with keeping.leads():
         pass
     assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-001/2", "CLR-42-002/1"]
@@ -208,19 +228,53 @@ async def test_receipt_by_a_new_key_of_another_replica_is_known(keeping: Keeping
     assert await keeping.jtis() == ["CLR-42-002/1"]
 
 
+async def test_entry_follows_what_another_process_appends_at_the_same_time(
+    postgres_server: Server, signing: Signing, clock: ManualClock, tmp_path: Path
+) -> None:
+    """As `clarify keys rotate` does beside a bot."""
+    url = postgres_server.new()
+    blocked = "select count(*) from pg_locks where not granted and database is null"
+    async with AsyncExitStack() as stack:
+        store = await Store.open(url)
+        stack.push_async_callback(store.close)
+        rotating = stack.enter_context(closing(connect(url)))
+        looking = stack.enter_context(closing(psycopg.connect(url, autocommit=True)))
+        keeping = Keeping(store, signing, clock, tmp_path)
+        await signing.note(store, NOW)
+        async with keeping.leads():
+            pass
+        await keeping.put(decided(1, signing))
+        rotating.execute("begin")
+        announce(PostgresTx(rotating), signing, jwk_of(Ed25519PrivateKey.generate().public_key()), NOW)
+        async with keeping.begins():
+            await until(lambda: looking.execute(blocked).fetchone() != (0,))
+            rotating.execute("commit")
+            await keeping.quiet()
+        assert await keeping.kinds() == ["key", "decision"]
+        assert (await keeping.check()).head.seq == 2
+
+
 async def test_what_is_forgotten_before_its_entry_never_comes_into_the_log(
     keeping: Keeping, signing: Signing
 ) -> None:
+    keeping.forgotten_when_read = {"CLR-42-001"}
     async with keeping.leads():
-        pass
-    record = await keeping.put(decided(1, signing))
-    await keeping.put(decided(2, signing))
-    await keeping.forget(record.id)
-    async with keeping.begins():
-        keeping.feed.record_changed(record)  # as this process knows it
-        await keeping.quiet()
+        await keeping.put(decided(1, signing))
+        await keeping.put(decided(2, signing))
     assert await keeping.jtis() == ["CLR-42-002/1"]
     assert await keeping.kinds() == ["decision"]
+
+
+async def test_what_is_decided_after_it_was_forgotten_stays(keeping: Keeping, signing: Signing) -> None:
+    async with keeping.leads():
+        pass
+    await keeping.put(decided(1, signing))
+    await keeping.forget("CLR-42-001")
+    await keeping.again("CLR-42-001")
+    async with keeping.leads():
+        pass
+    assert await keeping.jtis() == ["CLR-42-001/2"]
+    assert await keeping.questions() == ["And now?"]
 
 
 async def test_what_is_forgotten_while_its_entry_is_appended_loses_its_texts(
@@ -229,7 +283,6 @@ async def test_what_is_forgotten_while_its_entry_is_appended_loses_its_texts(
     """In another transaction, of which neither sees the other."""
     async with keeping.leads():
         first = await keeping.put(decided(1, signing))
-        asked = ask(question="And now?", event_id="evt_2", reply_token="rpl_2")
         await keeping.store.write(lambda tx: log.forget(tx, Subject(frozenset({first.id}))))
         await keeping.quiet()
         assert await keeping.kinds() == ["decision"]
@@ -238,12 +291,8 @@ async def test_what_is_forgotten_while_its_entry_is_appended_loses_its_texts(
             rewrite(tx, [first.id], forgotten, FORGOTTEN, NOW)
 
         await keeping.store.write(edit)
-        gone = await keeping.ledger.find(first.id)
-        again = await keeping.put(followed_up(gone, asked, LATER, SLA))
-        await keeping.put(answered(again, Answer("yes", "Yes"), ADE, LATER))
-    assert await keeping.kinds() == ["decision", "forgotten", "decision"]
-    rows = await keeping.store.read("select question from decision_texts")
-    assert [row["question"] for row in rows] == ["And now?"]
+    assert await keeping.kinds() == ["decision", "forgotten"]
+    assert await keeping.questions() == []
     assert (await keeping.check()).gone == 1
 
 
