@@ -18,6 +18,8 @@ from bot.decisions import chain, log
 from bot.decisions.keys import announce
 from bot.decisions.log import DecisionLog, texts_of
 from bot.feed import Feed
+from bot.retention.backup import backup, restore
+from bot.retention.sqlite import InSqlite
 from bot.routing import Audiences
 from bot.signing import KeyPlace, Signing, jwk_of
 from bot.storage.connection import connect
@@ -34,7 +36,7 @@ from core.matching import followed_up
 from core.records import Subject, forgotten
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import Server
+from tests.kit.databases import Server, open_store
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import settings
 
@@ -83,6 +85,7 @@ class Keeping:
             await self.quiet()
             yield
             await self.quiet()
+            assert await self.feed.trouble() is None
 
     @asynccontextmanager
     async def begins(self) -> AsyncIterator[None]:
@@ -159,6 +162,15 @@ def clock() -> ManualClock:
 @pytest.fixture
 def keeping(store: Store, signing: Signing, clock: ManualClock, tmp_path: Path) -> Keeping:
     return Keeping(store, signing, clock, tmp_path)
+
+
+@asynccontextmanager
+async def kept_in(folder: Path, signing: Signing, clock: ManualClock) -> AsyncIterator[Keeping]:
+    store = await open_store(folder / "clarify.db")
+    try:
+        yield Keeping(store, signing, clock, folder)
+    finally:
+        await store.close()
 
 
 async def test_only_genuine_receipts_are_logged_each_once(keeping: Keeping, signing: Signing) -> None:
@@ -250,8 +262,31 @@ async def test_entry_follows_what_another_process_appends_at_the_same_time(
             await until(lambda: looking.execute(blocked).fetchone() != (0,))
             rotating.execute("commit")
             await keeping.quiet()
+            assert await keeping.feed.trouble() is None
         assert await keeping.kinds() == ["key", "decision"]
         assert (await keeping.check()).head.seq == 2
+
+
+async def test_restored_log_goes_on_at_its_place(
+    signing: Signing, clock: ManualClock, tmp_path: Path
+) -> None:
+    """What was decided before the backup, and not logged yet, has no other sign of that than the change."""
+    kept, copy = InSqlite(tmp_path / "clarify.db"), tmp_path / "copy"
+    async with kept_in(tmp_path, signing, clock) as keeping:
+        async with keeping.leads():
+            await keeping.put(decided(1, signing))
+        await keeping.put(decided(2, signing))
+        backup(kept, copy, now=NOW, release="1")
+        async with keeping.leads():
+            await keeping.put(decided(3, signing))
+        assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-002/1", "CLR-42-003/1"]
+    restore(copy, kept, None, now=NOW, replace=True)
+    async with kept_in(tmp_path, signing, clock) as keeping:
+        assert await keeping.jtis() == ["CLR-42-001/1"]
+        async with keeping.leads():
+            await keeping.put(decided(4, signing))
+        assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-002/1", "CLR-42-004/1"]
+        assert (await keeping.check()).decisions == 3
 
 
 async def test_what_is_forgotten_before_its_entry_never_comes_into_the_log(
