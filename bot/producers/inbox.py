@@ -220,7 +220,7 @@ def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     tx.lock(_INBOX, wait=True)  # readers go by id, so ids must be committed in order
     arrived, stored = _insert(tx, incoming)
     if arrived == "new":
-        tx.tell("inbox", leader_only=True)
+        tx.tell("inbox")
     if incoming.cursor is not None:
         tx.run(
             """insert into cursors (producer, cursor) values (:producer, :cursor)

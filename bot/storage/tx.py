@@ -27,7 +27,6 @@ Topic = Literal[
     "replies",
     "reader",
     "forgotten",
-    "callback",
     "channel",
     "app",
 ]
@@ -37,10 +36,10 @@ Topic = Literal[
 - incident: it changed; home: a person looks at the Home tab; gap: something from Slack was missed
 - people: cached data of a person, channel or group is outdated; forgotten: another process forgot something
 - channel: the bot may have lost it, or have it again (its id); app: it may have been removed from the workspace
-- callback: the outcome of a question that has ended is to be posted to a new URL (the question's id)
 - replies: a producer's replies are ready to be read; reader: a producer is reading them
 """
 
+OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader"})
 News = tuple[Topic, str]
 
 
@@ -92,10 +91,8 @@ class Tx:
         cursor.executemany(self._form(sql), rows)
         return int(cursor.rowcount)
 
-    def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
-        """Tells the other bots (`Store.news`) once this is committed. `leader_only`: only the leader needs it, so not
-        if we lead.
-        """
+    def tell(self, topic: Topic, name: object = "") -> None:
+        """Tells the other bots (`Store.news`) once this is committed; what only the leader needs, unless we lead."""
 
     def lock(self, name: str, *, wait: bool = False) -> bool:  # noqa: ARG002 - there is one writer
         """Locks a name until the commit. Returns False if another bot holds it; with `wait`, waits for it instead."""
