@@ -278,8 +278,22 @@ class Bot:
             if github is not None
             else None
         )
+        self.log = (
+            DecisionLog(
+                store=store,
+                signing=signing,
+                audiences=base.audiences,
+                clock=clock,
+                keep=settings.trust.keep or settings.storage.keep,
+                announce=self._announce,
+            )
+            if signing is not None
+            else None
+        )
         self.feed = Feed(
-            consumers=[each for each in (self.webhooks, self.callbacks, self.github) if each is not None],
+            consumers=[
+                each for each in (self.webhooks, self.callbacks, self.github, self.log) if each is not None
+            ],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -356,20 +370,6 @@ class Bot:
             scopes=base.scopes,
             working=self.agent_status.working,
         )
-        self.log = (
-            DecisionLog(
-                ledger=ledger,
-                store=store,
-                signing=signing,
-                audiences=base.audiences,
-                clock=clock,
-                keep=settings.trust.keep or settings.storage.keep,
-                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
-                announce=self._announce,
-            )
-            if signing is not None
-            else None
-        )
         self.upkeep = Upkeep(
             store=store,
             index=base.index,
@@ -389,7 +389,6 @@ class Bot:
                 clock=clock,
                 archive_after=settings.ledger.archive_after,
             )
-        outside = (self.log,)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -398,7 +397,6 @@ class Bot:
             shown.nudges,
             self.oncall.escalations,
             self.oncall.quorum,
-            *(each for each in outside if each is not None),
             self.feed,
             *([self.bridge] if self.bridge is not None else ()),
         )
@@ -627,8 +625,8 @@ class Bot:
             yield "webhooks", self.webhooks.run()
         if self.callbacks is not None:
             yield "callbacks", self.callbacks.run()
-        if self.log is not None:
-            yield "log of decisions", self._run_log(self.log)
+        if self.log is not None and (checkpoint := self.base.settings.trust.checkpoint) is not None:
+            yield "checkpoints", self.log.note_checkpoints(checkpoint.every)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -755,11 +753,6 @@ class Bot:
             _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
 
-    async def _run_log(self, log: DecisionLog) -> None:
-        """Keeps the log once clicks are taken, or after a while without them: the start has no time for it."""
-        await within(self.base.clock, _POSTS_WAIT, self._takes_clicks.wait())
-        await log.run()
-
     async def _run_home(self) -> None:
         await self.home.restore_answers()
         await self._posting.wait()
@@ -872,8 +865,6 @@ class Bot:
         if self.store.leads:
             await self.home.restore_answers()
             self.shown.erasing.refresh()
-            if self.log is not None:
-                self.log.forgotten()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:
         """Stores that a checkpoint is to be posted and sent to webhooks. Call the result once that is stored."""
