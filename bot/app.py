@@ -285,6 +285,7 @@ class Bot:
                 audiences=base.audiences,
                 clock=clock,
                 keep=settings.trust.keep or settings.storage.keep,
+                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
                 announce=self._announce,
             )
             if signing is not None
@@ -617,16 +618,8 @@ class Bot:
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
         yield "agent status", self.agent_status.run()
-        if self.github is not None:
-            yield "GitHub", self.github.run()
         if self.feed.consumers:
             yield "changes", self.feed.run()
-        if self.webhooks is not None:
-            yield "webhooks", self.webhooks.run()
-        if self.callbacks is not None:
-            yield "callbacks", self.callbacks.run()
-        if self.log is not None and (checkpoint := self.base.settings.trust.checkpoint) is not None:
-            yield "checkpoints", self.log.note_checkpoints(checkpoint.every)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()

@@ -67,8 +67,9 @@ def ended_in(record: Clarification) -> Iterator[Ended]:
 class DecisionLog:
     """The consumer of the feed that appends what was decided.
 
-    `keep`: how long receipts and texts are kept; None: forever. Older decisions are not appended. `announce` stores, in the
-    transaction that appends a checkpoint, that it is to be sent, and returns what to call after that.
+    `keep`: how long receipts and texts are kept; None: forever. Older decisions are not appended. `checkpoint_every`: how often
+    an entry notes the head of the log, if it grew; None: never. `announce` stores, in the transaction that appends a checkpoint,
+    that it is to be sent, and returns what to call after that.
     """
 
     store: Store
@@ -76,6 +77,7 @@ class DecisionLog:
     audiences: Audiences
     clock: Clock
     keep: timedelta | None = None
+    checkpoint_every: timedelta | None = None
     announce: Callable[[Tx, str], Callable[[], None]] = lambda _tx, _entry: lambda: None
     name: str = _NAME
     gather: float = 1.0
@@ -154,8 +156,10 @@ class DecisionLog:
             **columns,
         )
 
-    async def note_checkpoints(self, every: timedelta) -> None:
-        """Appends an entry that notes the head of the log, every so often if it grew, until cancelled."""
+    async def run(self) -> None:
+        """Appends checkpoints, if they are wanted, until cancelled."""
+        if self.checkpoint_every is None:
+            return
         await self.load()
         while True:
             self._grew.clear()
@@ -165,7 +169,7 @@ class DecisionLog:
             )
             row = await until_stored(last, self.clock, _log, "reading the log later")
             if row is not None:
-                due = datetime.fromtimestamp(row["at"], UTC) + every
+                due = datetime.fromtimestamp(row["at"], UTC) + self.checkpoint_every
                 await self.clock.sleep(max(0.0, (due - self.clock.now()).total_seconds()))
             if not await until_stored(self._checkpoint, self.clock, _log, "checkpoint delayed"):
                 await self._grew.wait()  # nothing was decided since
