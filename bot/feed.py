@@ -63,6 +63,9 @@ class Consumer(Protocol):
         changes. Raises StorageUnavailable.
         """
 
+    async def run(self) -> None:
+        """Sends what it owes, until cancelled."""
+
 
 @dataclass(kw_only=True, eq=False)
 class Feed:
@@ -101,8 +104,10 @@ class Feed:
             each.wake.set()
 
     async def run(self) -> None:
-        """Has the consumers take changes as they come, until cancelled."""
+        """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
+            for consumer in self.consumers:
+                group.create_task(consumer.run(), name=consumer.name)
             for each in self._lanes:
                 group.create_task(each.run(), name="feed: " + ", ".join(one.name for one in each.consumers))
 

@@ -103,8 +103,9 @@ def begin(tx: Tx, consumer: str, horizon: str) -> Position:
 
 
 def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Position:
-    """Puts a consumer at the end, and a change for each clarification that needs something behind that."""
+    """Puts a consumer at the end, as if it were new, and a change for each clarification that needs something behind that."""
     place = begin(tx, consumer, horizon)
+    tx.run("update consumers set about = null where name = :name", name=consumer)
     tx.run(
         f"""insert into changes (written, clarification, revision, what, at)
             select {tx.place}, id, revision, :what, :at from clarifications where live = 1 order by issue, number""",
@@ -155,21 +156,6 @@ def drop(tx: Tx, consumers: Sequence[str]) -> None:
         tx.run("delete from consumers where name = :name", name=each)
         tx.run("delete from failed_changes where consumer = :name", name=each)
     _delete_passed(tx)
-
-
-def begin_anew(tx: Tx) -> None:
-    """Has changes of another database, which numbered its transactions, taken before all that follow here."""
-    for name, place in places(tx).items():
-        row = tx.one(
-            "select min(seq) - 1 as seq from changes where (written, seq) > (:written, :seq)",
-            **place._asdict(),
-        )
-        seq = None if row is None else row["seq"]
-        if seq is None:  # it has passed all
-            last = tx.one("select max(seq) as seq from changes")
-            seq = (last["seq"] if last is not None else None) or 0
-        tx.run("update consumers set written = 0, seq = :seq where name = :name", seq=seq, name=name)
-    tx.run("update changes set written = 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,11 +268,9 @@ class DatabaseLedger(Ledger):
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
-    async def mark(self) -> int:
-        return int((await self._query(f"select {self.store.horizon} as until"))[0]["until"])
-
     async def load(self) -> Contents:
-        self._loaded = await self.mark()  # what is written from here on is news
+        (row,) = await self._query(f"select {self.store.horizon} as until")
+        self._loaded = row["until"]  # what is written from here on is news
         return await _gathered(self.every(waiting=True))
 
     async def every(
@@ -280,7 +278,6 @@ class DatabaseLedger(Ledger):
         *,
         issue: int | None = None,
         since: datetime | None = None,
-        written: int = 0,
         waiting: bool = False,
         after: tuple[int, int] = (0, 0),
     ) -> AsyncGenerator[Contents]:
@@ -288,9 +285,6 @@ class DatabaseLedger(Ledger):
         if issue is not None:
             where.append("issue = :of")
             values["of"] = issue
-        if written:
-            where.append("written >= :written")
-            values["written"] = written
         if since is not None:
             where.append("(closed is null or closed >= :since)")
             values["since"] = since.timestamp()
@@ -313,14 +307,6 @@ class DatabaseLedger(Ledger):
                 return
             yield await self._contents(rows)
             last = parse_id(rows[-1]["id"])
-
-    async def issues(self, since: datetime) -> list[int]:
-        rows = await self._query(
-            "select issue from clarifications where closed is null"
-            " union select issue from clarifications where closed >= :since order by issue",
-            since=since.timestamp(),
-        )
-        return [row["issue"] for row in rows]
 
     async def latest(self, most: int) -> list[Clarification]:
         rows = await self._rows("1 = 1 order by written desc, id desc limit :most", most=most)
@@ -487,11 +473,6 @@ def leave_out_numbers(tx: Tx, count: int) -> None:
            on conflict (name) do update set value = counters.value + :count""",
         count=count,
     )
-
-
-def note_written(tx: Tx) -> None:
-    """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
-    tx.run(f"update clarifications set written = {tx.stamp}")  # noqa: S608 - a constant
 
 
 def fill(tx: Tx, records: Iterable[Clarification], highest: Mapping[int, int]) -> None:

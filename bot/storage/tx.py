@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - only our own text is put into statements
 """Transactions of either database.
 
 Statements use the SQL that SQLite and PostgreSQL share, with named parameters: `where id = :id`, and `in :ids` for a
@@ -27,7 +28,6 @@ Topic = Literal[
     "replies",
     "reader",
     "forgotten",
-    "callback",
     "channel",
     "app",
 ]
@@ -37,12 +37,18 @@ Topic = Literal[
 - incident: it changed; home: a person looks at the Home tab; gap: something from Slack was missed
 - people: cached data of a person, channel or group is outdated; forgotten: another process forgot something
 - channel: the bot may have lost it, or have it again (its id); app: it may have been removed from the workspace
-- callback: the outcome of a question that has ended is to be posted to a new URL (the question's id)
 - replies: a producer's replies are ready to be read; reader: a producer is reading them
 """
 
-OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader", "callback"})
+OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader"})
 News = tuple[Topic, str]
+NUMBERED: Mapping[str, str] = {
+    "clarifications": "written",
+    "changes": "written",
+    "consumers": "written",
+    "bridge": "version",
+}
+"""The tables with numbers of transactions (`Tx.stamp`, `Tx.place`), and the column."""
 
 
 class Row(Protocol):
@@ -66,6 +72,12 @@ class Tx:
 
     place = "0"
     """SQL for the number by which a change of a row of `clarifications` is ordered before its own (`bot.storage.changes`)."""
+
+    beyond = "1"
+    """SQL for a number above those of all changes so far, if they were made in this database."""
+
+    renumbered: Mapping[str, str] = {table: NUMBERED[table] for table in ("changes", "consumers")}
+    """Those whose numbers have to be below that."""
 
     fatal: type[Exception] = sqlite3.OperationalError
     """Trouble with the disk or a lock: it ends the whole transaction."""
@@ -105,6 +117,19 @@ class Tx:
 
     def notify(self, channel: str, text: str) -> None:
         """Sends a notice (`Database.notices`) once this is committed."""
+
+    def renumber(self) -> None:
+        """Lowers the numbers of transactions below `beyond`, if they are of another database or server, so that what is written
+        from now on comes after them. Their order stays.
+        """
+        each = " union all ".join(
+            f"select max({column}) as at from {table}" for table, column in self.renumbered.items()
+        )
+        row = self.one(f"select max(at) + 1 - {self.beyond} as over from ({each}) as highest")
+        over = row["over"] if row is not None else None
+        if over is not None and over > 0:
+            for table, column in self.renumbered.items():
+                self.run(f"update {table} set {column} = {column} - :over", over=over)
 
     def part(self, work: Work[_T]) -> tuple[_T | None, Exception | None]:
         """Returns the work's result, or its exception, which undoes only that work. Raises a `fatal` one."""
