@@ -29,10 +29,11 @@ _BATCH = 200  # rows per transaction
 _CLARIFICATIONS = 50  # with what hangs on them
 # What is over. A question stays while its key counts, and what Slack may be about to show.
 _OVER = """
-  select id, closed from clarifications where closed < :horizon and (closed, id) > (:closed, :id)
+  select id, closed, issue, number from clarifications
+  where closed < :horizon and (closed, issue, number) > (:closed, :issue, :number)
     and not exists (select 1 from questions where clarification = clarifications.id and expires_at >= :keys_since)
     and not exists (select 1 from messages where clarification = clarifications.id and intent_at is not null)
-  order by closed, id limit :most"""
+  order by closed, issue, number limit :most"""
 # In this order, because rows protect the rows that they belong to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
@@ -110,12 +111,12 @@ async def sweep_all(
 
 async def _delete_over(store: Store, horizon: float, now: float) -> int:
     """Deletes clarifications that were over before `horizon`. Returns their number."""
-    gone, last = 0, {"closed": 0.0, "id": ""}
+    gone, last = 0, {"closed": 0.0, "issue": 0, "number": 0}
     keys_since = now - KEYS_KEPT.total_seconds()
     while rows := await store.read(
         _OVER, horizon=horizon, keys_since=keys_since, most=_CLARIFICATIONS, **last
     ):
-        last = dict(rows[-1])
+        last = {name: rows[-1][name] for name in last}
         ids = [row["id"] for row in rows]
         gone += await store.write(partial(ledger.delete, clarifications=ids, over_before=horizon))
     return gone

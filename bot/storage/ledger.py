@@ -454,7 +454,7 @@ def delete(tx: Tx, clarifications: Iterable[str], over_before: float) -> int:
     """Deletes records that were over before then (seconds since 1970), with all that hangs on them (`on delete cascade`), but
     not those that another bot is about to change. Returns how many. Their numbers stay used.
     """
-    tx.run(
+    tx.run(  # with SQLite, what is written next counts on from here (`Tx.stamp`)
         """insert into counters (name, value) select 'written', coalesce(max(written), 0) from clarifications where 1 = 1
            on conflict (name) do update set value = excluded.value where counters.value < excluded.value"""
     )

@@ -7,3 +7,7 @@ alter table webhook_unsigned add foreign key (clarification) references clarific
 -- SQLite uses no index with a condition that the column fulfils anyway.
 drop index questions_ids;
 create index questions_ids on questions (clarification);
+
+-- What is over, in order.
+drop index clarifications_closed;
+create index clarifications_closed on clarifications (closed, issue, number);
