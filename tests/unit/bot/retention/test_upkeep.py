@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -14,11 +15,13 @@ from bot import home
 from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage.ledger import fill as fill_records
 from bot.storage.store import Store
+from bot.storage.tx import Outcome, Work
 from core.index import Index
 from core.records import Subject
 from tests.kit.builders import NOW as START
 from tests.kit.builders import closed, record
 from tests.kit.clocks import ManualClock
+from tests.kit.databases import sqlite_of
 from tests.kit.ledgers import held
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put, recorded
@@ -266,7 +269,15 @@ async def pragma(store: Store, name: str) -> int:
     return int((await store.read(f"pragma {name}"))[0][name])
 
 
-async def test_file_gets_smaller(store: Store) -> None:
+async def test_file_gets_smaller(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits, database = list[int](), sqlite_of(store)
+    commit = database.commit
+
+    async def counted(works: Sequence[Work[Any]]) -> list[Outcome]:
+        commits.append(len(works))
+        return await commit(works)
+
+    monkeypatch.setattr(database, "commit", counted)
     rows = [{"key": f"notice:{n}", "body": "x" * 1000, "ts": ts(OLD + n)} for n in range(1000)]
     sql = "insert into messages (key, kind, target, body, ts, final) values (:key, 'notice', 'C', :body, :ts, 1)"
     await store.write(lambda tx: tx.many(sql, rows))
@@ -275,6 +286,7 @@ async def test_file_gets_smaller(store: Store) -> None:
     assert await sweep(store) == {"messages": 1000}
 
     assert await pragma(store, "page_count") < before / 4
+    assert len(commits) < before / 4, "many pages are given back at once"
     assert await pragma(store, "freelist_count") == 0
 
 
