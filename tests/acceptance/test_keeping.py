@@ -36,6 +36,10 @@ def retention(bot: Bot) -> Upkeep:
     )
 
 
+def in_file(stage: World) -> list[str]:
+    return [each["id"] for each in stage._in_file(42) or ()]
+
+
 def clarification_of(card: Message) -> object:
     return (card.metadata or {})["event_payload"]["clarification"]
 
@@ -114,3 +118,21 @@ async def test_question_stays_as_long_as_its_key_counts(stage: World) -> None:
         assert (anew.status_code, anew.json()["status"]) == (201, "waiting")
         assert anew.json()["id"] != asked["id"]
         await stage.until(lambda: len([each for each in stage.cards() if "Rotate?" in said(each)]) == 2)
+
+
+async def test_ledger_file_keeps_what_the_database_has_no_more(stage: World) -> None:
+    """Other programs number by what is in it. It does not count as news."""
+    async with stage.bot() as bot:
+        card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply("rpl_1")
+        await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
+        await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
+        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.in_step(42)
+        await retention(bot).tidy()
+        assert not await bot.store.read("select 1 from clarifications")
+    async with stage.bot():
+        await stage.ask("rpl_2", question="And now?", session="s2", **ISSUE)
+        await until(lambda: in_file(stage) == ["CLR-42-001", "CLR-42-002"])
+        assert len(stage.cards()) == 2
