@@ -501,8 +501,10 @@ SWEEP_SESSIONS = Sweep(
        where idle.producer || ' ' || idle.session_id > :after order by name limit :most""",
     (
         """delete from sessions where producer || ' ' || session_id in :names
-           and (producer, session_id) not in (
-             select producer, session_id from inbox union all select producer, session from clarifications)""",
+           and not exists (select 1 from inbox
+             where inbox.producer = sessions.producer and inbox.session_id = sessions.session_id)
+           and not exists (select 1 from clarifications
+             where clarifications.producer = sessions.producer and clarifications.session = sessions.session_id)""",
     ),
 )
 

@@ -11,3 +11,6 @@ create index questions_ids on questions (clarification);
 -- What is over, in order.
 drop index clarifications_closed;
 create index clarifications_closed on clarifications (closed, issue, number);
+
+-- Whether a session has events.
+create index inbox_of_sessions on inbox (producer, session_id);
