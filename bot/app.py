@@ -258,8 +258,20 @@ class Bot:
             if settings.webhooks
             else None
         )
+        self.bridge = None
+        if settings.ledger_folder is not None:
+            self.bridge = Bridge(
+                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
+                ledger=ledger,
+                store=store,
+                router=base.router,
+                notices=told.notices,
+                clock=clock,
+                archive_after=settings.ledger.archive_after,
+            )
         self.feed = Feed(
             consumers=[self.webhooks] if self.webhooks is not None else [],
+            observers=[self.bridge] if self.bridge is not None else [],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -373,17 +385,6 @@ class Bot:
             sweeps=[home.SWEEP],
             forget_decisions=self.log.forget if self.log is not None else None,
         )
-        self.bridge = None
-        if settings.ledger_folder is not None:
-            self.bridge = Bridge(
-                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
-                ledger=ledger,
-                store=store,
-                router=base.router,
-                notices=told.notices,
-                clock=clock,
-                archive_after=settings.ledger.archive_after,
-            )
         outside = (self.github, self.log, self.callbacks)
         self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
@@ -396,7 +397,6 @@ class Bot:
             self.oncall.quorum,
             *self._outside,
             self.feed,
-            *([self.bridge] if self.bridge is not None else ()),
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -620,8 +620,9 @@ class Bot:
         yield "agent status", self.agent_status.run()
         if self.github is not None:
             yield "GitHub", self.github.run()
-        if self.webhooks is not None:
+        if self.feed.is_needed:
             yield "changes", self.feed.run()
+        if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
         yield "callbacks", self.callbacks.run()
         if self.log is not None:
@@ -675,6 +676,7 @@ class Bot:
         await self.base.web.close()
         if self.bridge is not None and self.store.leads:
             await self.bridge.settle()
+            await self.feed.save()
         await self.store.close()
         _log.info("stopped")
 

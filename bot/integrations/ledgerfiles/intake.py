@@ -51,11 +51,6 @@ from core.records import Book, Raw, as_of, decode, dump, forgotten, is_forgotten
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
-# A file that is in the archive, and remembered with version 1, is not written again.
-_ARCHIVED = (
-    "update bridge set version = (select max(written) from clarifications where clarifications.issue = bridge.issue)"
-    " where version = 1"
-)
 # What people did to an open question: no receipt proves it yet.
 _UNPROVEN: dict[str, Any] = dict.fromkeys(
     ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
@@ -107,8 +102,8 @@ async def take_in(
     def work(tx: Tx) -> None:
         fill(tx, taking.records, taking.highest)
         # The folder is to be ours from now on; a kill before it is does not change that.
-        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, 0, [], None)])
-        tx.run(_ARCHIVED)
+        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, [], None)])
+        bridge.begin_anew(tx)
         reserved = [each for each in taking.highest if FIRST_RESERVED <= each <= HIGHEST]
         reserve_above(tx, max(reserved, default=FIRST_RESERVED - 1))
         know_sessions(tx, _sessions(records))
@@ -200,10 +195,9 @@ class _Taking:
         if not book.changed:
             return
         self.highest[issue] = max(numbers)
-        is_archived = state is None and not any(record.needs_something for record in book.changed)
         self.records += book.changed
-        # A live file is behind: it is written once more, with what became of its records.
-        self.bases.append(remembered(issue, int(is_archived), [base], state))
+        # Without the file's state: it is written once more, with what became of its records.
+        self.bases.append(remembered(issue, [base], None))
 
     def _items(self, issue: int, path: Path) -> list[Any]:
         """Returns what a file holds; nothing if it cannot be read: the bridge tells of it when it comes to it."""
