@@ -67,10 +67,8 @@ from core.clock import Clock, within
 from core.dispatch import Dispatcher
 from core.errors import (
     LedgersAway,
-    LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
-    NotFound,
     RecordUnreadable,
 )
 from core.ledger import Contents
@@ -210,6 +208,7 @@ class Bot:
             raise_incident=board.incidents.raise_,
             on_outcome=board.pages.on_outcome,
             active=board.roster.active,
+            is_awaited=self._is_awaited,
         )
         self.told = told = build_told(
             base,
@@ -299,7 +298,6 @@ class Bot:
             producers=told.producers,
             catch_up=self._events_missed,
             forgotten=self._forget,
-            settled=self._tell_outside,
             callbacks=self.callbacks,
             turned=self._turned,
             channels=told.channels,
@@ -386,7 +384,6 @@ class Bot:
             forget_decisions=self.log.forget if self.log is not None else None,
         )
         outside = (self.github, self.log, self.callbacks)
-        self._outside = tuple(each for each in outside if each is not None)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -395,7 +392,7 @@ class Bot:
             shown.nudges,
             self.oncall.escalations,
             self.oncall.quorum,
-            *self._outside,
+            *(each for each in outside if each is not None),
             self.feed,
         )
         self._tasks: set[asyncio.Task[None]] = set()
@@ -822,6 +819,9 @@ class Bot:
         """Whether Slack may hold an answer that we have not read. Only the leader knows; a follower never closes."""
         return not self.store.leads or self._held(clarification) is not None
 
+    def _is_awaited(self, clarification: str) -> bool:
+        return self.told.questions.is_awaited(clarification)
+
     def _shown_whole(self, record: Clarification) -> bool:
         return not self.shown.rollups.may_hold(record) and self.base.renderer.shows_whole(
             record, self.base.audiences.route(record).verbosity
@@ -843,11 +843,6 @@ class Bot:
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
-            if ours and not record.needs_something:
-                # If it was settled before, the leader no longer follows it and would see no news in it.
-                tell = partial(self.store.tell, "card", record.id, leader_only=True)
-                told = until_stored(tell, self.base.clock, _log, "telling the leader later")
-                self.slack.app.later.run(told, "tell of what is settled")
             self.shown.delivery.know(record)
             self.told.questions.record_changed(record)
             self.told.sessions.record_changed(record)
@@ -865,25 +860,6 @@ class Bot:
         self.told.questions.record_changed(record)
         self.told.sessions.record_changed(record)
         self.home.record_changed(record)
-
-    async def _tell_outside(self, clarification: str) -> None:
-        """Tells GitHub, the log and callbacks of a settled clarification that another bot may have changed.
-
-        Raises:
-            StorageUnavailable: its ledger cannot be read now.
-        """
-        if not self._outside:
-            return
-        try:
-            record = await self.ledger.find(clarification)
-        except LockTimeout as error:
-            raise StorageUnavailable(str(error)) from error
-        except (NotFound, LedgerUnreadable) as error:
-            _log.warning("cannot tell others of a clarification", id=clarification, reason=str(error))
-            return
-        if self.base.index.get(record.id) is None and not record.needs_something:
-            for part in self._outside:
-                part.record_changed(record)
 
     async def _forget(self) -> None:
         """Drops what another process forgot from memory, and, as the leader, from Slack."""

@@ -321,7 +321,7 @@ class Viewers:
                 opened_at=viewer.opened_at,
                 pages=json.dumps(dict(pages or {})),
             )
-            tx.tell("home", viewer.user, leader_only=True)
+            tx.tell("home", viewer.user)
 
         await self.store.write(work)
 

@@ -255,7 +255,7 @@ class LedgerWatch:
 
     def _is_news(self, record: Clarification) -> bool:
         known = self.index.get(record.id)
-        return record.needs_something if known is None else known.revision < record.revision
+        return known is None or known.revision < record.revision
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice if this bot leads; retries while the storage is unavailable."""

@@ -39,9 +39,8 @@ _CONNECTED = 600.0  # seconds that a bot that is gone may keep its connection to
 @dataclass(kw_only=True, eq=False, repr=False)
 class Replicas:
     """Acts on messages of other bots. Calls `catch_up` when the leader has to read Slack's history, `forgotten` when
-    another process may have forgotten something that we keep in memory, `settled` when another bot may have changed a
-    clarification that was settled before, `turned` when another bot changed who is on call, `app_removed` when Slack told
-    another bot that the app was removed.
+    another process may have forgotten something that we keep in memory, `turned` when another bot changed who is on call,
+    `app_removed` when Slack told another bot that the app was removed.
     """
 
     store: Store
@@ -55,7 +54,6 @@ class Replicas:
     producers: Producers
     catch_up: Callable[[], None]
     forgotten: Callable[[], Awaitable[None]]
-    settled: Callable[[str], Awaitable[None]]
     callbacks: Callbacks
     turned: Callable[[], None]
     channels: Channels
@@ -152,7 +150,6 @@ class Replicas:
             await self.delivery.send_stored(key)
         for clarification in names.get("card", ()):
             await self.delivery.show(clarification)
-            await self.settled(clarification)
         for user in names.get("home", ()):
             await self.home.looked_elsewhere(user)
             if not user:
@@ -184,4 +181,4 @@ class Replicas:
 
 def _tell(incidents: Collection[int], tx: Tx) -> None:
     for each in incidents:
-        tx.tell("incident", each, leader_only=True)
+        tx.tell("incident", each)

@@ -42,8 +42,11 @@ def build(
     raise_incident: Raise,
     on_outcome: OnOutcome,
     active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
+    is_awaited: Callable[[str], bool],
 ) -> DeliveryParts:
-    """Builds them. `draw` draws a page, `on_outcome` is told each message's outcome; `active`: see `Nudges`."""
+    """Builds them. `draw` draws a page, `on_outcome` is told each message's outcome; `active`: see `Nudges`; `is_awaited`: see
+    `Delivery`.
+    """
     index, ledger, clock, audiences = base.index, base.ledger, base.clock, base.audiences
     rollups = Rollups(index, audiences)
     messenger = Messenger(
@@ -69,7 +72,13 @@ def build(
     )
     lanes = messenger.lanes
     delivery = Delivery(
-        index=index, audiences=audiences, messages=messages, rollups=rollups, lanes=lanes, clock=clock
+        index=index,
+        audiences=audiences,
+        messages=messages,
+        rollups=rollups,
+        lanes=lanes,
+        is_awaited=is_awaited,
+        clock=clock,
     )
     return DeliveryParts(
         rollups=rollups,

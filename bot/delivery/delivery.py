@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ class InDoubt:
 @dataclass(kw_only=True, eq=False)
 class Delivery:
     """Decides which messages need to be posted or updated. Call `restore` once the index is filled, then `run`, and
-    `record_changed` after each change of a record.
+    `record_changed` after each change of a record. `is_awaited` returns whether a caller waits for an answer right now.
     """
 
     index: Index
@@ -57,6 +57,7 @@ class Delivery:
     messages: Messages
     rollups: Rollups
     lanes: Lanes
+    is_awaited: Callable[[str], bool]
     clock: Clock
     _changed: asyncio.Queue[_Change] = field(default_factory=asyncio.Queue, init=False)
     _known: dict[str, int] = field(default_factory=dict, init=False)  # by id, the round of its latest card
@@ -67,13 +68,15 @@ class Delivery:
         self.rollups.update(self.index.put(record))
 
     def record_changed(self, record: Clarification) -> None:
-        """Updates the messages of a written record. While its reply is being sent, waits up to 50 ms for the outcome:
-        most producers answer sooner, so the card changes once, to say that the answer was delivered.
+        """Updates the messages of a written record. While its reply is being sent, or its caller waits for it, waits up to 50 ms
+        for the outcome: most have the answer sooner, so the card changes once, to say so.
         """
         self.know(record)
         if (settling := self._settling.pop(record.id, None)) is not None:
             settling.cancel()
-        if record.asked.reply == "sending" and record.id in self._known:
+        state = record.asked.reply
+        is_fetched = state == "sending" or (state == "waiting" and self.is_awaited(record.id))
+        if is_fetched and record.id in self._known:
             loop = asyncio.get_running_loop()
             self._settling[record.id] = loop.call_later(_REPLY, self._settle, record)
         else:

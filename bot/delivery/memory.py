@@ -44,7 +44,7 @@ class SlackMemory:
 
     async def tell_gap(self) -> None:
         """Tells the leader that something from Slack may have been missed here."""
-        await self.store.tell("gap", leader_only=True)
+        await self.store.tell("gap")
 
     @property
     def is_ours_to_look(self) -> bool:

@@ -386,7 +386,7 @@ class Messages:
             )
             if taken and opens_thread:
                 set_thread(tx, row.producer, row.session_id, row.channel, ts, again=False)
-            tx.tell("message", row.key, leader_only=True)
+            tx.tell("message", row.key)
             return taken
 
         if await self._store.write(work):
@@ -409,7 +409,7 @@ class Messages:
                    where clarification = :clarification and kind = 'card' and ts is not null""",
                 clarification=clarification,
             )
-            tx.tell("card", clarification, leader_only=True)
+            tx.tell("card", clarification)
 
         await self._store.write(work)
 
@@ -611,7 +611,7 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
         ],
     )
     for f in fresh:
-        tx.tell("message", f.key, leader_only=True)
+        tx.tell("message", f.key)
 
 
 def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:

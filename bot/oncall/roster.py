@@ -134,7 +134,7 @@ class Roster:
 
         def work(tx: Tx) -> bool:
             found = tx.run("delete from overrides where id = :number", number=number) > 0
-            tx.tell("home", leader_only=True)
+            tx.tell("home")
             return found
 
         found = await self.store.write(work)
@@ -437,7 +437,7 @@ def insert_override(tx: Tx, swap: Override, now: datetime) -> int:
         by=swap.by,
     )
     assert row is not None  # noqa: S101 - `returning` returns it
-    tx.tell("home", leader_only=True)
+    tx.tell("home")
     return int(row["id"])
 
 

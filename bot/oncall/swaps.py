@@ -101,7 +101,7 @@ class SwapRequests:
             assert row is not None  # noqa: S101 - `returning` returns it
             messages = [self._card(each) for each in (*withdrawn, _request(row))]
             put(tx, messages)
-            tx.tell("home", leader_only=True)
+            tx.tell("home")
             return withdrawn, messages
 
         withdrawn, messages = await self.store.write(work)

@@ -24,7 +24,7 @@ from core.archive import FIRST_RESERVED
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
-INBOX = "inbox"  # the lock of whoever stores an event, or a session or key of a direct question
+_INBOX = "inbox"  # the lock of whoever stores an event
 MOST_QUESTIONS = 500  # of an issue that we gave out; then its session goes on in another one
 AT_ONCE = 500  # events in one read
 _FEW = 4  # events to read on the event loop
@@ -217,10 +217,10 @@ async def seen_sessions(store: Store, since: datetime, most: int) -> list[Sessio
 
 def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     """Stores one event in this transaction, unless it is known, and returns it with its id and issue; see `Inbox.put`."""
-    tx.lock(INBOX, wait=True)  # readers go by id, so ids must be committed in order
+    tx.lock(_INBOX, wait=True)  # readers go by id, so ids must be committed in order
     arrived, stored = _insert(tx, incoming)
     if arrived == "new":
-        tx.tell("inbox", leader_only=True)
+        tx.tell("inbox")
     if incoming.cursor is not None:
         tx.run(
             """insert into cursors (producer, cursor) values (:producer, :cursor)
@@ -317,7 +317,7 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
 
 def issue_for(tx: Tx, asking: Session) -> int:
     """Returns the issue of a question: the one that it names (`asking.issue`), else its session's, else a new one. Stores the
-    session, unless all of it is known: nothing then waits for its row. Hold `INBOX`.
+    session, unless all of it is known: nothing then waits for its row. Hold a lock: else a new session can get two issues.
     """
     known = tx.one(
         "select issue, agent_name from sessions where producer = :producer and session_id = :session",

@@ -361,7 +361,7 @@ class Push:
                 position=position,
             )
         # The leader may be another bot; it retries the waiting replies.
-        await self.store.tell("reader", self.producer, leader_only=True)
+        await self.store.tell("reader", self.producer)
         # From here on nothing is awaited: the caller closes the reader.
         if len(self._readers) >= MOST_READERS:
             raise TooManyReaders
@@ -406,7 +406,7 @@ class Push:
                    and state in ('waiting', 'begun')""",
                 new,
             )
-            tx.tell("reader", self.producer, leader_only=True)
+            tx.tell("reader", self.producer)
 
         if new:
             await self.store.write(work)

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import structlog
 from pydantic_core import to_json
 
-from bot.producers.inbox import INBOX, Session, issue_for
+from bot.producers.inbox import Session, issue_for
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
@@ -328,6 +328,10 @@ class Questions:
             waiter.record = record
             waiter.changed.set()
 
+    def is_awaited(self, clarification: str) -> bool:
+        """Returns whether a caller of this process waits for a question's answer right now."""
+        return clarification in self._waiting
+
     async def ask(
         self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
     ) -> tuple[Clarification, bool]:
@@ -449,7 +453,7 @@ class Questions:
 
         def work(tx: Tx) -> None:
             tx.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE)
-            tx.tell("callback", clarification_id, leader_only=True)
+            tx.tell("callback", clarification_id)
 
         await self.store.write(work)
         if self.store.leads:
@@ -722,7 +726,7 @@ class Questions:
         waiting = self.index.waiting_of(new.producer) + self._on_the_way[new.producer] - 1
 
         def issue(tx: Tx) -> int:
-            if not tx.lock(INBOX):  # another bot may store the same question right now
+            if not all(map(tx.lock, new.locks)):
                 raise LockedError
             if (before := _before(tx, new, not_joined)) is not None:
                 raise _AskedBefore(before)
@@ -880,6 +884,13 @@ class _New:
     @property
     def at(self) -> datetime:
         return self.ask.received_at
+
+    @property
+    def locks(self) -> list[str]:
+        """What no other bot may decide meanwhile: whether it was asked before, and its session's issue."""
+        same = json.dumps([self.producer, self.agent, self.asked.key or self.digest])
+        session = [] if self.asked.session is None else [json.dumps([self.producer, self.asked.session])]
+        return [f"question {same}", *(f"session {each}" for each in session)]
 
     def store(self, tx: Tx, opened: Opened) -> None:
         """Stores the row by which its asker finds it again.

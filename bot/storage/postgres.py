@@ -46,7 +46,7 @@ from bot.storage.connection import (
 )
 from bot.storage.database import Database
 from bot.storage.lease import Lease, Newest, Terms
-from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
+from bot.storage.tx import OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
@@ -333,8 +333,8 @@ class PostgresTx(Tx):
     def _form(self, sql: str) -> str:
         return form(sql)
 
-    def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
-        if not (leader_only and self._leads):
+    def tell(self, topic: Topic, name: object = "") -> None:
+        if not (self._leads and topic in OF_THE_LEADER):
             self._db.execute(_TELL, [self._teller, topic, str(name), _NEWS])
 
     def lock(self, name: str, *, wait: bool = False) -> bool:

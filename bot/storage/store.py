@@ -217,14 +217,14 @@ class Store:
         """Returns unused disk space to the file system."""
         await self._database.give_back()
 
-    async def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
+    async def tell(self, topic: Topic, name: object = "") -> None:
         """Tells the other bots, like `Tx.tell`, without storing anything else.
 
         Raises:
             StorageUnavailable: they were not told.
         """
         if self.is_shared:
-            await self.write(lambda tx: tx.tell(topic, name, leader_only=leader_only))
+            await self.write(lambda tx: tx.tell(topic, name))
 
     def news(self) -> AsyncGenerator[list[News] | None]:
         """Yields what other bots tell (`Tx.tell`) and what another process forgot (`beside.notify`), as topics with

@@ -41,6 +41,7 @@ Topic = Literal[
 - replies: a producer's replies are ready to be read; reader: a producer is reading them
 """
 
+OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader", "callback"})
 News = tuple[Topic, str]
 
 
@@ -92,10 +93,8 @@ class Tx:
         cursor.executemany(self._form(sql), rows)
         return int(cursor.rowcount)
 
-    def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
-        """Tells the other bots (`Store.news`) once this is committed. `leader_only`: only the leader needs it, so not
-        if we lead.
-        """
+    def tell(self, topic: Topic, name: object = "") -> None:
+        """Tells the other bots (`Store.news`) once this is committed; what only the leader needs, unless we lead."""
 
     def lock(self, name: str, *, wait: bool = False) -> bool:  # noqa: ARG002 - there is one writer
         """Locks a name until the commit. Returns False if another bot holds it; with `wait`, waits for it instead."""

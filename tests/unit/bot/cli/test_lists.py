@@ -121,7 +121,7 @@ def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> No
     assert ids(said.out) == ["CLR-7-001", "CLR-7-003"]
     assert said.code == 1
     for each in ("CLR-7-002", "CLR-8-001"):
-        assert f"{each} is not a valid clarification" in said.err
+        assert f"{each} cannot be read" in said.err
 
 
 def test_list_beside_somebody_who_holds_the_ledger(prompt: Prompt) -> None:
@@ -222,7 +222,7 @@ def test_list_tells_of_a_record_whose_status_nobody_knows(prompt: Prompt, status
     for command in (["list"], ["list", "--json"], ["list", "--status", "pending"], ["stale"]):
         said = prompt(*command)
         assert (said.code, "CLR-7-002" in said.out) == (1, True), command
-        assert "CLR-7-001 is not a valid clarification" in said.err
+        assert "CLR-7-001 cannot be read" in said.err
 
 
 def test_show_sets_apart_what_the_agent_says_besides(prompt: Prompt) -> None:

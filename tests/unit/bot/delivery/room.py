@@ -124,6 +124,7 @@ class Room:
         self.ledger, self.store, self.clock = ledger, ledger.store, clock or ManualClock()
         self.slack, self.index = slack or Slack(self.clock), Index()
         self.raised: list[NewIncident] = []
+        self.awaited: set[str] = set()  # questions whose callers wait
         self.outcomes: list[tuple[str, str]] = []
         configured = parse_settings(
             f'[slack]\nfallback_channel = "{fallback}"\n[[routes]]\nchannel = "{CHANNEL}"\n',
@@ -164,6 +165,7 @@ class Room:
             messages=self.messages,
             rollups=self.rollups,
             lanes=self.messenger.lanes,
+            is_awaited=self.awaited.__contains__,
             clock=self.clock,
         )
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bot.delivery import delivery
 from bot.delivery.messages import Fresh, MessageRow
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Clarification, answered, escalated, reply_settled
+from core.clarification import Answer, Clarification, Direct, answered, escalated, reply_settled
 from tests.kit.builders import ADE, NOW, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
@@ -109,19 +110,35 @@ async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_s
     assert not world.rollups.has_place("CLR-42-001")
 
 
-@pytest.mark.parametrize("soon", [True, False])
-async def test_card_changes_once_where_the_producer_has_the_answer_at_once(
-    world: Sorting, soon: bool
+@pytest.mark.parametrize(
+    ("asked", "awaited", "soon"),
+    [
+        (record(), False, True),
+        (record(), False, False),
+        (record(direct=Direct(kind="text")), True, True),
+        (record(direct=Direct(kind="text")), True, False),
+    ],
+)
+async def test_card_changes_once_where_the_agent_has_the_answer_at_once(
+    world: Sorting, monkeypatch: pytest.MonkeyPatch, asked: Clarification, awaited: bool, soon: bool
 ) -> None:
-    asked = record()
+    monkeypatch.setattr(delivery, "_REPLY", 60.0 if soon else 0.0)
     world.changed(asked)
     await until(lambda: world.put_keys == ["card:CLR-42-001:1"])
+    if awaited:
+        world.awaited.add(asked.id)
     sending = answered(asked, Answer("x", "x"), ADE, NOW)
-    assert sending.asked.reply == "sending"
+    assert sending.asked.reply == ("waiting" if awaited else "sending")
     world.changed(sending)
     if not soon:
-        await until(lambda: len(world.put_keys) == 2)
+        await until(lambda: world.put_keys.count("card:CLR-42-001:1") == 2)
+    await everything_put(world, 2)
     world.changed(reply_settled(sending, "confirmed", None))
-    await until(lambda: len(world.put_keys) == (2 if soon else 3))
-    await until(lambda: not world.delivery._settling and world.delivery._changed.empty())
-    assert len(world.put_keys) == (2 if soon else 3)
+    await everything_put(world, 3)
+    assert world.put_keys.count("card:CLR-42-001:1") == (2 if soon else 3)
+
+
+async def everything_put(world: Sorting, seq: int) -> None:
+    """Returns once what came until now is in its lane: `seq` is the number of another question that comes last."""
+    world.changed(record(seq=seq))
+    await until(lambda: f"card:CLR-42-{seq:03}:1" in world.put_keys)

@@ -290,6 +290,7 @@ class World:
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
             active=self.roster.active,
+            is_awaited=lambda _: False,
         )
         self.delivery = shown.delivery
         oncall = build_oncall(base, board, self.delivery, lambda: None)

@@ -470,8 +470,8 @@ async def test_news_are_what_other_bots_tell_and_long_silence_is_no_gap(
         assert await anext(news) is None, "at first anything may have been missed"
         await store.write(lambda tx: tx.tell("message", "ours"))
         for name in ("a", "b"):
-            await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
-            assert await anext(news) == [("message", name)]
+            await other.write(lambda tx, name=name: tx.tell("incident", name))  # type: ignore[misc]
+            assert await anext(news) == [("incident", name)]
     await store.close()
     await other.close()
 
@@ -515,9 +515,9 @@ async def test_news_arrive_where_the_connection_for_notices_hangs(
         assert await anext(news) is None
         wire.hang(b"listen ")
         for name in ("a", "b"):
-            await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
+            await other.write(lambda tx, name=name: tx.tell("incident", name))  # type: ignore[misc]
             async with asyncio.timeout(10):
-                assert await anext(news) == [("message", name)]
+                assert await anext(news) == [("incident", name)]
     if asking is not None:
         asking.cancel()
     await store.close()
@@ -534,9 +534,9 @@ async def test_notices_that_never_arrive_any_more_are_told_and_polled_for(
         assert not store.polls
         wire.hang(b"listen ", new=True)
         for name in ("a", "b"):
-            await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
+            await other.write(lambda tx, name=name: tx.tell("incident", name))  # type: ignore[misc]
             async with asyncio.timeout(20):
-                assert await anext(news) == [("message", name)]
+                assert await anext(news) == [("incident", name)]
             assert store.polls
     await store.close()
     await other.close()
