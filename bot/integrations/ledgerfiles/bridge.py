@@ -2,7 +2,8 @@
 what other implementations add.
 
 Nothing waits for a file: no click, card or reply. A file follows its record within 100 ms, then at most twice a second; it
-is replaced under the marker, and never synced, since it can be made again. What others did is found by comparing three
+is replaced under the marker, and never synced, since it can be made again. The feed tells which files are behind, and tells
+it again after a kill: a start looks at no other file, but for those that others changed. What others did is found by comparing three
 (`acts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
 what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
 

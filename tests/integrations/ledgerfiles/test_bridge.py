@@ -466,6 +466,22 @@ async def test_fields_and_records_of_others_stay(stage: World) -> None:
         assert [in_file(stage)[0]["theirs"], in_file(stage)[1]] == [[1], {"odd": True}]
 
 
+async def test_file_that_was_behind_when_the_bot_was_killed_follows_at_the_next_start(stage: World) -> None:
+    async with Life.of(stage) as life:
+        card = await stage.ask()
+        await in_step(stage)
+        with held(stage, 100001):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply()
+            await stage.ask("rpl_2", session="sess_two", question="And now?")
+            await in_step(stage, 100002)
+            await life.killed()
+    assert in_file(stage)[0]["status"] == "pending"
+    async with stage.bot():
+        await in_step(stage)
+    assert accused(stage) == []
+
+
 async def test_start_looks_only_at_files_that_are_behind(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
