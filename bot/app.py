@@ -47,6 +47,7 @@ from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
 from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
 from bot.producers.inbox import Incoming
+from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
@@ -157,11 +158,13 @@ class Bot:
         store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
+            calls_back = any(each.callbacks for each in settings.producers) or await has_callbacks(store)
         except ClarifyBotError:
             await store.close()
             raise
         time = clock or store.clock
-        return cls(settings, store, DatabaseLedger(store, time), time, rng, signing=signing)
+        ledger = DatabaseLedger(store, time)
+        return cls(settings, store, ledger, time, rng, signing=signing, calls_back=calls_back)
 
     def __init__(
         self,
@@ -172,8 +175,9 @@ class Bot:
         rng: random.Random,
         *,
         signing: Signing | None = None,
+        calls_back: bool = False,
     ) -> None:
-        """`signing` makes receipts; None: decisions get none."""
+        """`signing` makes receipts; None: decisions get none. `calls_back`: whether questions have, or may get, a callback URL."""
         self.store = store
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.signer = signing
@@ -216,17 +220,21 @@ class Bot:
             shown,
             on_put=self.monitoring.trigger,
             on_event=self._touch_home,
-            call_back=self._call_back,
+            wake_feed=self._wake_feed,
         )
-        self.callbacks = Callbacks(
-            settings=settings,
-            questions=told.questions,
-            store=store,
-            links_of=board.permalinks.links,
-            tell=shown.nudges.callback_given_up,
-            clock=clock,
-            rng=rng,
-            on_outcome=partial(base.telemetry.delivered, "callback"),
+        self.callbacks = (
+            Callbacks(
+                settings=settings,
+                questions=told.questions,
+                store=store,
+                links_of=board.permalinks.links,
+                tell=shown.nudges.callback_given_up,
+                clock=clock,
+                rng=rng,
+                on_outcome=partial(base.telemetry.delivered, "callback"),
+            )
+            if calls_back
+            else None
         )
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = HomeTabs(
@@ -257,6 +265,19 @@ class Bot:
             if settings.webhooks
             else None
         )
+        github = settings.github
+        self.github = (
+            GithubSync(
+                settings=github,
+                token=settings.secrets.by_variable[github.token_env],
+                ledger=ledger,
+                store=store,
+                clock=clock,
+                rng=rng,
+            )
+            if github is not None
+            else None
+        )
         self.bridge = None
         if settings.ledger_folder is not None:
             self.bridge = Bridge(
@@ -269,7 +290,7 @@ class Bot:
                 archive_after=settings.ledger.archive_after,
             )
         self.feed = Feed(
-            consumers=[self.webhooks] if self.webhooks is not None else [],
+            consumers=[each for each in (self.webhooks, self.callbacks, self.github) if each is not None],
             observers=[self.bridge] if self.bridge is not None else [],
             ledger=ledger,
             store=store,
@@ -298,7 +319,6 @@ class Bot:
             producers=told.producers,
             catch_up=self._events_missed,
             forgotten=self._forget,
-            callbacks=self.callbacks,
             turned=self._turned,
             channels=told.channels,
             app_removed=self._app_removed,
@@ -348,19 +368,6 @@ class Bot:
             scopes=base.scopes,
             working=self.agent_status.working,
         )
-        github = settings.github
-        self.github = (
-            GithubSync(
-                settings=github,
-                token=settings.secrets.by_variable[github.token_env],
-                ledger=ledger,
-                store=store,
-                clock=clock,
-                rng=rng,
-            )
-            if github is not None
-            else None
-        )
         self.log = (
             DecisionLog(
                 ledger=ledger,
@@ -383,7 +390,7 @@ class Bot:
             sweeps=[home.SWEEP],
             forget_decisions=self.log.forget if self.log is not None else None,
         )
-        outside = (self.github, self.log, self.callbacks)
+        outside = (self.log,)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -519,9 +526,6 @@ class Bot:
         await self.oncall.pager.restore()
         await self.told.sessions.restore()
         await self.home.restore()
-        if self.github is not None:
-            await self.github.restore(found.records)
-        self.callbacks.restore()
         for record in found.records:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
@@ -621,7 +625,8 @@ class Bot:
             yield "changes", self.feed.run()
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
-        yield "callbacks", self.callbacks.run()
+        if self.callbacks is not None:
+            yield "callbacks", self.callbacks.run()
         if self.log is not None:
             yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
@@ -887,8 +892,8 @@ class Bot:
 
         return announced
 
-    def _call_back(self, clarification: str) -> None:
-        self.callbacks.put(clarification)
+    def _wake_feed(self) -> None:
+        self.feed.wake()
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""

@@ -1,8 +1,9 @@
 """Posts the final state of questions to their `callback_url`: signed, retried for three days, at least once.
 
-A question's URL stands in the storage until its state was taken or given up (`bot.producers.questions`), so nothing else is
-stored: the state is read for each attempt. Each producer has its own outbox and connections for each host, so that a slow host
-delays no other, and a producer's slow URLs no other producer.
+`Callbacks` is a consumer of the feed: when a question ends, or gets another URL after its end, it stores that its state is owed to
+the URL, in the transaction that moves its cursor. The URL stands with the question (`bot.producers.questions`) until the state was
+taken or given up; the state itself is read for each attempt. Each producer has its own outbox and connections for each host, so
+that a slow host delays no other, and a producer's slow URLs no other producer.
 
 The URL is a secret: only its host is logged or shown. It came from an agent, so it is compared with `callbacks` of the
 producer again before each attempt, and only addresses that these allow are called.
@@ -21,29 +22,31 @@ from typing import NamedTuple
 from bot.http import HttpClient, json_body
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.posting import Posted, post, signature
-from bot.producers.questions import Callback, Forgotten, Questions
+from bot.producers.questions import NEW_CALLBACK, Callback, Forgotten, Questions
 from bot.settings.addresses import may_be_called
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
+from bot.storage.changes import RecordChange
 from bot.storage.store import Store
+from bot.storage.tx import Tx
+from core.bus import ABANDONED
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, NotFound, Tampered
 from core.questions import asked_and_receipt, state_of
-from core.records import is_direct
 
 _PATIENCE = timedelta(days=3)  # how long a callback is retried
 _TROUBLE = timedelta(minutes=10)  # how long one fails before that is trouble
 _BACKOFF = Backoff(first=2.0, longest=3600.0, spread=1 / 3)
-_FINDING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
+_LEDGERS_RETRY = 5.0  # seconds
 _AT_ONCE = 10  # callbacks to one host
-_ALL = ""  # stands for all questions that are owed one
+_WANTED = {"answered", ABANDONED, NEW_CALLBACK}  # what is resolved was answered
 _OVER = (404, 410)  # HTTP: the workflow no longer waits there
 
 
 @dataclass(kw_only=True, eq=False)
 class Callbacks:
-    """Posts what is owed. Call `restore` once, then `run` until cancelled; `put` and `record_changed` at any time.
+    """The consumer of the feed that posts what is owed (`bot.feed`). Run `run` until cancelled.
 
     `links_of` returns the links to cards. `tell(record, host, why)` says in the thread, once, that a callback was given up.
     """
@@ -56,6 +59,8 @@ class Callbacks:
     clock: Clock
     rng: random.Random
     on_outcome: Callable[[str], None]
+    name: str = "callbacks"
+    gather: float = 0.0
 
     def __post_init__(self) -> None:
         secrets = self.settings.secrets.by_variable
@@ -64,37 +69,43 @@ class Callbacks:
             for each in self.settings.producers
             if each.callback_secret_env is not None
         }
-        self._finding = Outbox(
-            "callbacks", self._find, _FINDING, clock=self.clock, rng=self.rng, at_once=_AT_ONCE
-        )
         self._senders: dict[tuple[str, str, bool], _Sender] = {}
         self._running: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         """Returns how many callbacks are owed and not taken yet."""
-        return len(self._finding) + sum(len(each.outbox) for each in self._senders.values())
+        return sum(len(each.outbox) for each in self._senders.values())
 
     @property
     def idle(self) -> bool:
         """Whether nothing is running or due now."""
-        return self._finding.idle and all(each.outbox.idle for each in self._senders.values())
+        return all(each.outbox.idle for each in self._senders.values())
 
     def trouble(self) -> str | None:
         """Returns which hosts have not taken callbacks for a while, and why; None: there are none."""
         found = (each.trouble(self.clock.now()) for each in self._senders.values())
         return "; ".join(filter(None, found)) or None
 
-    def record_changed(self, record: Clarification) -> None:
-        """Queues the callback of a question that has ended."""
-        if not record.is_open and is_direct(record):
-            self.put(record.id)
+    def wants(self, change: RecordChange) -> bool:
+        return any(word.partition("/")[0] in _WANTED for word in change.what.split())
 
-    def put(self, clarification: str) -> None:
-        self._finding.put(clarification)
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:  # noqa: ARG002 - the protocol's
+        if record.is_open:  # it has another URL, which is called at the end
+            return None
+        callback = self.questions.owe_callback(tx, record.id)
+        return None if callback is None else partial(self._put, callback)
 
-    def restore(self) -> None:
-        """Queues what is owed from before."""
-        self.put(_ALL)
+    async def load(self) -> None:
+        for callback in await self.questions.owed_callbacks():
+            self._put(callback)
+
+    def _put(self, callback: Callback) -> None:
+        """Hands a callback to its sender."""
+        sender = self.sender(callback)
+        sender.put(callback)
+        for other in self._senders.values():
+            if other is not sender:
+                other.look_again(callback.clarification)
 
     async def run(self) -> None:
         """Posts until cancelled."""
@@ -102,24 +113,9 @@ class Callbacks:
             async with asyncio.TaskGroup() as self._running:
                 for each in self._senders.values():
                     self._running.create_task(each.run(), name=f"callbacks: {each.host}")
-                await self._finding.run()
+                await asyncio.Event().wait()  # more of them may come
         finally:
             self._running = None
-
-    async def _find(self, clarification: str) -> Outcome | None:
-        """Hands a question that is owed a callback to its sender."""
-        if clarification == _ALL:
-            for each in await self.questions.owed_callbacks():
-                self.put(each)
-            return None
-        callback = await self.questions.callback(clarification)
-        if callback is not None:
-            sender = self.sender(callback)
-            sender.put(clarification, callback.url)
-            for other in self._senders.values():
-                if other is not sender:
-                    other.look_again(clarification)
-        return None
 
     def sender(self, callback: Callback) -> _Sender:
         """Returns the sender of its producer's callbacks to its host."""
@@ -175,10 +171,10 @@ class _Sender:
         finally:
             await self.http.close()
 
-    def put(self, clarification: str, url: str) -> None:
-        """Has a callback posted: at once, unless this URL waits for its retry."""
-        failed = self._failing.get(clarification)
-        self.outbox.put(clarification, anew=failed is not None and failed.url != url)
+    def put(self, callback: Callback) -> None:
+        """Has a callback posted: at once, unless its URL waits for its retry."""
+        failed = self._failing.get(callback.clarification)
+        self.outbox.put(callback.clarification, anew=failed is not None and failed.url != callback.url)
 
     def look_again(self, clarification: str) -> None:
         """Has a callback that keeps failing here looked at now: its newer URL may be another sender's."""
@@ -205,43 +201,34 @@ class _Sender:
         questions = self.all.questions
         try:
             callback = await questions.callback(clarification)
-            if callback is None:
-                return None
-            if self.all.sender(callback) is not self:  # there is a newer URL
-                self.all.put(clarification)
+            if callback is None or self.all.sender(callback) is not self:  # there is a newer URL, or none
                 return None
             try:
                 record = await questions.find(clarification, callback.producer)
             except (Forgotten, NotFound, Tampered) as error:
-                later = RetryLater(str(error))  # it may be restored
-                return await self._settled(clarification, callback, None, later)
-            if record.is_open:  # another program's answer did not count
-                return None
-            outcome = await self._post(callback, record)
-            return await self._settled(clarification, callback, record, outcome)
+                return await self._settled(callback, None, RetryLater(str(error)))  # it may be restored
+            return await self._settled(callback, record, await self._post(callback, record))
         except (LedgersAway, LedgerUnreadable) as error:
             return RetryLater(str(error), after=_LEDGERS_RETRY)
 
     async def _settled(
-        self, clarification: str, callback: Callback, record: Clarification | None, outcome: Outcome
+        self, callback: Callback, record: Clarification | None, outcome: Outcome
     ) -> Outcome | None:
         """Stores what came of an attempt. Returns it, or that the callback is given up now; None: the question was forgotten,
-        or has a newer URL, which is called instead.
+        or has a newer URL, of which the feed tells.
         """
         questions, now = self.all.questions, self.all.clock.now()
         if record is not None and isinstance(outcome, Delivered):
             await questions.picked_up(record)
         if isinstance(outcome, RetryLater):
             await questions.callback_failed(callback)
-        newest = await questions.callback(clarification)
+        newest = await questions.callback(callback.clarification)
         if newest is None or newest.url != callback.url:
-            self.all.put(clarification)
             return outcome if isinstance(outcome, Delivered) else None
         if isinstance(outcome, RetryLater):
             if (callback.failed_at or now) > now - _PATIENCE:
-                self._failing[clarification] = _Failing(
-                    callback.failed_at or now, outcome.reason, callback.url
-                )
+                failing = _Failing(callback.failed_at or now, outcome.reason, callback.url)
+                self._failing[callback.clarification] = failing
                 return outcome  # with no await since the look: a newer URL must not wait for this retry
             outcome = GivenUp(f"for three days, {outcome.reason}")
         if record is not None and isinstance(outcome, GivenUp):

@@ -1,7 +1,8 @@
 """Mirrors clarifications to their GitHub issues: a comment for each entry, labels while one is open.
 
-It compares each issue's ledger with what it posted, and posts what is missing, one step at a time; issues take turns.
-After a crash it continues on the next start, and finds its comments by their marker.
+`GithubSync` is a consumer of the feed: it stores which issues are to be brought in line. For each it compares the records with
+what it posted, and posts what is missing, one step at a time; issues take turns. After a crash it continues with what is still
+owed, and finds its comments by their marker.
 
 It makes one request at a time, at GitHub's pace. Sources: docs.github.com, "REST API endpoints for issue comments" and
 "… for labels"; "Rate limits for the REST API" and "Best practices for using the REST API": a second between writes; obey
@@ -15,7 +16,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -30,18 +31,19 @@ from bot.checks import CheckResult, right, wrong
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, HttpAnswer, HttpClient, retry_after, words
 from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from bot.settings.model import GithubSettings
+from bot.storage.changes import RecordChange
 from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
 from bot.views.inert import clip, line, plain, size
 from core.archive import FIRST_RESERVED
-from core.clarification import Clarification, Entry
+from core.bus import ABANDONED, RECEIPT, told_in
+from core.clarification import Clarification, Entry, parse_id
 from core.clock import Clock, Pace, backoff, iso
-from core.errors import LedgersAway
 from core.ledger import Ledger
-from core.records import Subject
+from core.records import Subject, is_forgotten
 
 _log = structlog.get_logger("clarify.github")
-_LOOKS_BACK = timedelta(days=30)  # at the start, for what is still to be posted
+_CATCHES_UP = timedelta(days=30)  # for what ended while the repository was not configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,14 @@ LABELS = {
 }
 # GitHub ends a request after 10 s. So after this time a comment with an unknown outcome exists or never will.
 SETTLED_AFTER = 15.0
+# GitHub also answers 404 for what the token may not see.
+_MAY_BE_THE_TOKEN = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 _BACKOFF = Backoff(first=2.0, longest=300.0, spread=0.5)
 
 
 @dataclass(kw_only=True, eq=False)
 class GithubSync:
-    """Brings issues in line with their ledgers. Call `restore` once, then `run` until cancelled.
+    """The consumer of the feed that brings issues in line with their records (`bot.feed`). Run `run` until cancelled.
 
     The storage holds what was posted.
     """
@@ -79,6 +83,8 @@ class GithubSync:
     store: Store
     clock: Clock
     rng: random.Random
+    name: str = "github"
+    gather: float = 0.0
 
     def __post_init__(self) -> None:
         self._memory = _Memory(self.store, self.settings.repo.casefold())
@@ -86,38 +92,26 @@ class GithubSync:
         self._api = GithubApi(self._http, self.settings, self.clock, self.rng, self.store.acting)
         self._listed: set[int] = set()  # issues whose comments we know
         self._created: set[str] = set()  # labels
-        # Issues that GitHub refused, with the revisions of their records then.
-        self._skipped: dict[int, dict[str, int]] = {}
-        self._reported: dict[int, str] = {}
+        self._reported: dict[int, str] = {}  # why GitHub refused an issue
         self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
 
-    def record_changed(self, record: Clarification) -> None:
-        """Queues the clarification's issue; `run` does the rest."""
-        self._put(record.issue_number)
+    def wants(self, change: RecordChange) -> bool:
+        return _is_on_github(parse_id(change.clarification)[0]) and _shows(change.what)
 
-    def _put(self, issue: int) -> None:
-        """Queues an issue, unless its number is reserved for sessions and not on GitHub."""
-        if 0 < issue < FIRST_RESERVED:
-            self.outbox.put(issue)
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+        if not _is_on_github(record.issue_number):  # it begins again with what is open
+            return None
+        self._memory.owe(tx, record.issue_number, change.place.seq)
+        return partial(self.outbox.put, record.issue_number)
 
-    async def restore(self, records: Iterable[Clarification]) -> None:
-        """Queues all issues with open records, unfinished posts or ledgers that others may have written meanwhile.
-
-        Raises:
-            StorageUnavailable: the storage cannot be used now.
+    async def load(self) -> None:
+        """Loads which issues are to be brought in line. A repository that was not mirrored to until now gets what is open, and
+        what it missed if that was before.
         """
-        self._since = await self._memory.begin(self.clock.now().timestamp())
-        for record in records:
-            self._put(record.issue_number)
-        for issue in await self._memory.unsettled():
-            self._put(issue)
-        try:
-            written = await self.ledger.issues(self.clock.now() - _LOOKS_BACK)
-        except LedgersAway as error:
-            _log.warning("cannot check the ledgers for new entries", reason=str(error))
-            return
-        for issue in written:
-            self._put(issue)
+        begin = partial(self._memory.begin, consumer=self.name, now=self.clock.now())
+        self._since, owed = await self.store.write(begin)
+        for issue in owed:
+            self.outbox.put(issue)
 
     async def run(self) -> None:
         """Mirrors until cancelled."""
@@ -125,54 +119,46 @@ class GithubSync:
             await self.outbox.run()
 
     async def _attempt(self, issue: int) -> Outcome | None:
+        if (change := await self._memory.owed(issue)) is None:
+            return None
         try:
-            return Delivered(more=not await self._reconcile(issue))
+            return Delivered(more=not await self._reconcile(issue, change))
         except NotNow as trouble:
             after = max(trouble.seconds or 0.0, SETTLED_AFTER if trouble.unsure else 0.0)
             return RetryLater(str(trouble), after=after, party_wide=trouble.party_wide)
 
-    async def _reconcile(self, issue: int) -> bool:
+    async def _reconcile(self, issue: int, change: int) -> bool:
         """Takes one step for an issue; returns whether nothing is left to do, or GitHub refuses it."""
         records = (await self.ledger.read(issue)).records
         tampered = await self.ledger.tampered_among(records)
-        records = [each for each in records if each.id not in tampered]
-        state = {each.id: each.revision for each in records}
-        if self._skipped.get(issue) == state:
-            return True
-        self._skipped.pop(issue, None)
-        try:
-            done = await self._step(issue, records)
-        except GithubRefused as refused:
-            self._skipped[issue] = state
-            self._report(issue, str(refused))
-            return True
-        if done:
-            self._reported.pop(issue, None)
-        return done
-
-    async def _step(self, issue: int, records: list[Clarification]) -> bool:
         shown = await self._memory.shown(issue)
-        plan = await asyncio.to_thread(planned, records, shown.posts, self._since)
-        missing = next((due for due in plan.comments if not _is_there(shown, due.key)), None)
-        if missing is None:
-            await self._label(issue, plan.labels, shown)
-            return True
-        if issue in self._listed:
-            await self._post(issue, missing)
+        intact = [each for each in records if each.id not in tampered]
+        plan = await asyncio.to_thread(planned, intact, shown.posted | shown.begun.keys(), self._since)
+        missing = next((due for due in plan.comments if due.key not in shown.posted), None)
+        labels = None
+        try:
+            if missing is not None:
+                await (self._post(issue, missing) if issue in self._listed else self._look_up(issue, shown))
+                return False
+            labels = await self._label(issue, plan.labels, shown)
+        except GithubRefused as refused:
+            self._report(issue, str(refused))
+            if refused.status in _MAY_BE_THE_TOKEN:
+                return True  # it stays owed: the next start may have another
         else:
-            await self._look_up(issue, shown)
-        return False
+            self._reported.pop(issue, None)
+        await self._memory.settled(issue, change, labels)
+        return True
 
     async def _look_up(self, issue: int, shown: _ShownIssue) -> None:
         """Finds comments of an earlier run, or of a post with an unknown outcome, on the issue."""
         now = self.clock.now().timestamp()
-        open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
-        wait = open_since + SETTLED_AFTER - now
+        wait = max(shown.begun.values(), default=0.0) + SETTLED_AFTER - now
         if 0.0 < wait <= SETTLED_AFTER:  # a longer wait means that the clock was set back
             raise NotNow("whether a comment arrived is not settled yet", wait)
         # A key holds a digest of its entry, so only we can have written it.
         for key, comment in (await self._api.marked(issue, key_in)).items():
-            if not _is_there(shown, key):
+            if key not in shown.posted:
                 await self._memory.posted(issue, key, comment, now)
         self._listed.add(issue)
 
@@ -194,17 +180,17 @@ class GithubSync:
     async def _begin(self, issue: int, key: str) -> None:
         await self._memory.begin_post(issue, key, self.clock.now().timestamp())
 
-    async def _label(self, issue: int, wanted: frozenset[str], shown: _ShownIssue) -> None:
+    async def _label(self, issue: int, wanted: frozenset[str], shown: _ShownIssue) -> frozenset[str] | None:
+        """Returns our labels that the issue has now; None: nothing of ours was ever there."""
         has = shown.labels
         if has is None:
-            if not (wanted or shown.posts or shown.labelled):
-                return  # nothing of ours was ever there
+            if not (wanted or shown.posted):
+                return None
             has = await self._api.labels(issue) & LABELS.keys()
         if has != wanted:
-            await self._memory.labelled(issue, None)  # until they are known to be there
+            await self._memory.begin_labels(issue)
             await self._change_labels(issue, sorted(wanted - has), sorted(has - wanted))
-        if shown.labels != wanted:
-            await self._memory.labelled(issue, wanted)
+        return wanted
 
     async def _change_labels(self, issue: int, add: list[str], drop: list[str]) -> None:
         for name in drop:
@@ -231,9 +217,14 @@ class GithubSync:
             _log.error("GitHub issue skipped until it changes", issue=issue, reason=reason)
 
 
-def _is_there(shown: _ShownIssue, key: str) -> bool:
-    post = shown.posts.get(key)
-    return post is not None and post.comment is not None
+def _is_on_github(issue: int) -> bool:
+    """Whether its number is not reserved for sessions."""
+    return 0 < issue < FIRST_RESERVED
+
+
+def _shows(what: str) -> bool:
+    """Whether a change may mean another comment, or another label."""
+    return any(name != RECEIPT for name, _ in told_in(what)) or f"{ABANDONED}/" in what
 
 
 # What an issue should show (pure)
@@ -266,6 +257,8 @@ def planned(records: Sequence[Clarification], known: Collection[str], since: dat
     """
     comments = []
     for record in records:
+        if is_forgotten(record):  # its entries are others now, and say nothing
+            continue
         entries = entries_of(record)
         if record.is_open or record.last_change >= since or any(due.key in known for due in entries):
             comments += entries
@@ -372,61 +365,95 @@ def _lookalikes(match: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _BegunComment:
-    """A comment begun at `begun_at` (seconds since 1970); `comment` is its id once known."""
-
-    begun_at: float
-    comment: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _ShownIssue:
-    """What an issue shows, as far as we know: `posts` by entry, `labels` (None: unknown).
-
-    `labelled`: whether we ever set labels, or were about to.
+    """What an issue shows, as far as we know: the entries that were `posted`, those whose outcome is unknown with the time when
+    they were `begun` (seconds since 1970), and our `labels` (None: unknown).
     """
 
-    posts: Mapping[str, _BegunComment]
+    posted: frozenset[str]
+    begun: Mapping[str, float]
     labels: frozenset[str] | None
-    labelled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
     """Stores what was mirrored to one repository, `owner/name`.
 
-    Every method raises StorageUnavailable if the storage cannot be used.
+    Methods raise StorageUnavailable if the storage cannot be used.
     """
 
     store: Store
     repo: str
 
-    async def begin(self, now: float) -> datetime:
-        """Returns when mirroring to the repository began: `now`, unless it began before."""
-
-        def work(tx: Tx) -> datetime:
-            tx.run(
-                """insert into github_repositories (repo, since) values (:repo, :now)
-                   on conflict (repo) do nothing""",
-                repo=self.repo,
-                now=now,
-            )
-            (row,) = tx.rows("select since from github_repositories where repo = :repo", repo=self.repo)
-            return datetime.fromtimestamp(row["since"], UTC)
-
-        return await self.store.write(work)
-
-    async def unsettled(self) -> list[int]:
-        """Returns the issues that have, or may have, one of our labels or a comment with an unknown outcome."""
-        rows = await self.store.read(
-            """select issue from github_issues where repo = :repo and (labels is null or labels <> '[]')
-               union select issue from github_comments where repo = :repo and comment is null order by issue""",
-            repo=self.repo,
+    def begin(self, tx: Tx, *, consumer: str, now: datetime) -> tuple[datetime, list[int]]:
+        """Returns when mirroring to the repository began, and the issues that are owed. If the consumer told of nothing until
+        now, or of another repository, these are also the issues with open questions, and those that were left unfinished.
+        """
+        same = {"repo": self.repo}
+        tx.run(
+            """insert into github_repositories (repo, since) values (:repo, :now)
+               on conflict (repo) do nothing""",
+            now=now.timestamp(),
+            **same,
         )
-        return [row["issue"] for row in rows]
+        (row,) = tx.rows("select since from github_repositories where repo = :repo", **same)
+        since = datetime.fromtimestamp(row["since"], UTC)
+        if tx.run(
+            """update consumers set about = :repo
+               where name = :name and (about is null or about <> :repo)""",
+            name=consumer,
+            **same,
+        ):
+            tx.run(
+                """insert into github_owed (repo, issue, change)
+                   select :repo, issue, 0 from clarifications
+                   where issue between 1 and :last and (closed is null or closed >= :since)
+                   union select repo, issue, 0 from github_issues
+                   where repo = :repo and (labels is null or labels <> '[]')
+                   on conflict (repo, issue) do nothing""",
+                last=FIRST_RESERVED - 1,
+                since=max(since, now - _CATCHES_UP).timestamp(),
+                **same,
+            )
+        rows = tx.rows("select issue from github_owed where repo = :repo order by issue", **same)
+        return since, [row["issue"] for row in rows]
+
+    def owe(self, tx: Tx, issue: int, change: int) -> None:
+        """Notes that an issue is to be brought in line with a change."""
+        tx.run(
+            """insert into github_owed (repo, issue, change) values (:repo, :issue, :change)
+               on conflict (repo, issue) do update set change = excluded.change""",
+            repo=self.repo,
+            issue=issue,
+            change=change,
+        )
+
+    async def owed(self, issue: int) -> int | None:
+        """Returns the newest change that an issue is to be brought in line with; None: it is in line."""
+        row = await self.store.read_one(
+            "select change from github_owed where repo = :repo and issue = :issue",
+            repo=self.repo,
+            issue=issue,
+        )
+        return None if row is None else row["change"]
+
+    async def settled(self, issue: int, change: int, labels: Collection[str] | None) -> None:
+        """Notes that an issue is in line with a change, or never will be. `labels`: ours that it has, if that is known."""
+
+        def work(tx: Tx) -> None:
+            if labels is not None:
+                self._label(tx, issue, labels)
+            tx.run(
+                "delete from github_owed where repo = :repo and issue = :issue and change = :change",
+                repo=self.repo,
+                issue=issue,
+                change=change,
+            )
+
+        await self.store.write(work)
 
     async def shown(self, issue: int) -> _ShownIssue:
-        posts = await self.store.read(
+        rows = await self.store.read(
             "select entry, begun_at, comment from github_comments where repo = :repo and issue = :issue",
             repo=self.repo,
             issue=issue,
@@ -436,9 +463,10 @@ class _Memory:
             repo=self.repo,
             issue=issue,
         )
-        known = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
-        by_entry = {each["entry"]: _BegunComment(each["begun_at"], each["comment"]) for each in posts}
-        return _ShownIssue(by_entry, known, row is not None)
+        labels = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
+        posted = frozenset(each["entry"] for each in rows if each["comment"] is not None)
+        begun = {each["entry"]: each["begun_at"] for each in rows if each["comment"] is None}
+        return _ShownIssue(posted, begun, labels)
 
     async def begin_post(self, issue: int, entry: str, now: float) -> None:
         """Notes that a comment is about to be posted."""
@@ -474,9 +502,12 @@ class _Memory:
             entry=entry,
         )
 
-    async def labelled(self, issue: int, labels: Collection[str] | None) -> None:
-        """Notes our labels on an issue; None: unknown, look them up."""
-        await self.store.run(
+    async def begin_labels(self, issue: int) -> None:
+        """Notes that our labels on an issue are about to change: until it is settled, they are unknown."""
+        await self.store.write(partial(self._label, issue=issue, labels=None))
+
+    def _label(self, tx: Tx, issue: int, labels: Collection[str] | None) -> None:
+        tx.run(
             """insert into github_issues (repo, issue, labels) values (:repo, :issue, :labels)
                on conflict (repo, issue) do update set labels = excluded.labels""",
             repo=self.repo,

@@ -3,8 +3,8 @@
 A sender knows what is due, under which keys, and how to make one attempt. `Outbox` does the rest: one attempt at a time
 per key, backoff that obeys Retry-After, retries while the storage is unavailable, the log. Work comes from
 
-- the sender's own state (a reply while its record says "sending", an issue that differs from its ledger): call
-  `put(key)`; nothing is stored before the first attempt; or
+- the sender's own state (a reply while its record says "sending", an issue that is stored as owed): call `put(key)`; nothing
+  more is stored before the first attempt; or
 - `Mail`, messages that are stored before they are sent, for senders without such a state.
 
 `bot.delivery.replies` is a sender of the first kind, `bot.webhooks` of the second.

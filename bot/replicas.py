@@ -16,7 +16,6 @@ from typing import cast
 
 import structlog
 
-from bot.callbacks import Callbacks
 from bot.delivery.delivery import Delivery
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.errors import StorageUnavailable
@@ -54,7 +53,6 @@ class Replicas:
     producers: Producers
     catch_up: Callable[[], None]
     forgotten: Callable[[], Awaitable[None]]
-    callbacks: Callbacks
     turned: Callable[[], None]
     channels: Channels
     app_removed: Callable[[], None]
@@ -156,8 +154,6 @@ class Replicas:
                 self.turned()
         for producer in names.get("reader", ()):
             self.producers.note_connected(producer)
-        for clarification in names.get("callback", ()):
-            self.callbacks.put(clarification)
         if "inbox" in names:
             self.inbox.heard()
         if "gap" in names:
@@ -175,7 +171,6 @@ class Replicas:
             await self.home.restore()
             self.home.touch()
             self.inbox.heard()
-            self.callbacks.restore()
             self.catch_up()
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import random
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +125,7 @@ class Webhooks:
             tx.run("delete from webhook_unsigned where clarification = :id", id=record.id)
             return None
         acts = [
-            self._add(tx, event.name, _data(event, receipt), change.at, record.id)
+            self._add(tx, record.id, _message(event.name, change.at, _data(event, receipt)), change.revision)
             for event, receipt in _events(tx, change, record)
         ]
 
@@ -137,16 +137,16 @@ class Webhooks:
 
     def add(self, tx: Tx, event: str, data: Mapping[str, object], now: datetime) -> Callable[[], None]:
         """Queues an event that is not about a clarification, within a transaction. Call the result once that is stored."""
-        return self._add(tx, event, data, now, event)
+        return self._add(tx, event, _message(event, now, data))
 
-    def _add(
-        self, tx: Tx, event: str, data: Mapping[str, object], at: datetime, about: str
-    ) -> Callable[[], None]:
-        message = f"msg_{uuid.uuid4().hex}"  # lets receivers deduplicate
-        body = json_body({"id": message, "type": event, "timestamp": iso(at), "data": data})
+    def _add(self, tx: Tx, about: str, message: dict[str, object], revision: int = 0) -> Callable[[], None]:
+        # The same for the same event, so that receivers deduplicate also what a restored backup tells again.
+        told = json_body(message | {"revision": revision})
+        message_id = f"msg_{hmac.digest(self.store.secret, told, 'sha256').hex()[:32]}"
+        event, body = str(message["type"]), json_body({"id": message_id} | message)
         wanted, now = [each for each in self._senders if each.endpoint.wants(event)], self.clock.now()
         for each in wanted:
-            each.mail.add(tx, [Owed(message, about, event, body)], now)
+            each.mail.add(tx, [Owed(message_id, about, event, body)], now)
 
         def send() -> None:
             for each in wanted:
@@ -225,6 +225,10 @@ def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
     if ended is None or not is_decided(ended) or not agrees(record, None):
         return None
     return ended.asked.receipt
+
+
+def _message(event: str, at: datetime, data: Mapping[str, object]) -> dict[str, object]:
+    return {"type": event, "timestamp": iso(at), "data": data}
 
 
 def _data(event: LifecycleEvent, receipt: str | None) -> Mapping[str, object]:

@@ -149,9 +149,6 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
-    async def issues(self, since: datetime) -> list[int]:
-        """The issues with records that are not over, or have not been since then; sorted. Raises LedgersAway."""
-
     async def latest(self, most: int) -> list[Clarification]:
         """The records that were written last, the latest first; raises LedgersAway."""
 

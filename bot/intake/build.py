@@ -40,9 +40,9 @@ def build(
     *,
     on_put: Callable[[], None],
     on_event: Callable[[Incoming], None],
-    call_back: Callable[[str], None],
+    wake_feed: Callable[[], None],
 ) -> IntakeParts:
-    """`on_put` is called when events arrive here; `on_event` before an event is processed, wherever it arrived. `call_back`:
+    """`on_put` is called when events arrive here; `on_event` before an event is processed, wherever it arrived. `wake_feed`:
     see `Questions`.
     """
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
@@ -121,7 +121,7 @@ def build(
             router=router,
             trouble_with=board.access.trouble_with,
             bounded=base.audiences.bounded,
-            call_back=call_back,
+            wake_feed=wake_feed,
             clock=clock,
         ),
     )

@@ -36,7 +36,7 @@ from bot.producers.inbox import Session, issue_for
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
-from bot.storage.ledger import LockedError
+from bot.storage.ledger import LockedError, tell
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
@@ -79,6 +79,7 @@ _MOST_LISTS = 20  # of one producer that wait for its current one
 LARGEST_PAGE = 1024 * 1024  # bytes
 _LOOKS_AT_ONCE = 2
 LARGE = 32 * 1024  # bytes of JSON that are not read or written on the event loop
+NEW_CALLBACK = "callback"  # in the feed: the question has another callback URL
 _GONE = "forgotten"  # in place of a digest
 _REDACTED = (  # the fields with text
     "agent",
@@ -105,6 +106,10 @@ _LISTED_OF_SESSION = """select token, clarification, created_at from questions
   order by created_at desc, token desc limit :most"""
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
+_OWE_CALLBACK = """update questions set callback_due = 1
+  where clarification = :id and callback_url is not null returning *"""
+_OWED_CALLBACKS = """select * from questions where callback_url is not null and callback_due = 1
+  order by case when callback_failed_at is null then 0 else 1 end, created_at"""
 _ROW_OF_ID = "select * from questions where clarification = :id"
 _log = structlog.get_logger("clarify.questions")
 Shown = dict[str, Any]
@@ -204,7 +209,7 @@ class Callback:
     `failed_at`: when posting there first failed; None: it never did.
     """
 
-    token: str
+    clarification: str
     producer: str
     url: str = field(repr=False)
     host: str
@@ -295,7 +300,7 @@ class Questions:
     """Asks, finds, lists and withdraws questions, waits for their answers, and records that these were picked up.
 
     `trouble_with` returns why a person cannot be asked, if that is known. `bounded` returns a question under the rules of its
-    route. `call_back(id)`, on the leader, posts the outcome of a question that has ended to its new `callback_url`.
+    route. `wake_feed` has the feed look for changes.
 
     Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or record
     cannot be used now.
@@ -308,7 +313,7 @@ class Questions:
     router: Router
     trouble_with: Callable[[str], Awaitable[str | None]]
     bounded: Callable[[Ask], Ask]
-    call_back: Callable[[str], None]
+    wake_feed: Callable[[], None]
     clock: Clock
     _redactions: Mapping[str, Redaction] = field(init=False)
     _on_the_way: Counter[str] = field(
@@ -449,15 +454,14 @@ class Questions:
         return max(found, key=lambda each: each.private, default=None)
 
     async def _call_back(self, token: str, clarification_id: str, url: str) -> None:
-        """Stores a question's newest callback URL, and has the leader post the outcome there, if the question has ended."""
+        """Stores a question's newest callback URL. The feed hears of it, for a question that has ended already."""
 
         def work(tx: Tx) -> None:
-            tx.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE)
-            tx.tell("callback", clarification_id)
+            if tx.run(_NEW_CALLBACK, token=token, url=url, gone=_GONE):
+                tell(tx, clarification_id, NEW_CALLBACK, self.clock.now())
 
         await self.store.write(work)
-        if self.store.leads:
-            self.call_back(clarification_id)
+        self.wake_feed()
 
     async def _trouble_with(self, asked: NewQuestion) -> BadField | None:
         """Returns why no one could answer a question, or could mistake a choice for something else, if that is known."""
@@ -652,28 +656,27 @@ class Questions:
             else:
                 return
 
-    async def owed_callbacks(self) -> list[str]:
-        """Returns the ids of questions that have ended and whose outcome is still to be posted, in the order to try them:
-        those that never failed first.
-        """
-        rows = await self.store.read(
-            """select clarification from questions where callback_url is not null
-               order by case when callback_failed_at is null then 0 else 1 end, created_at"""
-        )
-        ids = [row["clarification"] for row in rows]
-        return [each for each in ids if (known := self.index.get(each)) is None or not known.is_open]
+    def owe_callback(self, tx: Tx, clarification_id: str) -> Callback | None:
+        """Stores that the outcome of a question that has ended is to be posted. Returns where; None: nowhere."""
+        row = tx.one(_OWE_CALLBACK, id=clarification_id)
+        return None if row is None else self._callback(row)
+
+    async def owed_callbacks(self) -> list[Callback]:
+        """Returns where outcomes are still to be posted, in the order to try them: those that never failed first."""
+        return [self._callback(row) for row in await self.store.read(_OWED_CALLBACKS)]
 
     async def callback(self, clarification_id: str) -> Callback | None:
         """Returns where a question's outcome is to be posted; None: nowhere, or no longer."""
         row = await self._row(clarification_id)
-        if row is None or (url := row["callback_url"]) is None:
-            return None
+        return None if row is None or row["callback_url"] is None else self._callback(row)
+
+    def _callback(self, row: Row) -> Callback:
         failed = row["callback_failed_at"]
-        given = callback_url(url)
+        given = callback_url(row["callback_url"])
         return Callback(
-            token=row["token"],
+            clarification=row["clarification"],
             producer=row["producer"],
-            url=url,
+            url=row["callback_url"],
             host=given.label,
             entry=self._entry(given, row["producer"]),
             failed_at=None if failed is None else datetime.fromtimestamp(failed, UTC),
@@ -687,17 +690,17 @@ class Questions:
         """Stores when posting an outcome failed first."""
         if callback.failed_at is None:
             await self.store.run(
-                "update questions set callback_failed_at = :now where token = :token and callback_url = :url",
+                "update questions set callback_failed_at = :now where clarification = :id and callback_url = :url",
                 now=self.clock.now().timestamp(),
-                token=callback.token,
+                id=callback.clarification,
                 url=callback.url,
             )
 
     async def callback_done(self, callback: Callback) -> None:
         """Deletes the URL, unless there is a newer one."""
         await self.store.run(
-            "update questions set callback_url = null where token = :token and callback_url = :url",
-            token=callback.token,
+            "update questions set callback_url = null where clarification = :id and callback_url = :url",
+            id=callback.clarification,
             url=callback.url,
         )
 
@@ -1009,6 +1012,15 @@ def _count_names(value: Any) -> int:
     if isinstance(value, dict):
         return len(value) + sum(map(_count_names, value.values()))
     return sum(map(_count_names, value)) if isinstance(value, list) else 0
+
+
+async def has_callbacks(store: Store) -> bool:
+    """Returns whether an outcome is still to be posted, now or when its question ends.
+
+    Raises:
+        StorageUnavailable: it cannot be read now.
+    """
+    return await store.read_one("select 1 from questions where callback_url is not null limit 1") is not None
 
 
 # Rows are kept for as long as their keys count (`KEYS_KEPT`).

@@ -314,14 +314,6 @@ class DatabaseLedger(Ledger):
             yield await self._contents(rows)
             last = parse_id(rows[-1]["id"])
 
-    async def issues(self, since: datetime) -> list[int]:
-        rows = await self._query(
-            "select issue from clarifications where closed is null"
-            " union select issue from clarifications where closed >= :since order by issue",
-            since=since.timestamp(),
-        )
-        return [row["issue"] for row in rows]
-
     async def latest(self, most: int) -> list[Clarification]:
         rows = await self._rows("1 = 1 order by written desc, id desc limit :most", most=most)
         return (await self._contents(rows)).records

@@ -27,7 +27,6 @@ Topic = Literal[
     "replies",
     "reader",
     "forgotten",
-    "callback",
     "channel",
     "app",
 ]
@@ -37,11 +36,10 @@ Topic = Literal[
 - incident: it changed; home: a person looks at the Home tab; gap: something from Slack was missed
 - people: cached data of a person, channel or group is outdated; forgotten: another process forgot something
 - channel: the bot may have lost it, or have it again (its id); app: it may have been removed from the workspace
-- callback: the outcome of a question that has ended is to be posted to a new URL (the question's id)
 - replies: a producer's replies are ready to be read; reader: a producer is reading them
 """
 
-OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader", "callback"})
+OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader"})
 News = tuple[Topic, str]
 
 

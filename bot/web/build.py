@@ -41,7 +41,7 @@ def build(
     signing: Signing | None,
     webhooks: Webhooks | None,
     feed: Feed,
-    callbacks: Callbacks,
+    callbacks: Callbacks | None,
     bridge: Bridge | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
@@ -66,7 +66,7 @@ def build(
         queues={
             "delivery": lambda: shown.lanes.length,
             "replies": lambda: len(intake.replies.outbox),
-            "callbacks": lambda: len(callbacks),
+            "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
         },
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
@@ -82,7 +82,7 @@ def build(
         Check("channels", intake.channels.trouble),
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
-        Check("callbacks", callbacks.trouble),
+        Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
         Check("ledgers", lambda: bridge.overdue() if bridge is not None else None),
         Check("changes", feed.trouble),
         Check("signing key", lambda: signing.trouble if signing else None),

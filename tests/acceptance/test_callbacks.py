@@ -14,7 +14,7 @@ from tests.kit.lives import Life, beside
 from tests.kit.served import reserved_port
 from tests.kit.until import until
 from tests.kit.world import World, config, scene, url_of
-from tests.scenario.test_callbacks import SECRET, table
+from tests.scenario.test_callbacks import SECRET, at_rest, table
 from tests.unit.bot.test_webhooks import Receiver, receiving
 
 
@@ -78,5 +78,6 @@ async def test_callback_is_kept_in_a_backup(stage: World, hook: Receiver) -> Non
         async with httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
             (asked,) = (await http.get("/questions")).json()["questions"]
             assert (await http.delete(f"/questions/{asked['id']}")).status_code == 200
-        await until(lambda: bot.callbacks.idle and hook.got)
+        await until(lambda: hook.got)
+        await at_rest(bot)
     assert [each.said["status"] for each in hook.got] == ["withdrawn"]

@@ -170,6 +170,12 @@ def set_clock(minutes: int) -> None:
     SystemClock.now = now  # type: ignore[method-assign, assignment]
 
 
+def listening(life: Life) -> str:
+    """The address of its HTTP server."""
+    (url,) = [json.loads(line)["url"] for line in life.words().splitlines() if '"listening"' in line]
+    return str(url)
+
+
 async def test_clock_that_is_ahead_ends_no_question_early(stage: World, replicas: Replicas) -> None:
     first = await replicas.add()
     await takes_clicks(first)
@@ -498,9 +504,6 @@ async def test_what_a_follower_takes_is_told_to_a_leader_whose_connection_for_no
         await leads(first)
         second = await replicas.add()
         await follows(second)
-        (listening,) = [
-            json.loads(line)["url"] for line in second.words().splitlines() if '"listening"' in line
-        ]
         cards = [
             await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Shall I do step {n}?") for n in (1, 2)
         ]
@@ -508,7 +511,7 @@ async def test_what_a_follower_takes_is_told_to_a_leader_whose_connection_for_no
         wire.hang(b"listen ")
         for card in cards:  # one goes to the leader, one to the follower
             assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
-        async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+        async with httpx.AsyncClient(base_url=listening(second), timeout=30) as agent:
             asked = await agent.post("/questions", json={"question": "Which port?", "choices": ["80", "81"]})
             assert asked.status_code == 201
         for n in (1, 2):
@@ -525,9 +528,8 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
     stage: World, replicas: Replicas
 ) -> None:
     first, second = await replicas.two()
-    (listening,) = [json.loads(line)["url"] for line in second.words().splitlines() if '"listening"' in line]
     first.kill()
-    async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+    async with httpx.AsyncClient(base_url=listening(second), timeout=30) as agent:
         asked = await agent.post("/questions", json={"question": "Which port?", "choices": ["80", "81"]})
         assert asked.status_code == 201
         assert not when(second, "leading"), "it was written down where it came in"
@@ -541,10 +543,7 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
 
 async def test_one_key_at_two_bots_at_once_is_one_question(stage: World, replicas: Replicas) -> None:
     async def asked_by(life: Life) -> list[str]:
-        (listening,) = [
-            json.loads(line)["url"] for line in life.words().splitlines() if '"listening"' in line
-        ]
-        async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+        async with httpx.AsyncClient(base_url=listening(life), timeout=30) as agent:
             questions = [{"question": f"Step {n}?", "key": f"{n}", "session": f"s{n % 3}"} for n in range(12)]
             answers = await asyncio.gather(*(agent.post("/questions", json=each) for each in questions))
         assert {each.status_code for each in answers} <= {200, 201}
@@ -582,6 +581,37 @@ def taken(db: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
+async def test_answers_that_a_follower_takes_are_called_back_once_by_the_leader_or_the_next(
+    stage: World, replicas: Replicas
+) -> None:
+    async with receiving() as hook:
+        stage.environ["CALLBACK_SECRET"] = SECRET
+        stage.configure(config(stage.producer.url) + table(hook))
+        first, second = await replicas.two()
+        ids, cards = list[str](), list[Message]()
+        async with httpx.AsyncClient(base_url=listening(second), timeout=30) as agent:
+            for n in range(3):
+                question = {"question": f"Which port {n}?", "choices": ["80", "81"], "callback_url": hook.url}
+                asked = await agent.post("/questions", json=question)
+                assert asked.status_code == 201, asked.text
+                ids.append(asked.json()["id"])
+                cards.append(await stage.card(f"Which port {n}?"))
+        await stage.until(lambda: len(stage.workspace.link.connections) == 2)
+        with closing(psycopg.connect(stage.database or "", autocommit=True)) as db:
+            owed = "select clarification from questions where callback_url is not null"
+            for card in cards[:2]:  # one goes to the leader, one to the follower
+                assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="81")).ok
+            await stage.until(lambda: db.execute(owed).fetchall() == [(ids[2],)])
+            first.kill()
+            await stage.until(lambda: len(stage.workspace.link.connections) == 1)
+            assert (await stage.workspace.click(ADE, AGENTS, cards[2].ts, label="81")).ok
+            assert not when(second, "leading"), "it was answered by a follower"
+            await stage.until(lambda: db.execute(owed).fetchall() == [])
+        for card in cards:
+            await stage.now_says(card, "the agent has resumed")
+        assert sorted(each.said["id"] for each in hook.got) == ids
+
+
 async def test_callback_of_a_killed_leader_is_posted_by_the_next_and_given_up_once(
     stage: World, replicas: Replicas
 ) -> None:
@@ -590,12 +620,9 @@ async def test_callback_of_a_killed_leader_is_posted_by_the_next_and_given_up_on
         stage.environ["CALLBACK_SECRET"] = SECRET
         stage.configure(config(stage.producer.url) + table(hook))
         first, second = await replicas.two()
-        (listening,) = [
-            json.loads(line)["url"] for line in second.words().splitlines() if '"listening"' in line
-        ]
         hook.answers = [(-1, {}), (410, {})]
         question = {"question": "Which port?", "choices": ["80", "81"], "key": "k1"}
-        async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+        async with httpx.AsyncClient(base_url=listening(second), timeout=30) as agent:
             asked = await agent.post("/questions", json=question | {"callback_url": f"{hook.url}&run=1"})
             assert asked.status_code == 201, asked.text
             card = await stage.card("Which port?")

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot.app import Bot
+from bot.callbacks import Callbacks
 from bot.http import ANSWER_TIMEOUT
 from bot.posting import signature
 from bot.producers.questions import Callback
@@ -74,6 +74,22 @@ async def owed(bot: Bot) -> int:
     return int(rows[0]["n"])
 
 
+def callbacks_of(bot: Bot) -> Callbacks:
+    assert bot.callbacks is not None
+    return bot.callbacks
+
+
+async def at_rest(bot: Bot) -> None:
+    """All changes are taken, and nothing is sent or due now."""
+    callbacks = callbacks_of(bot)
+    await until(lambda: bot.feed.idle and callbacks.idle)
+
+
+async def none_waits(bot: Bot) -> None:
+    callbacks = callbacks_of(bot)
+    await until(lambda: not len(callbacks))
+
+
 async def test_state_is_posted_signed_at_the_end(stage: World, hook: Receiver) -> None:
     async with running(stage, table(hook)) as (bot, asker):
         with said_nowhere(stage, "s3cret"):
@@ -119,7 +135,7 @@ async def test_question_without_a_callback_is_posted_nowhere(stage: World, hook:
         await asker.withdraw(asked)
         await asker.withdraw(await asker.ask(question="Loudly?", callback_url=hook.url))
         await until(lambda: hook.got)
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         assert [each.said["asked"]["question"] for each in hook.got] == ["Loudly?"]
 
 
@@ -137,8 +153,8 @@ async def test_gone_is_said_once_in_the_thread(stage: World, hook: Receiver, sta
             assert "127.0.0.1" in said(notice)
             await until_none(bot)
             assert "Not picked up" in said(await stage.card("Which age?"))
-            bot.callbacks.restore()
-            await until(lambda: bot.callbacks.idle)
+            await callbacks_of(bot).load()
+            await at_rest(bot)
             assert (await asker.look(asked))["answer"] is True  # polling works beside it
     assert len(hook.got) == 1
 
@@ -155,14 +171,14 @@ async def test_callback_is_tried_again_over_restarts_for_three_days(tmp_path: Pa
         async with running(stage, table(hook)) as (bot, asker):
             await asker.withdraw(await asker.ask(question="Which age?", callback_url=hook.url))
             await until(lambda: len(hook.got) == 1)
-            await until(lambda: bot.callbacks.idle)
+            await at_rest(bot)
             clock.leap(timedelta(hours=2))
             await until(lambda: len(hook.got) == 2)
-            await until(lambda: bot.callbacks.idle)
+            await at_rest(bot)
         clock.leap(timedelta(hours=69))
         async with running(stage, table(hook)) as (bot, _):
             await until(lambda: len(hook.got) == 3)
-            await until(lambda: bot.callbacks.idle)
+            await at_rest(bot)
             assert await owed(bot) == 1
             clock.leap(timedelta(hours=2))
             notice = await stage.message("Not called back")
@@ -184,7 +200,8 @@ async def test_readiness_names_the_host_that_does_not_take_callbacks(tmp_path: P
 
         for n in range(2):
             await asker.withdraw(await asker.ask(question=f"Which {n}?", callback_url=hook.url))
-        await until(lambda: bot.callbacks.idle and len(hook.got) == 2)
+        await until(lambda: len(hook.got) == 2)
+        await at_rest(bot)
         assert not await degraded()
         clock.leap(timedelta(minutes=11))
         (problem,) = await degraded()
@@ -194,7 +211,7 @@ async def test_readiness_names_the_host_that_does_not_take_callbacks(tmp_path: P
         hook.answers.clear()
         clock.leap(timedelta(hours=1))
         await until_none(bot)
-        await until(lambda: not len(bot.callbacks))
+        await none_waits(bot)
         assert not await degraded()
 
 
@@ -209,6 +226,64 @@ async def test_callback_that_a_stopped_bot_owes_is_posted_by_the_next(stage: Wor
         await until(lambda: len(hook.got) == 2)
         await until_none(bot)
     assert hook.got[0].body == hook.got[1].body
+
+
+@pytest.mark.parametrize("where", ["before the feed has it", "before it is sent"])
+async def test_kill_between_the_end_and_the_callback_loses_and_doubles_nothing(
+    stage: World, hook: Receiver, where: str
+) -> None:
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        await at_rest(bot)
+        if where == "before it is sent":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Callbacks, "_put", lambda *_: None)
+                await asker.withdraw(asked)
+                while not await bot.told.questions.owed_callbacks():  # noqa: ASYNC110 - the storage tells nobody
+                    await asyncio.sleep(0.01)
+        else:
+            (feed,) = (each for each in bot._tasks if each.get_name() == "changes")
+            feed.cancel()
+            await asyncio.wait([feed])
+            await asker.withdraw(asked)
+        assert hook.got == []
+    for _ in range(2):
+        async with running(stage, table(hook)) as (bot, _):
+            await until_none(bot)
+            await at_rest(bot)
+    assert [each.said["status"] for each in hook.got] == ["withdrawn"]
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["beside a bot", "while none runs"])
+async def test_answer_in_the_shell_is_posted_once_with_the_receipt_that_the_bot_makes(
+    stage: World, hook: Receiver, runs: bool
+) -> None:
+    """The shell has no key: the callback waits for the bot's signature."""
+    async with running(stage, table(hook)) as (bot, asker):
+        asked = await asker.ask(question="Which age?", callback_url=hook.url)
+        if runs:
+            assert (await beside(stage, "answer", asked["id"], "67")).code == 0
+            await until_none(bot)
+    if not runs:
+        assert (await beside(stage, "answer", asked["id"], "67")).code == 0
+    async with running(stage, table(hook)) as (bot, asker):
+        await until_none(bot)
+        await at_rest(bot)
+        state = await asker.look(asked)
+    assert state["receipt"]
+    assert [(each.said["answer"], each.said["receipt"]) for each in hook.got] == [("67", state["receipt"])]
+
+
+async def test_what_is_open_is_no_callback_that_is_owed(stage: World, hook: Receiver) -> None:
+    """A start reads those that are owed, however many questions wait with a URL."""
+    async with running(stage, table(hook)) as (bot, asker):
+        fields = dict[str, Any](question="Which age?", key="k1")
+        await asker.ask(**fields, callback_url=f"{hook.url}&run=1")
+        await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
+        await at_rest(bot)
+        assert await bot.told.questions.owed_callbacks() == []
+        assert await owed(bot) == 1
+    assert hook.got == []
 
 
 async def test_slow_host_delays_neither_clicks_nor_other_hosts(stage: World, hook: Receiver) -> None:
@@ -243,7 +318,8 @@ async def test_after_a_start_those_that_never_failed_come_first(stage: World, ho
     async with running(stage, table(hook)) as (bot, asker):
         for n in range(3):
             await asker.withdraw(await asker.ask(question=f"Failed {n}?", callback_url=hook.url))
-        await until(lambda: bot.callbacks.idle and len(hook.got) == 3)
+        await until(lambda: len(hook.got) == 3)
+        await at_rest(bot)
         last = await asker.ask(question="Never tried?", callback_url=hook.url)
         await asker.ask(question="Waiting?", callback_url=hook.url)
         hook.answers = [(-1, {})]
@@ -251,7 +327,7 @@ async def test_after_a_start_those_that_never_failed_come_first(stage: World, ho
         await until(lambda: len(hook.got) == 4)
     hook.answers = [(-1, {})] * 4
     async with running(stage, table(hook)) as (bot, _):
-        first, *others = await bot.told.questions.owed_callbacks()
+        first, *others = [each.clarification for each in await bot.told.questions.owed_callbacks()]
         assert first == last["id"]
         assert set(others) == {each.said["id"] for each in hook.got[:3]}
 
@@ -304,7 +380,8 @@ async def test_url_that_is_not_allowed_is_refused_and_not_repeated(
 
 
 async def test_without_a_list_there_are_no_callbacks(stage: World, hook: Receiver) -> None:
-    async with running(stage, "") as (_, asker):
+    async with running(stage, "") as (bot, asker):
+        assert bot.callbacks is None
         refused = await asker.ask(422, question="Which age?", callback_url=hook.url)
         assert (refused["error"], refused["field"]) == ("BAD_INPUT", "callback_url")
         assert "callbacks" in refused["message"]
@@ -338,6 +415,21 @@ async def test_newest_url_counts(stage: World, hook: Receiver) -> None:
         await until(lambda: len(hook.got) == 2)
         await until_none(bot)
         assert [each.path[-1] for each in hook.got] == ["2", "3"]
+
+
+async def test_newer_url_is_called_without_a_notice_by_the_bot_that_took_it(
+    stage: World, hook: Receiver
+) -> None:
+    async with running(stage, table(hook)) as (bot, _), httpx.AsyncClient(base_url=own_url_of(bot)) as http:
+        asker, fields = Asker(http), dict[str, Any](question="Which age?", key="k1")
+        await asker.withdraw(await asker.ask(**fields))
+        await at_rest(bot)
+        (watch,) = (each for each in bot._tasks if each.get_name() == "ledger watch")
+        watch.cancel()
+        await asyncio.wait([watch])
+        await asker.ask(200, **fields, callback_url=hook.url)
+        await until(lambda: hook.got)
+        await until_none(bot)
 
 
 async def test_refused_repetition_does_not_take_the_call(stage: World, hook: Receiver) -> None:
@@ -374,9 +466,9 @@ async def test_newer_url_does_not_wait_for_the_retry_of_the_one_before(stage: Wo
         fields = dict[str, Any](question="Which age?", key="k1")
         await asker.withdraw(await asker.ask(**fields, callback_url=f"{hook.url}&run=1"))
         await until(lambda: len(hook.got) == 1)
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         await asker.ask(200, **fields, callback_url=f"{hook.url}&run=1")  # the same one goes on waiting
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         assert len(hook.got) == 1
         await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
         await until(lambda: len(hook.got) == 2)
@@ -397,14 +489,14 @@ async def test_host_is_not_down_for_a_question_whose_newer_url_is_elsewhere(
         fields = dict[str, Any](question="Which age?", key="k1")
         await asker.withdraw(await asker.ask(**fields, callback_url=hook.url))
         await until(lambda: hook.got)
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         clock.leap(timedelta(minutes=11))
-        assert "1 callback to" in (bot.callbacks.trouble() or "")
+        assert "1 callback to" in (callbacks_of(bot).trouble() or "")
         await asker.ask(200, **fields, callback_url=other.url)
         await until(lambda: other.got)
         await until_none(bot)
-        await until(lambda: not len(bot.callbacks))
-        assert bot.callbacks.trouble() is None
+        await none_waits(bot)
+        assert callbacks_of(bot).trouble() is None
     assert len(hook.got) == 1
 
 
@@ -432,24 +524,16 @@ async def test_leader_knows_a_new_url_even_if_the_bot_that_stored_it_does_nothin
                 await asyncio.gather(again, return_exceptions=True)
 
 
-async def test_retry_is_waited_for_also_by_a_look_that_began_before_the_failure(
-    stage: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+async def test_retry_is_waited_for_also_when_all_that_is_owed_is_loaded_again(
+    stage: World, hook: Receiver
 ) -> None:
     hook.answers = [(429, {"Retry-After": "86400"})]
     async with running(stage, table(hook)) as (bot, asker):
-        asked = await asker.ask(question="Which age?", callback_url=hook.url)
-        await asker.withdraw(asked)
+        await asker.withdraw(await asker.ask(question="Which age?", callback_url=hook.url))
         await until(lambda: hook.got)
-        await until(lambda: bot.callbacks.idle)
-        look = bot.told.questions.callback
-
-        async def before(clarification: str) -> Callback | None:
-            found = await look(clarification)
-            return None if found is None else replace(found, failed_at=None)
-
-        monkeypatch.setattr(bot.told.questions, "callback", before)
-        bot.callbacks.put(asked["id"])
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
+        await callbacks_of(bot).load()
+        await at_rest(bot)
         assert len(hook.got) == 1
 
 
@@ -464,7 +548,7 @@ async def test_newer_url_that_comes_while_a_failure_is_stored_does_not_wait_eith
         async def meanwhile(callback: Callback) -> None:
             await store_failure(callback)
             await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
-            await until(lambda: bot.callbacks._finding.idle)
+            await until(lambda: bot.feed.idle)
 
         monkeypatch.setattr(bot.told.questions, "callback_failed", meanwhile)
         await asker.withdraw(await asker.ask(**fields, callback_url=f"{hook.url}&run=1"))
@@ -514,9 +598,9 @@ async def test_newer_url_that_another_entry_allows_is_called(tmp_path: Path, hoo
         await until(lambda: len(hook.got) == 1)
         await asker.ask(200, **fields, callback_url=f"{origin}/private/2")
         await until(lambda: len(hook.got) == 2)
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         clock.leap(timedelta(hours=1))  # the first one's retry
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         assert await owed(bot) == 1
         clock.leap(timedelta(hours=2))
         await until_none(bot)
@@ -548,14 +632,13 @@ async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
 ) -> None:
     """An approval that someone wrote into the ledger file stays open; the URL is kept for the decision."""
     async with running(stage, table(hook)) as (bot, asker):
-        asked = await asker.ask(action="Deploy 4.2", callback_url=hook.url)
+        await asker.ask(action="Deploy 4.2", callback_url=hook.url)
         card = await stage.card("Deploy 4.2")
         await stage.in_step()
     await another_writes(stage, answers("accept"))
     async with running(stage, table(hook)) as (bot, asker):
-        bot.callbacks.put(asked["id"])
         await stage.message("Not accepted")
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         assert hook.got == []
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
         await until(lambda: hook.got)
@@ -576,8 +659,7 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
         ledger["clarifications"].append(forged)
         stage.write_ledger(100001, ledger)
         await until(lambda: len(stage.ledger(100001)["clarifications"]) == 2)
-        bot.callbacks.put("CLR-100001-002")
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
         assert hook.got == []
         await asker.withdraw(asked)
         await until(lambda: hook.got)
@@ -608,7 +690,7 @@ async def test_forgotten_question_is_posted_nowhere(stage: World, hook: Receiver
         if (database := stage.folder / "clarify.db").exists():
             assert b"s3cret" not in database.read_bytes()
     async with running(stage, table(hook)) as (bot, _):
-        await until(lambda: bot.callbacks.idle)
+        await at_rest(bot)
     assert len(hook.got) == tries
 
 
@@ -632,7 +714,7 @@ async def test_question_that_is_forgotten_during_an_attempt_is_not_told_about(
             await begun.wait()
             assert (await beside(stage, "forget", asked["id"], "--yes")).code == 0
             ends.set()
-            await until(lambda: bot.callbacks.idle and not len(bot.callbacks))
+            await none_waits(bot)
             assert await bot.store.read("select key from messages where key like 'callback:%'") == []
 
 

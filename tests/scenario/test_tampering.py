@@ -19,7 +19,7 @@ from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, said, scene, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.prompts import Project
-from tests.scenario.test_callbacks import running, table
+from tests.scenario.test_callbacks import at_rest, running, table
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
@@ -259,5 +259,5 @@ async def test_p5_callback_of_a_changed_decision_is_not_posted(stage: World) -> 
         change_row(stage, argument)
         async with running(stage, table(hook)) as (bot, _):
             await stage.message(TOLD, FALLBACK)
-            await stage.until(lambda: bot.callbacks.idle)
+            await at_rest(bot)
         assert len(hook.got) == before

@@ -21,10 +21,13 @@ PREFIX = "/api/v3"
 
 @dataclass(frozen=True)
 class Fault:
-    """`done`: the request has its effect all the same. `status` 0: the connection ends; -1: no answer comes."""
+    """`done`: the request has its effect all the same. `status` 0: the connection ends; -1: no answer comes. `late`: the answer
+    comes once `stall` is set.
+    """
 
     status: int = 0
     done: bool = False
+    late: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     body: str = "{}"
 
@@ -96,7 +99,7 @@ class Github:
         return await self._broken(request, fault)
 
     async def _broken(self, request: web.Request, fault: Fault) -> web.StreamResponse:
-        if fault.status == -1:
+        if fault.status == -1 or fault.late:
             await self.stall.wait()
         if fault.status <= 0:
             if request.transport is not None:  # else they hung up first

@@ -1,4 +1,4 @@
-"""What follows the ledgers and tells others outside: beside real ledgers and a real storage, over several lives."""
+"""The feed with a consumer that tells others outside: beside real records and a real storage, over several lives."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from bot.feed import Consumer, Feed
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Ask, Clarification, Decider, answered, opened
-from core.ledger import OfIssue
+from core.ledger import OfIssue, OfRecord
 from tests.kit.clocks import ManualClock
 
 SLA = timedelta(minutes=30)
 ADA = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 
 
-class Follower(Protocol):
-    def record_changed(self, record: Clarification) -> None: ...
-
+class Follower(Consumer, Protocol):
     async def run(self) -> None: ...
 
 
@@ -26,25 +25,43 @@ _F = TypeVar("_F", bound=Follower)
 
 
 class Following(Generic[_F]):
-    """A follower's surroundings. `made` makes the next one; `begin` is its `restore`."""
+    """A consumer's surroundings."""
 
     follower: _F
+    feed: Feed
 
     def __init__(self, clock: ManualClock, ledger: DatabaseLedger) -> None:
         self.clock = clock
         self.ledger = ledger
+        ledger.clock = clock
         self.store = ledger.store
         self._sequence: dict[int, int] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def begin(self, follower: _F) -> None:
-        raise NotImplementedError
-
-    async def live(self, follower: _F) -> None:
-        """As when the bot starts: a new follower, which knows what the storage and the ledgers say."""
+    async def live(self, follower: _F, keep: timedelta | None = None) -> None:
+        """As when the bot starts: a new consumer, which knows what the storage says."""
         self.follower = follower
-        await self.begin(follower)
-        self._task = asyncio.create_task(follower.run())
+        self.feed = Feed(
+            consumers=[follower],
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            sign=self.sign,
+            keep=keep,
+        )
+        await self.feed.begin()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.feed.run())
+            group.create_task(self.follower.run())
+
+    async def sign(self, record: Clarification) -> bool:
+        if not await self.ledger.owes_receipt(record):
+            return False
+        await self.ledger.transact(OfRecord(record.id), lambda book: book.put(book.get(record.id), owed=True))
+        return True
 
     async def kill(self) -> None:
         """Nothing more is done, not even what a clean end does."""
@@ -60,9 +77,10 @@ class Following(Generic[_F]):
         return record
 
     async def put(self, record: Clarification) -> Clarification:
-        """Written, and told of."""
+        """Written, and told of if the bot runs."""
         await self.write(record)
-        self.follower.record_changed(record)
+        if self._task is not None:
+            self.feed.record_changed(record)
         return record
 
     def question(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from bot.feed import Feed
 from bot.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.settings.model import GithubSettings
+from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import (
     Clarification,
@@ -20,7 +23,8 @@ from core.clarification import (
     escalated,
     resolved,
 )
-from tests.kit.clocks import ManualClock
+from core.records import dump, forgotten, parse
+from tests.kit.clocks import START, ManualClock
 from tests.kit.until import until
 from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
 from tests.unit.bot.following import Following
@@ -31,34 +35,48 @@ class World(Following[GithubSync]):
         super().__init__(clock, ledger)
         self.github = github
         self.mention: str | None = "@acme/on-call"
-        self.follower = self._made()
 
-    def _made(self, token: str = TOKEN) -> GithubSync:
+    def made(self, repo: str) -> GithubSync:
         settings = GithubSettings(
-            repo="acme/app",
+            repo=repo,
             token_env="GITHUB_TOKEN",
             api_url=self.github.address + PREFIX,
             mention=self.mention,
         )
         return GithubSync(
             settings=settings,
-            token=SecretStr(token),
+            token=SecretStr(TOKEN),
             ledger=self.ledger,
             store=self.store,
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311 - no secret
         )
 
-    async def begin(self, follower: GithubSync) -> None:
-        await follower.restore(())
+    async def start(self, repo: str = "acme/app", keep: timedelta | None = None) -> None:
+        await self.live(self.made(repo), keep)
 
-    async def start(self, token: str = TOKEN) -> None:
-        await self.live(self._made(token))
+    async def restart(self, repo: str = "acme/app") -> None:
+        await self.kill()
+        await self.start(repo)
+
+    async def unconfigured(self) -> None:
+        """As when the bot starts without GitHub."""
+        await Feed(
+            consumers=(),
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            sign=self.sign,
+            keep=None,
+        ).begin()
 
     async def forget(self) -> None:
         """What was posted is no longer known, as after an old backup was restored."""
-        for table in ("github_repositories", "github_issues", "github_comments"):
+        for table in ("consumers", "github_repositories", "github_issues", "github_comments", "github_owed"):
             await self.store.run(f"delete from {table}")  # noqa: S608 - a constant
+
+    async def close(self, record: Clarification) -> Clarification:
+        return await self.put(abandoned(record, "by hand", self.clock.now()))
 
     async def escalate(self, record: Clarification, words: str = "Nobody answered.") -> Clarification:
         return await self.put(escalated(record, "stale", words, self.clock.now()))
@@ -72,7 +90,7 @@ class World(Following[GithubSync]):
 
     async def quiet(self) -> None:
         """Nothing is left to do."""
-        await until(lambda: not self.follower.outbox)
+        await until(lambda: self.feed.idle and not self.follower.outbox)
 
 
 @pytest.fixture
@@ -129,7 +147,7 @@ async def test_keeps_labels_while_another_question_of_the_issue_is_open(world: W
     await world.answer(first)
     await world.shows(3)
     assert world.github.labels[42] == {ACTIVE}
-    await world.put(abandoned(second, "by hand", world.clock.now()))
+    await world.close(second)
     await world.shows(4)
 
     assert world.github.labels[42] == set()
@@ -202,7 +220,7 @@ async def test_after_a_restart_does_what_was_decided_meanwhile(world: World) -> 
     record = await world.answer(record)
     await world.put(resolved(record, world.clock.now()))
     closed = await world.ask(43, "Asked and closed while it was down?")
-    await world.put(abandoned(closed, "by hand", world.clock.now()))
+    await world.close(closed)
     await world.start()
     await world.shows(2)
 
@@ -210,15 +228,119 @@ async def test_after_a_restart_does_what_was_decided_meanwhile(world: World) -> 
     assert len(world.github.bodies(43)) == 2
 
 
-async def test_does_not_tell_what_was_over_before_it_began(world: World) -> None:
+async def test_tells_what_was_open_when_it_began_but_not_what_was_over(world: World) -> None:
     old = await world.answer(await world.ask())
     await world.put(resolved(old, world.clock.now()))
+    await world.escalate(await world.ask(question="The open one?"))
     await world.clock.advance(3600)
     await world.start()
+    await world.shows(2)
     await world.ask(question="The new one?")
-    (body,) = await world.shows(1)
+    first, _, third = await world.shows(3)
 
-    assert "The new one?" in body
+    assert "The open one?" in first
+    assert "The new one?" in third
+
+
+async def test_repository_that_is_configured_again_gets_what_it_missed(world: World) -> None:
+    await world.start("acme/misspelled")
+    await world.close(await world.ask(question="Over?"))
+    first, second = await world.ask(), await world.ask(43)
+    await world.quiet()
+    await world.clock.advance(3600)
+    await world.restart()
+    assert all("Over?" not in body for body in await world.shows(1))
+    await world.shows(1, issue=43)
+    await world.restart("acme/misspelled")
+    await world.answer(first)
+    await world.close(await world.ask(44))
+    await world.quiet()
+    assert world.github.labels == {42: {ACTIVE}, 43: {ACTIVE}}
+    await world.restart()
+    await world.shows(2)
+    await world.shows(2, issue=44)
+
+    assert world.github.labels[42] == set()
+    await world.answer(second)
+    await world.shows(2, issue=43)
+
+
+async def test_configured_again_gets_what_it_missed(world: World) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.shows(1)
+    await world.kill()
+    await world.unconfigured()
+    await world.answer(record)
+    await world.ask(43)
+    await world.close(await world.ask(44))
+    await world.start()
+    await world.shows(2)
+
+    assert [len(world.github.bodies(issue)) for issue in (43, 44)] == [1, 2]
+    assert world.github.labels == {42: set(), 43: {ACTIVE}, 44: set()}
+
+
+async def test_that_lagged_too_far_removes_labels_of_what_is_over(world: World) -> None:
+    keep = timedelta(days=30)
+    await world.start(keep=keep)
+    record = await world.ask()
+    await world.shows(1)
+    await world.kill()
+    await world.close(record)
+    await world.ask(43)
+    await world.ask(100_001)
+    world.clock.jump(world.clock.now() + timedelta(days=31))
+    await world.start(keep=keep)
+    await world.shows(2)
+
+    assert world.github.labels == {42: set(), 43: {ACTIVE}}
+    assert not [call for call in world.github.calls if "100001" in call.path]
+
+
+async def test_change_that_comes_during_the_last_step_is_not_lost(world: World) -> None:
+    world.github.faults["POST labels"] += [Fault(200), Fault(200, done=True, late=True)]
+    await world.start()
+    record = await world.ask()
+    await until(lambda: world.github.labels[42])
+    await world.answer(record)
+    await until(lambda: world.feed.idle)
+    world.github.stall.set()
+    await world.shows(2)
+
+    assert world.github.labels[42] == set()
+
+
+@pytest.mark.parametrize(
+    ("what", "shows"),
+    [
+        ("requested/1", True),
+        ("answered/2 resolved/2", True),
+        ("stale/1", True),
+        ("escalated/1", True),
+        ("abandoned/1", True),
+        ("receipt/1", False),
+        ("forgotten", False),
+        ("", False),
+    ],
+)
+def test_only_what_may_show_is_looked_at(world: World, what: str, shows: bool) -> None:
+    made = world.made("acme/app")
+    for name, is_there in (("CLR-42-001", True), ("CLR-100001-001", False)):
+        assert made.wants(RecordChange(Position(0, 1), name, 1, what, START)) == (shows and is_there)
+
+
+async def test_of_what_is_forgotten_says_no_more(world: World) -> None:
+    await world.start()
+    record = await world.answer(await world.ask())
+    before = await world.shows(2)
+    gone = parse(forgotten(dump(record)))
+    assert gone is not None
+    await world.put(gone)
+    await world.ask(question="And which cache?")
+    *left, _ = await world.shows(3)
+
+    assert left == before
 
 
 async def test_logs_no_words_and_no_token(world: World) -> None:
@@ -284,14 +406,16 @@ async def test_killed_while_it_sets_labels_knows_of_them(world: World) -> None:
     assert world.github.labels[42] == set()
 
 
-async def test_removes_labels_of_an_issue_whose_records_are_gone(world: World) -> None:
+async def test_removes_labels_of_records_that_are_gone_with_the_next_change(world: World) -> None:
     await world.start()
-    await world.ask()
-    await world.shows(1)
-    await world.kill()
+    await world.escalate(await world.ask())
+    await world.shows(2)
     await world.store.run("delete from clarifications where issue = 42")
-    await world.start()
-    await world.quiet()
+    record = await world.ask(question="Another?")
+    await world.shows(3)
+    assert world.github.labels[42] == {ACTIVE}
+    await world.answer(record)
+    await world.shows(4)
 
     assert world.github.labels[42] == set()
 
@@ -485,7 +609,7 @@ async def test_waits_longer_after_each_bare_limit(world: World) -> None:
     assert third >= 240
 
 
-@pytest.mark.parametrize("status", [404, 301])
+@pytest.mark.parametrize("status", [410, 301])
 async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, status: int) -> None:
     with capture_logs() as logs:
         world.github.faults["POST comments"].append(Fault(status))
@@ -493,7 +617,10 @@ async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, statu
         record = await world.ask()
         await until(lambda: world.github.count("POST", "42/comments") == 1)
         await world.quiet()
-        world.follower.record_changed(record)
+        world.feed.record_changed(record)
+        await world.quiet()
+        assert world.github.count("POST", "42/comments") == 1
+        await world.restart()
         await world.quiet()
         assert world.github.count("POST", "42/comments") == 1
         await world.answer(record)
@@ -504,6 +631,19 @@ async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, statu
     ]
     assert len(told) == 1
     assert f"HTTP {status}" in told[0]["reason"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_what_the_token_may_not_do_is_tried_again_with_the_next_start(
+    world: World, status: int
+) -> None:
+    world.github.faults["POST comments"].append(Fault(status))
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.count("POST", "42/comments") == 1)
+    await world.shows(0)
+    await world.restart()
+    await world.shows(1)
 
 
 async def test_of_an_issue_that_is_not_there_says_so_once(world: World) -> None:

@@ -18,7 +18,7 @@ from tests.kit.until import until
 
 PARTS = (
     *("inbox", "delivery", "duplicates", "incidents", "pages", "home", "people", "producers"),
-    *("catch_up", "forgotten", "callbacks", "turned", "channels", "app_removed"),
+    *("catch_up", "forgotten", "turned", "channels", "app_removed"),
 )
 
 

@@ -21,10 +21,10 @@ from structlog.testing import capture_logs
 
 from bot import posting
 from bot.errors import NotLeading
-from bot.feed import Feed
 from bot.posting import signature
 from bot.settings.environment import signing_key
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.tx import Tx
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,
@@ -101,28 +101,11 @@ async def receiving() -> AsyncIterator[Receiver]:
             receiver.stall.set()
 
 
-class Told:
-    """The feed, with webhooks as its consumer."""
-
-    def __init__(self, feed: Feed, hooks: Webhooks) -> None:
-        self.feed, self.hooks = feed, hooks
-        self.record_changed = feed.record_changed
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.feed.run())
-            group.create_task(self.hooks.run())
-
-
-class World(Following[Told]):
+class World(Following[Webhooks]):
     def __init__(self, clock: ManualClock, ledger: DatabaseLedger, *endpoints: Endpoint) -> None:
         super().__init__(clock, ledger)
-        ledger.clock = clock
         self.endpoints = endpoints
         self.outcomes: list[str] = []
-
-    async def begin(self, follower: Told) -> None:
-        await follower.feed.begin()
 
     async def start(self, keep: timedelta | None = None) -> None:
         hooks = Webhooks(
@@ -132,26 +115,12 @@ class World(Following[Told]):
             rng=random.Random(1),  # noqa: S311 - no secret
             on_outcome=lambda _, word: self.outcomes.append(word),
         )
-        feed = Feed(
-            consumers=[hooks],
-            ledger=self.ledger,
-            store=self.store,
-            clock=self.clock,
-            sign=self.sign,
-            keep=keep,
-        )
-        await self.live(Told(feed, hooks))
+        await self.live(hooks, keep)
         await self.quiet()
-
-    async def sign(self, record: Clarification) -> bool:
-        if not await self.ledger.owes_receipt(record):
-            return False
-        await self.ledger.transact(OfRecord(record.id), lambda book: book.put(book.get(record.id), owed=True))
-        return True
 
     async def quiet(self) -> None:
         """Nothing can be done now."""
-        await until(lambda: self.follower.feed.idle and self.follower.hooks.idle)
+        await until(lambda: self.feed.idle and self.follower.idle)
 
 
 def endpoint(receiver: Receiver, *events: str) -> Endpoint:
@@ -281,7 +250,7 @@ async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
     receiver.answers = [(429, {"Retry-After": "600"})]
     await world.start()
     await world.ask()
-    await until(lambda: len(receiver.got) == 1 and world.follower.hooks.idle)
+    await until(lambda: len(receiver.got) == 1 and world.follower.idle)
     await world.ask(43)
     await world.clock.advance(599)
     await world.quiet()
@@ -321,7 +290,7 @@ async def test_old_messages_are_given_up_and_counted(world: World, receiver: Rec
     assert world.outcomes[-1] == "never"
     assert [log["event"] for log in logs].count("given up") == 1
     assert 60 < len(receiver.got) < 90
-    assert list((await world.follower.hooks.waiting()).values()) == [0]
+    assert list((await world.follower.waiting()).values()) == [0]
 
 
 async def test_endpoint_gets_what_it_wants(world: World, receiver: Receiver) -> None:
@@ -417,6 +386,33 @@ async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiv
     assert len(receiver.got) == 4
 
 
+async def test_what_a_restored_backup_tells_again_has_the_same_ids(world: World, receiver: Receiver) -> None:
+    await world.start()
+    await world.kill()
+    record = await world.write(world.question())
+    await world.write(done(world, world.answered(record)))
+    tables = ("changes", "consumers")
+    kept = {each: await world.store.read(f"select * from {each}") for each in tables}  # noqa: S608 - ours
+    await world.start()
+    await world.kill()
+
+    def restore(tx: Tx) -> None:
+        for table, rows in kept.items():
+            tx.run(f"delete from {table}")  # noqa: S608 - ours
+            columns = rows[0].keys()
+            names = ", ".join(f":{each}" for each in columns)
+            tx.many(f"insert into {table} ({', '.join(columns)}) values ({names})", map(dict, rows))  # noqa: S608
+
+    await world.store.write(restore)
+    await world.clock.advance(60)
+    await world.start()
+    await world.quiet()
+    ids = [each.headers["webhook-id"] for each in receiver.got]
+    assert len(ids) == 6
+    assert ids[:3] == ids[3:]
+    assert len(set(ids)) == 3
+
+
 # receipts
 
 
@@ -461,7 +457,7 @@ async def test_receipt_that_follows_comes_with_the_event_again(
     signer.has_key = False
     await world.start()
     record = await decided(world)
-    world.follower.record_changed(record)
+    world.feed.record_changed(record)
     await world.quiet()
     assert receipts(receiver)[-1] == ("answered", None)
     await world.kill()
@@ -484,12 +480,12 @@ async def test_receipt_that_follows_comes_with_the_event_again(
 async def test_receipt_is_that_of_the_round(world: World, receiver: Receiver, signer: Signer) -> None:
     await world.start()
     record = await decided(world)
-    world.follower.record_changed(record)
+    world.feed.record_changed(record)
     later = record.last_change + timedelta(minutes=1)
     again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
     assert again.asked.receipt is None
     over = world.answered(again, "no")
-    world.follower.record_changed(await world.ledger.transact(OfIssue(42), lambda book: book.put(over)))
+    world.feed.record_changed(await world.ledger.transact(OfIssue(42), lambda book: book.put(over)))
     await world.quiet()
     assert [each for each in receipts(receiver) if each[0] != "requested"] == [
         ("answered", f"{ID}/1"),
@@ -524,7 +520,7 @@ async def test_what_the_shell_decided_waits_for_its_receipt(
     record = await decided(world)
     assert record.asked.receipt is None
     world.ledger.signer = signer
-    world.follower.feed.wake()
+    world.feed.wake()
     await world.quiet()
     assert receipts(receiver) == [("requested", None), ("answered", f"{ID}/1")]
 
@@ -539,7 +535,7 @@ async def test_receipt_of_an_earlier_round_follows_as_well(
     again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
     await world.quiet()
     signer.has_key = True
-    world.follower.record_changed(
+    world.feed.record_changed(
         await world.ledger.transact(OfRecord(again.id), lambda book: book.put(again, owed=True))
     )
     await world.quiet()
@@ -552,10 +548,10 @@ async def test_decision_without_a_receipt_is_not_remembered_for_ever(
 ) -> None:
     signer.has_key = False
     await world.start()
-    world.follower.record_changed(await decided(world))
+    world.feed.record_changed(await decided(world))
     await world.quiet()
     await world.clock.advance(timedelta(days=31).total_seconds())
-    world.follower.record_changed(await decided(world, seq=2))
+    world.feed.record_changed(await decided(world, seq=2))
     await world.quiet()
     found = await world.store.read("select clarification from webhook_unsigned")
     assert [row["clarification"] for row in found] == ["CLR-42-002"]
@@ -567,7 +563,7 @@ async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(
     await world.start()
     record = await decided(world)
     swapped = record.model_copy(update={"aaep": record.asked.model_copy(update={"receipt": "CLR-42-002/1"})})
-    world.follower.record_changed(swapped)
+    world.feed.record_changed(swapped)
     await world.quiet()
     assert receipts(receiver)[-1] == ("answered", None)
 
@@ -600,7 +596,7 @@ async def test_end_while_events_are_being_queued_tells_nothing_twice(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(world.store, "write", never_returns)
-    world.follower.feed.wake()
+    world.feed.wake()
     await asyncio.wait_for(stored.wait(), 60)
     monkeypatch.undo()
     await world.kill()
@@ -636,7 +632,7 @@ async def test_secrets_and_topics_are_in_no_log(world: World, receiver: Receiver
     with capture_logs() as logs:
         await world.start()
         await world.ask(topic="storage")
-        await until(lambda: world.outcomes == ["later"] and world.follower.hooks.idle)
+        await until(lambda: world.outcomes == ["later"] and world.follower.idle)
         await world.clock.advance(60)
         await until(lambda: "never" in world.outcomes)
     assert logs

@@ -509,13 +509,11 @@ async def test_every_record_is_read_once_in_order(
     assert ids((await ledger.load()).records) == without
 
 
-async def test_issues_and_records_are_found_by_when_they_were_written(ledger: DatabaseLedger) -> None:
+async def test_records_are_found_by_when_they_were_written(ledger: DatabaseLedger) -> None:
     for each in (*RECORDS[:2], RECORDS[4]):
         await write(ledger, each)
     over = closed(1).model_copy(update={"id": "CLR-6-001", "issue_number": 6})
     await write(ledger, over)
-    assert await ledger.issues(NOW) == [6, 7, 8]
-    assert await ledger.issues(LATER) == [7, 8]
     assert ids(await ledger.latest(2)) == ["CLR-6-001", "CLR-8-002"]
     await ledger.transact(OfRecord("CLR-7-001"), again)
     assert ids(await ledger.latest(1)) == ["CLR-7-001"]
@@ -628,7 +626,6 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
             ledger.by_token("planner", "rpl_1"),
             ledger.read(7),
             ledger.load(),
-            ledger.issues(NOW),
             ledger.latest(1),
             ledger.news(made.id),
         ):

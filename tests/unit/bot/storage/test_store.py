@@ -121,15 +121,15 @@ async def test_a_database_is_the_same_installation_each_time(place: Path | str) 
 
 async def test_flags_and_bytes_come_back_as_they_were(store: Store) -> None:
     await store.run(
-        "insert into github_repositories (repo, since, searched) values ('r', :since, :searched)",
-        since=1.5,
-        searched=True,
+        "insert into github_comments (repo, issue, entry, begun_at) values ('r', :issue, 'e', :begun_at)",
+        begun_at=1.5,
+        issue=True,
     )
     row = await store.read_one(
-        "select since, searched, author from github_repositories where searched = :on", on=True
+        "select begun_at, issue, comment from github_comments where issue = :on", on=True
     )
     assert row is not None
-    assert dict(row) == {"since": 1.5, "searched": 1, "author": None}
+    assert dict(row) == {"begun_at": 1.5, "issue": 1, "comment": None}
     await store.run(
         "insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)"
         " values ('e', 'i', 'c', 't', :body, 1, 1)",
