@@ -390,7 +390,6 @@ class Bot:
             sweeps=[home.SWEEP],
             forget_decisions=self.log.forget if self.log is not None else None,
         )
-        outside = (self.log,)
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -399,7 +398,7 @@ class Bot:
             shown.nudges,
             self.oncall.escalations,
             self.oncall.quorum,
-            *(each for each in outside if each is not None),
+            *((self.log,) if self.log is not None else ()),
             self.feed,
         )
         self._tasks: set[asyncio.Task[None]] = set()
