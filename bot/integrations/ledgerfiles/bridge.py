@@ -68,8 +68,9 @@ from core.errors import (
 from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
+from core.ledgerformat import InvalidRecord, encode, identity
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, encode, identity, is_forgotten, is_over, parse, unpacked
+from core.records import Raw, is_forgotten, parse, unpacked
 from core.router import BODY_LIMIT, Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -104,9 +105,12 @@ def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | 
 
 
 class _Ours(NamedTuple):
-    """The records of an issue, and the states in which the bridge may have left its file."""
+    """The records of an issue; when they were all finished, inf: they are not; and the states in which the bridge may have left
+    its file.
+    """
 
     record: Raw
+    finished: float
     base: Base
     state: str | None
 
@@ -345,7 +349,7 @@ class Bridge:
             left = set() if is_ours else of_others(file["clarifications"], kept.base)
             odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
-            is_old = not left and is_over(record["clarifications"], now, self.archive_after)
+            is_old = not left and kept.finished <= (now - self.archive_after).timestamp()
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
@@ -398,7 +402,7 @@ class Bridge:
 
     async def _kept(self, issue: int) -> _Ours:
         rows = await self.store.read(
-            "select clarifications.id as id, body, base, state from installation"
+            "select clarifications.id as id, body, closed, base, state from installation"
             " left join bridge on bridge.issue = :issue left join clarifications on clarifications.issue = :issue"
             " order by number",
             issue=issue,
@@ -407,9 +411,11 @@ class Bridge:
         for row in rows:
             with suppress(ValueError):  # somebody broke that row; the watch tells of it
                 records += [unpacked(row["body"])] if row["id"] is not None else []
+        closed = [row["closed"] for row in rows if row["id"] is not None]
         base = json.loads(rows[0]["base"] or "{}")
         return _Ours(
             {"issueNumber": issue, "clarifications": records},
+            inf if None in closed else max(closed, default=0.0),
             {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             rows[0]["state"],
         )

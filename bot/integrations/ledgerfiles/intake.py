@@ -45,8 +45,9 @@ from core.clarification import DONE, ID, UNDELIVERED, Aaep, AnsweredBy, Clarific
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
+from core.ledgerformat import Stray, decode
 from core.matching import UNANSWERED, author_of, reopened
-from core.records import Book, Raw, as_of, decode, dump, forgotten, is_forgotten, parse
+from core.records import Book, Raw, as_of, dump, forgotten, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
@@ -177,7 +178,7 @@ class _Taking:
             for name, item in named(self._items(issue, path)):
                 if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
                     numbers.add(int(match[2]))
-                found = parse(item)
+                found = None if isinstance(item, Stray) else parse(item)
                 if found is None or name in known or name != name_of(item):
                     continue
                 if found.aaep is None and is_too_long(item):
