@@ -6,6 +6,7 @@
     ├── StorageError            the database cannot be opened, read or written
     │   ├── StorageInUseError   another instance holds it
     │   ├── LeaseLost           another bot on the same database leads now
+    │   ├── StorageMoved        its contents are in another database now
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
     │       ├── StorageSilent   the database does not answer at all
     │       └── StorageInDoubt  it may have been stored: the database went away meanwhile
@@ -65,6 +66,10 @@ class StorageInUseError(StorageError):
 
 class LeaseLost(StorageError):
     """Another bot on the same database leads now."""
+
+
+class StorageMoved(StorageError):
+    """The contents of this database are in another one now."""
 
 
 class NotLeading(ClarifyBotError, TimeoutError):

@@ -773,6 +773,31 @@ def restore(
         copies.restore(out, folder, config, replace=replace)
 
 
+@app.command(rich_help_panel=_KEPT)
+def move(
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="PostgreSQL's address (postgresql://…), or the variable that holds it, so that no one sees its password in the "
+            "list of processes; or a SQLite file.",
+        ),
+    ],
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Move what is there already aside (before-move-…).")
+    ] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Move everything into another database, such as from SQLite to PostgreSQL. Stop the bot first."""
+    from bot.cli import copies, running
+
+    with running.trouble_told(json=json) as out:
+        copies.move(out, to, config, replace=replace)
+
+
 def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
     """Run `work` until it ends, or until SIGTERM or Ctrl-C cancels it."""
     import asyncio

@@ -1,4 +1,4 @@
-"""`clarify backup`, `restore`, `forget`: copies all data, restores a copy, deletes conversations."""
+"""`clarify backup`, `restore`, `move`, `forget`: copies all data, restores a copy, moves it, deletes conversations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from time import monotonic
 
 from bot.cli.output import Output
 from bot.cli.running import Shell, database_url
+from bot.errors import BackupError, StorageError
 from bot.integrations.ledgerfiles import erasing as in_files
 from bot.integrations.ledgerfiles.owner import disown, owner_of
 from bot.retention import forget as forgetting
@@ -19,6 +20,7 @@ from bot.retention.backup import Kept, Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Found, Traces
+from bot.retention.move import move as move_to
 from bot.retention.sqlite import InSqlite
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
@@ -62,6 +64,66 @@ def restore(out: Output, folder: Path, config: Path | None, *, replace: bool) ->
         )
 
 
+def move(out: Output, to: str, config: Path | None, *, replace: bool) -> None:
+    """Move everything into another database."""
+    environ = read_environment()
+    settings = load_shell_settings(config, environ)
+    source, target = kept_in(settings), _named(to, environ)
+    try:
+        moved = move_to(source, target, now=SystemClock().now(), replace=replace)
+    except OSError as error:
+        raise BackupError(f"Not moved: {error.filename or target.name}: {error.strerror}.") from error
+    rows, tables = sum(moved.rows.values()), len(moved.rows)
+    data = {"from": source.name, "to": target.name, "rows": rows, "tables": tables, "aside": moved.aside}
+    out.show(
+        data,
+        f"Moved {source.name} to {target.name}: {rows:,} rows in {tables} tables, each the same as in the original.",
+    )
+    if moved.aside is not None:
+        out.note(f"What was in {target.name} before is in {moved.aside}.")
+    for line in _next_steps(settings, source, target, to if to in environ else "CLARIFY_DATABASE_URL"):
+        out.note(line)
+
+
+def _named(to: str, environ: Mapping[str, str]) -> Kept:
+    """Returns the database with an address or a file's name, or with the address that is in a variable.
+
+    Raises:
+        BadInput: it is none of these.
+    """
+    place = environ.get(to, to)
+    if place.startswith(("postgresql://", "postgres://")):
+        kept = _in_postgres(place)
+        try:
+            kept.name  # noqa: B018 - checks the address
+        except StorageError as error:
+            raise BadInput(f"--to: {error}") from None
+        return kept
+    if "://" in place or not {"/", "."} & set(place):
+        raise BadInput(
+            "--to: expected the name of a variable with PostgreSQL's address (postgresql://…) that is set, that address, or a "
+            "SQLite file such as ./clarify.db."
+        )
+    return InSqlite(Path(place))
+
+
+def _next_steps(settings: ShellSettings, source: Kept, target: Kept, variable: str) -> Iterator[str]:
+    """Yields what to do after a move."""
+    yield "Before you start the bot, write into [storage] of clarify.toml:"
+    if isinstance(target, InSqlite):
+        yield f'  path = "{target.name}"        # and no url_env, no listen_url_env'
+    else:
+        yield f'  url_env = "{variable}"        # in place of path'
+        yield f"and set {variable} in the bot's environment to the address that you moved to."
+        if settings.ledger_folder is not None and "directory" not in settings.ledger.model_fields_set:
+            yield (
+                "With PostgreSQL the bot writes ledger files only if you name their folder: to go on with them, add "
+                f'directory = "{settings.ledger_folder}" to [ledger].'
+            )
+    yield "Then: clarify check, clarify run."
+    yield f"No bot starts on {source.name} any more. Keep it until the new one works, then delete it."
+
+
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
     """Delete a session's conversation, or one question."""
     kept = kept_in(shell.settings)
@@ -91,6 +153,10 @@ def kept_in(settings: ShellSettings) -> Kept:
     """Returns the database that the settings name."""
     if (url := database_url(settings)) is None:
         return InSqlite(settings.storage.path)
+    return _in_postgres(url)
+
+
+def _in_postgres(url: str) -> Kept:
     from bot.retention.postgres import InPostgres  # noqa: PLC0415 - psycopg is optional
 
     return InPostgres(url)

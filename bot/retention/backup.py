@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,8 @@ from bot.delivery import messages
 from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, swaps, turns
 from bot.producers import inbox, push
-from bot.storage import changes, ledger
+from bot.storage import ledger
+from bot.storage.beside import Columns, Contents
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
 from core.clarification import Moment
@@ -100,6 +101,10 @@ class Restored:
 class Kept(Protocol):
     """The database of a bot, used from another process, whether a bot runs or not. Blocking."""
 
+    @property
+    def name(self) -> str:
+        """What people call it, without secrets."""
+
     def copy(self, to: Path) -> int:
         """Copies it into a SQLite file, as of one moment. Returns its version.
 
@@ -111,19 +116,43 @@ class Kept(Protocol):
     def put(
         self,
         copied: Path,
-        now: datetime,
         prepare: Callable[[Tx], None],
         *,
-        replace: bool,
-        emptied: Callable[[], None],
+        aside: str | None = None,
+        drop: bool = False,
+        emptied: Callable[[], None] = lambda: None,
     ) -> str | None:
         """Puts a copy in its place, after `prepare`. Calls `emptied` when no bot uses it any more and it is about to change.
+
+        `aside`: the name under which the previous one is kept; `drop`: it is not; neither: there must be none.
 
         Returns:
             Where the previous one is now, or None if there was none.
 
         Raises:
             BackupError, StorageInUseError: see `restore`.
+        """
+
+    def held(self, to: Path) -> AbstractContextManager[Tx]:
+        """Copies it into a SQLite file, and lets nobody else change it until the end, when what the transaction did is stored.
+
+        Raises:
+            BackupError, StorageUnavailable: there is none, or it cannot be used.
+            StorageInUseError: a bot runs on it.
+        """
+
+    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+        """Returns what it holds, as of one moment.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+
+    def unfinished(self) -> str | None:
+        """Returns the installation that is being moved here (`bot.retention.move`); None: none is.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
         """
 
     def read_only(self) -> AbstractContextManager[Tx]:
@@ -211,7 +240,7 @@ def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetim
     def emptied() -> None:
         nonlocal moved
         if files is not None:
-            moved = files.move_all(aside_name(now))
+            moved = files.move_all(aside_name("restore", now))
 
     numbers = _numbers(kept)
 
@@ -220,7 +249,9 @@ def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetim
         leave_out(tx, now)
 
     try:
-        aside = kept.put(folder / DATABASE, now, prepare, replace=replace, emptied=emptied)
+        aside = kept.put(
+            folder / DATABASE, prepare, aside=aside_name("restore", now) if replace else None, emptied=emptied
+        )
     except OSError as error:
         raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
     return Restored(manifest, aside, moved)
@@ -235,13 +266,15 @@ def _numbers(kept: Kept) -> dict[int, int]:
         return {}
 
 
-def aside_name(now: datetime) -> str:
-    """Returns the name under which a restore moves aside what was there before."""
-    return f"before-restore-{now:%Y%m%dT%H%M%S}"
+def aside_name(what: str, now: datetime) -> str:
+    """Returns the name under which a command moves aside what was there before."""
+    return f"before-{what}-{now:%Y%m%dT%H%M%S}"
 
 
 def leave_out(tx: Tx, now: datetime) -> None:
-    """Skips the numbers that were given out since the backup was made; has messages and ledger files written anew."""
+    """Skips the numbers that were given out since the backup was made; has messages and ledger files written anew. The bot may
+    start on it, even if it had moved to another database when it was backed up.
+    """
     ledger.leave_out_numbers(tx, _NUMBERS_LEFT_OUT)
     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
@@ -252,4 +285,4 @@ def leave_out(tx: Tx, now: datetime) -> None:
     log.compare_again(tx)
     messages.show_again(tx)
     tx.run("delete from bridge")
-    changes.begin_anew(tx)
+    tx.run("update installation set moved_to = null, moved_from = null")

@@ -1,20 +1,20 @@
-"""Backup, restore and forgetting for bots on PostgreSQL. Blocking.
+"""Backup, restore, moving and forgetting for bots on PostgreSQL. Blocking.
 
 A backup is one snapshot; restoring is one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bot.retention.backup import DATABASE, aside_name
-from bot.storage import beside, ledger, tables
+from bot.retention.backup import DATABASE
+from bot.storage import beside, tables
+from bot.storage.beside import Columns, Contents
 from bot.storage.tx import Tx
 
 _T = TypeVar("_T")
@@ -30,25 +30,42 @@ class InPostgres:
         with tables.snapshot(self.url) as found:
             return found.to_file(to)
 
+    @property
+    def name(self) -> str:
+        return tables.name_of(self.url)
+
     def put(
         self,
         copied: Path,
-        now: datetime,
         prepare: Callable[[Tx], None],
         *,
-        replace: bool,
-        emptied: Callable[[], None],
+        aside: str | None = None,
+        drop: bool = False,
+        emptied: Callable[[], None] = lambda: None,
     ) -> str | None:
-        name = aside_name(now).replace("-", "_").lower()
+        schema = None if aside is None else aside.replace("-", "_").lower()
         with TemporaryDirectory() as drafts:
             file = Path(drafts) / DATABASE
             with beside.putting_back(copied, file) as tx:
                 prepare(tx)
-            with tables.new_tables(self.url, name if replace else None) as (new, is_aside):
+            with tables.new_tables(self.url, schema, drop=drop) as (new, is_aside):
                 new.from_file(file)
-                ledger.note_written(new.tx)
+                new.tx.renumber()
                 emptied()
-        return f"the schema {name} of the database" if is_aside else None
+        return f"the schema {schema} of the database" if is_aside else None
+
+    @contextmanager
+    def held(self, to: Path) -> Iterator[Tx]:
+        with tables.held(self.url) as found:
+            found.to_file(to)
+            yield found.tx
+
+    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+        with tables.snapshot(self.url) as found:
+            return found.contents(wanted)
+
+    def unfinished(self) -> str | None:
+        return tables.unfinished(self.url)
 
     @contextmanager
     def read_only(self) -> Iterator[Tx]:

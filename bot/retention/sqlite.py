@@ -1,17 +1,16 @@
-"""Backup, restore and forgetting for a bot on SQLite. Blocking."""
+"""Backup, restore, moving and forgetting for a bot on SQLite. Blocking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import BackupError, StorageUnavailable
-from bot.retention.backup import aside_name
 from bot.storage import beside
+from bot.storage.beside import Columns, Contents
 from bot.storage.sqlite import tell_changed
 from bot.storage.tx import Tx
 
@@ -25,29 +24,55 @@ class InSqlite:
     database: Path
 
     def copy(self, to: Path) -> int:
+        self._require()
+        return beside.copy(self.database, to)
+
+    def _require(self) -> None:
         if not self.database.exists():
             raise BackupError(f"{self.database} is not there: no bot has used it yet.")
-        return beside.copy(self.database, to)
+
+    @property
+    def name(self) -> str:
+        return str(self.database.resolve())
 
     def put(
         self,
         copied: Path,
-        now: datetime,
         prepare: Callable[[Tx], None],
         *,
-        replace: bool,
-        emptied: Callable[[], None],
+        aside: str | None = None,
+        drop: bool = False,
+        emptied: Callable[[], None] = lambda: None,
     ) -> str | None:
-        name = aside_name(now)
         with beside.exclusive(self.database):
-            there = beside.parts(self.database)
-            if there and not replace:
+            there = [] if drop else beside.parts(self.database)  # dropped: no bot has opened it
+            if there and aside is None:
                 raise BackupError(f"{there[0]} already exists. To move it aside, add --replace.")
             emptied()
-            beside.rename_to(self.database, name)
+            if there:
+                beside.rename_to(self.database, str(aside))
             with beside.putting_back(copied, self.database) as tx:
                 prepare(tx)
-        return f"files with {name} in their names" if there else None
+                tx.renumber()
+        return f"files with {aside} in their names" if there else None
+
+    @contextmanager
+    def held(self, to: Path) -> Iterator[Tx]:
+        self._require()
+        with beside.exclusive(self.database), beside.transaction(self.database) as tx:
+            beside.copy(self.database, to)
+            yield tx
+
+    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+        return beside.contents(self.database, wanted)
+
+    def unfinished(self) -> str | None:
+        if not self.database.exists():
+            return None
+        with suppress(StorageUnavailable), self.read_only() as tx:  # else it is something else, which stays
+            row = tx.one("select id from installation where moved_from is not null")
+            return None if row is None else str(row["id"])
+        return None
 
     def read_only(self) -> AbstractContextManager[Tx]:
         return beside.read_only(self.database, current=True)

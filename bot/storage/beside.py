@@ -1,22 +1,25 @@
+# ruff: noqa: S608 - names of tables and columns are ours alone
 """Reads, changes, copies and restores a SQLite storage from another process, whether a bot runs or not. Blocking."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
-from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.sqlite import migrate, require_current
+from bot.errors import BackupError, StorageInUseError, StorageMoved, StorageUnavailable
+from bot.storage.database import require_here
+from bot.storage.sqlite import migrate, newest_version, require_current
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync
 
@@ -131,7 +134,9 @@ def exclusive(path: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0.2, poll_interval=0.01)
     except Timeout:
-        raise StorageInUseError(f"{path} is in use by a clarify-bot: stop it first.") from None
+        raise StorageInUseError(
+            f"{path} is in use by a clarify-bot: stop it first, with Ctrl-C or SIGTERM."
+        ) from None
     try:
         yield
     finally:
@@ -171,6 +176,67 @@ def copy(path: Path, to: Path) -> int:
             return int(target.execute("pragma user_version").fetchone()[0])
     except sqlite3.Error as error:
         raise BackupError(f"{path} could not be copied: {error}.") from error
+
+
+class Contents(NamedTuple):
+    """The rows of a table, to compare them with those of another database: how many, and a digest."""
+
+    rows: int
+    digest: int
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[object]]) -> Self:
+        """The order of the rows does not matter. NUL counts as what PostgreSQL has in its place."""
+        count = total = 0
+        for row in rows:
+            alike = [each.replace("\x00", "\ufffd") if isinstance(each, str) else each for each in row]
+            digest = hashlib.blake2b(repr(alike).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            count, total = count + 1, (total + int.from_bytes(digest)) % (1 << 128)
+        return cls(count, total)
+
+
+Columns = Mapping[str, Sequence[str]]
+"""By table."""
+
+
+def columns(file: sqlite3.Connection) -> Columns:
+    """Returns SQLite's tables, which PostgreSQL has, too, with their columns."""
+    tables = file.execute(
+        "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
+    )
+    names = [str(row[0]) for row in tables]
+    return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
+
+
+def columns_in(path: Path) -> Columns:
+    """Returns the tables of a storage with their columns.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    try:
+        with closing(_read_only(path)) as db:
+            return columns(db)
+    except sqlite3.Error as error:
+        raise StorageUnavailable(f"The storage could not be read: {error}.") from error
+
+
+def contents(path: Path, wanted: Columns) -> Mapping[str, Contents]:
+    """Returns what is in the columns of a storage, as of one moment.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    try:
+        with closing(_read_only(path)) as db:
+            db.row_factory = None
+            db.execute("begin")
+            return {
+                table: Contents.of(db.execute(f"select {', '.join(names)} from {table}"))
+                for table, names in wanted.items()
+            }
+    except sqlite3.Error as error:
+        raise StorageUnavailable(f"The storage could not be read: {error}.") from error
 
 
 @contextmanager
@@ -214,6 +280,12 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return db
 
 
+def _require_here(db: sqlite3.Connection, path: Path) -> None:
+    """Raises StorageMoved if a storage of this version moved to another database."""
+    if db.execute("pragma user_version").fetchone()[0] == newest_version():
+        require_here(str(path), db.execute("select moved_to, moved_from from installation").fetchone())
+
+
 def check_storage(path: Path) -> CheckResult:
     """Checks the lock that a running bot holds, then the file itself."""
     subject, is_there = "storage.path", path.exists()
@@ -221,7 +293,10 @@ def check_storage(path: Path) -> CheckResult:
         with exclusive(path):
             if is_there:
                 with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
-                    db.execute("pragma schema_version").fetchone()
+                    db.row_factory = sqlite3.Row
+                    _require_here(db, path)
+    except StorageMoved as error:
+        return wrong(subject, str(error), "name the database that it moved to")
     except StorageInUseError:
         return wrong(subject, f"{path} is in use by another instance", "stop that instance first")
     except OSError as error:

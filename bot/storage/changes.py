@@ -158,21 +158,6 @@ def drop(tx: Tx, consumers: Sequence[str]) -> None:
     _delete_passed(tx)
 
 
-def begin_anew(tx: Tx) -> None:
-    """Has changes of another database, which numbered its transactions, taken before all that follow here."""
-    for name, place in places(tx).items():
-        row = tx.one(
-            "select min(seq) - 1 as seq from changes where (written, seq) > (:written, :seq)",
-            **place._asdict(),
-        )
-        seq = None if row is None else row["seq"]
-        if seq is None:  # it has passed all
-            last = tx.one("select max(seq) as seq from changes")
-            seq = (last["seq"] if last is not None else None) or 0
-        tx.run("update consumers set written = 0, seq = :seq where name = :name", seq=seq, name=name)
-    tx.run("update changes set written = 0")
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What a consumer could not take, and why. Without a clarification, it began again with what is open."""

@@ -8,8 +8,26 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
+from bot.errors import StorageMoved
 from bot.storage.tx import News, Outcome, Query, Row, Work
 from core.clock import Clock
+
+
+def require_here(name: str, installation: Row) -> Row:
+    """Returns the row of the installation.
+
+    Raises:
+        StorageMoved: the database has moved to another, or is not yet complete.
+    """
+    if (source := installation["moved_from"]) is not None:
+        raise StorageMoved(
+            f"{name} is not complete: the move from {source} was interrupted. Run the same `clarify move` again."
+        )
+    if (target := installation["moved_to"]) is not None:
+        raise StorageMoved(
+            f"{name} has moved to {target}. Name that one in [storage] of clarify.toml, and never run both."
+        )
+    return installation
 
 
 class Database(ABC):

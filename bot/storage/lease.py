@@ -31,6 +31,8 @@ import structlog
 from bot.errors import NotLeading
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import ConnectionThread, PostgresConnection, words
+from bot.storage.database import require_here
+from bot.storage.tx import Row
 
 _log = structlog.get_logger("clarify.storage")
 
@@ -71,11 +73,14 @@ Newest = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class _LeaseAnswer:
-    """The server's answer: the epoch under which the bot leads, if it does, the server's time, and the newest change."""
+    """The server's answer: the epoch under which the bot leads, if it does, the server's time, and the newest change.
+    `installation`: where the database moved to, if it did.
+    """
 
     epoch: int | None
     time: Sample
     newest: Newest
+    installation: Row
 
 
 # Ends transactions of a leader whose lease is over, where the server waits for it to go on.
@@ -88,7 +93,8 @@ _SEEN = """, seen as (
   insert into alive (id, seen_at) values (%(name)s, clock_timestamp()) on conflict (id) do update
   set seen_at = excluded.seen_at where alive.seen_at < excluded.seen_at - %(again)s * interval '1 second')
 select (select epoch from mine) as epoch, extract(epoch from clock_timestamp())::float8 as at,
-  (select max(xid) from news) as told, (select max(written) from clarifications) as written"""
+  (select max(xid) from news) as told, (select max(written) from clarifications) as written,
+  moved_to, moved_from from installation"""
 
 
 @dataclass(eq=False)
@@ -124,11 +130,16 @@ class Lease:
         return self._held.left(self.clock.steady())
 
     async def take(self, *, wait: bool = True) -> None:
-        """Returns once this bot leads or, without `wait`, once another bot is known to lead."""
+        """Returns once this bot leads or, without `wait`, once another bot is known to lead.
+
+        Raises:
+            StorageMoved: the database moved to another one since it was opened.
+        """
         waits = False
         while True:
             try:
                 answer = self._note(await self.session.run(self._try_take))
+                require_here("The database", answer.installation)
                 if answer.epoch is not None:
                     break
                 if not wait:
@@ -239,7 +250,7 @@ class Lease:
         if row is None:
             raise psycopg.OperationalError("the database says nothing")
         time = Sample(sent, self.clock.steady(), row["at"])
-        return _LeaseAnswer(row["epoch"], time, (row["told"], row["written"]))
+        return _LeaseAnswer(row["epoch"], time, (row["told"], row["written"]), row)
 
     def _move_deadlines(self) -> None:
         """Moves the deadlines of running calls to the new end, except for calls that are being cut off already."""

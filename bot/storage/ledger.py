@@ -466,11 +466,6 @@ def leave_out_numbers(tx: Tx, count: int) -> None:
     )
 
 
-def note_written(tx: Tx) -> None:
-    """Marks all rows as written by this transaction: they come from another database, which numbered its own."""
-    tx.run(f"update clarifications set written = {tx.stamp}")  # noqa: S608 - a constant
-
-
 def fill(tx: Tx, records: Iterable[Clarification], highest: Mapping[int, int]) -> None:
     """Writes records of a new database, which nobody is told of. `highest`: the highest number that was given out, by
     issue.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import StorageUnavailable
 from bot.storage import beside
+from bot.storage.database import require_here
 from bot.storage.tx import Tx
 
 _T = TypeVar("_T")
@@ -39,12 +41,19 @@ def changed(path: Path, url: str | None, work: Callable[[Tx], _T]) -> _T:
 
     Raises:
         StorageUnavailable: nothing was changed, or there is no storage of this version.
+        StorageMoved: it moved to another one; nothing was changed.
     """
     if url is not None:
         from bot.storage import tables  # noqa: PLC0415 - psycopg is an optional extra
 
-        return tables.change(url, work)
+        return tables.change(url, partial(_here, "The database", work))
     if not path.exists():
         raise StorageUnavailable(f"{path} is not there: no bot has used it yet.")
     with beside.transaction(path) as tx:
-        return work(tx)
+        return _here(str(path), work, tx)
+
+
+def _here(name: str, work: Callable[[Tx], _T], tx: Tx) -> _T:
+    if (row := tx.one("select moved_to, moved_from from installation")) is not None:
+        require_here(name, row)
+    return work(tx)

@@ -17,7 +17,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from functools import lru_cache, partial
 from importlib import resources
@@ -30,7 +30,7 @@ import structlog
 from psycopg import sql
 
 from bot.checks import CheckResult, right, wrong
-from bot.errors import StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
+from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
 from bot.storage import lease
 from bot.storage.beside import NOTED, SlackConnections
 from bot.storage.clock import Sample, ServerClock
@@ -44,9 +44,9 @@ from bot.storage.connection import (
     options,
     words,
 )
-from bot.storage.database import Database
+from bot.storage.database import Database, require_here
 from bot.storage.lease import Lease, Newest, Terms
-from bot.storage.tx import OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
+from bot.storage.tx import NUMBERED, OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
@@ -323,6 +323,8 @@ class PostgresTx(Tx):
 
     stamp = "pg_current_xact_id()::text::bigint"
     place = "greatest(written, pg_current_xact_id()::text::bigint)"
+    beyond = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+    renumbered: Mapping[str, str] = {**NUMBERED, "news": "xid"}
     fatal = psycopg.OperationalError
 
     def __init__(self, db: PostgresConnection, teller: str = "", *, leads: bool = False) -> None:
@@ -379,7 +381,9 @@ def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
 
 
 def prepared(db: PostgresConnection) -> Row:
-    """Migrates the database to this release's version. Returns the row of the installation."""
+    """Migrates the database to this release's version, and renumbers what was loaded from a dump of another server, whose
+    transactions had higher numbers. Returns the row of the installation.
+    """
     files = migrations()
     newest = max(files)
     with db.transaction():
@@ -395,10 +399,11 @@ def prepared(db: PostgresConnection) -> Row:
             db.execute(files[number].read_text(encoding="utf-8").encode())
         db.execute("delete from schema_version")
         db.execute("insert into schema_version (version) values (%s)", [newest])
-        found = db.execute("select id, secret from installation").fetchone()
+        PostgresTx(db).renumber()
+        found = db.execute("select id, secret, moved_to, moved_from from installation").fetchone()
     if found is None:
         raise StorageError("The database has no installation: its table was emptied.")
-    return found
+    return require_here("The database", found)
 
 
 def migrations() -> dict[int, Traversable]:
@@ -482,6 +487,12 @@ def _check_tables(db: PostgresConnection) -> CheckResult:
     if row["version"] > newest:
         text = f"its tables have version {row['version']}; this release supports up to {newest}"
         return wrong(subject, text, "upgrade this bot")
+    found = db.execute("select moved_to, moved_from from installation").fetchone()
+    try:
+        if found is not None:
+            require_here("The database", found)
+    except StorageMoved as error:
+        return wrong(subject, str(error), "name the database that it moved to")
     return right(subject, "up to date; a bot is leading" if led(db) else "up to date; no bot is running")
 
 

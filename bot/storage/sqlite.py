@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from watchfiles import awatch
 
 from bot.errors import StorageBusy, StorageError, StorageInUseError, StorageUnavailable
-from bot.storage.database import Database
+from bot.storage.database import Database, require_here
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock, SystemClock
 from core.files import DEBOUNCE, STEP, make_private
@@ -57,7 +57,7 @@ class SQLite(Database):
 
         Raises:
             StorageInUseError: another instance holds it.
-            StorageError: it cannot be opened, or another version wrote it.
+            StorageError: it cannot be opened, has moved, or another version wrote it.
         """
         async with AsyncExitStack() as undo:
             try:
@@ -69,7 +69,10 @@ class SQLite(Database):
                 await writer.run(partial(require_current if lock is None else migrate, path=path))
                 if lock is not None and beside:
                     lock.release()  # a bot may start on the new file
-                rows = list(await writer.execute_fetchall("select id, secret from installation"))
+                rows = list(
+                    await writer.execute_fetchall("select id, secret, moved_to, moved_from from installation")
+                )
+                require_here(str(path), rows[0])
                 reader = await _connect(path, undo)
                 glances = sqlite3.connect(path, timeout=0, isolation_level=None)
                 glances.row_factory = sqlite3.Row

@@ -15,12 +15,23 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row, tuple_row
 
-from bot.errors import BackupError, StorageInUseError, StorageUnavailable
+from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
+from bot.storage import beside
+from bot.storage.beside import Columns, Contents
 from bot.storage.connection import PostgresConnection, connect, words
 from bot.storage.lease import Terms
-from bot.storage.postgres import MIGRATING, SCHEMA_VERSION, PostgresTx, led, our_tables, prepared
+from bot.storage.postgres import (
+    MIGRATING,
+    SCHEMA_VERSION,
+    PostgresTx,
+    led,
+    migrations,
+    our_tables,
+    prepared,
+)
 from bot.storage.sqlite import migrate
 from bot.storage.tx import Row, Tx
 from core.files import make_private
@@ -59,6 +70,16 @@ class Tables:
             cursor.execute(query.encode())
             yield from cursor
 
+    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+        """Returns what is in the tables' columns."""
+        return {table: Contents.of(self._values(table, columns)) for table, columns in wanted.items()}
+
+    def _values(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        with self._db.cursor(name="values", row_factory=tuple_row) as cursor:
+            cursor.itersize = _PAGE
+            cursor.execute(f"select {', '.join(columns)} from {table}".encode())
+            yield from cursor
+
     def to_file(self, path: Path) -> int:
         """Writes the tables into a SQLite file. Returns its version.
 
@@ -70,15 +91,13 @@ class Tables:
             with closing(sqlite3.connect(path, isolation_level=None)) as file:
                 migrate(file, path)
                 file.execute("begin")
-                for table, columns in _shared(file).items():
+                for table, columns in beside.columns(file).items():
                     file.execute(f"delete from {table}")
-                    with self._db.cursor(name="copied", row_factory=tuple_row) as cursor:
-                        cursor.itersize = _PAGE
-                        cursor.execute(f"select {', '.join(columns)} from {table}".encode())
-                        marks = ", ".join("?" * len(columns))
-                        file.executemany(
-                            f"insert into {table} ({', '.join(columns)}) values ({marks})", cursor
-                        )
+                    marks = ", ".join("?" * len(columns))
+                    file.executemany(
+                        f"insert into {table} ({', '.join(columns)}) values ({marks})",
+                        self._values(table, columns),
+                    )
                 for table in _autoincremented(file):
                     _continue_after(file, table, self._last_number(table))
                 file.execute("commit")
@@ -95,7 +114,7 @@ class Tables:
         """
         try:
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
-                for table, columns in _shared(file).items():
+                for table, columns in beside.columns(file).items():
                     names = ", ".join(columns)
                     self._db.execute(f"delete from {table}".encode())
                     with self._db.cursor().copy(f"copy {table} ({names}) from stdin".encode()) as copy:
@@ -154,6 +173,68 @@ def snapshot(url: str) -> Iterator[Tables]:
         raise StorageUnavailable(f"The database could not be read: {words(error)}.") from error
 
 
+@contextmanager
+def held(url: str) -> Iterator[Tables]:
+    """Yields the whole database in a transaction, while nobody else can write, and no bot runs on it.
+
+    Raises:
+        StorageInUseError: a bot runs on the database.
+        BackupError: there is nothing in it.
+        StorageUnavailable: it cannot be used, or is of another version; nothing was changed.
+    """
+    try:
+        with closing(connect(url)) as db, db.transaction():
+            _set_lock_timeout(db)
+            db.execute(
+                "set local idle_in_transaction_session_timeout = 0"
+            )  # meanwhile another database is filled
+            if not (there := _existing(db)):
+                raise BackupError("The database is empty: no bot has used it yet.")
+            names = sql.SQL(", ").join(map(sql.Identifier, there))
+            db.execute(sql.SQL("lock table {} in exclusive mode").format(names))
+            row = db.execute("select version from schema_version").fetchone()
+            if row is None or row["version"] != max(migrations()):
+                raise StorageUnavailable(
+                    "The database is of another version: start the bot once, which brings it up to date."
+                )
+            _require_no_bot(db)
+            yield Tables(db)
+            # Keeps a leader that stood still all along from continuing.
+            db.execute("update lease set epoch = epoch + 1")
+    except psycopg.Error as error:
+        raise StorageUnavailable(f"The database could not be used: {words(error)}.") from error
+
+
+def unfinished(url: str) -> str | None:
+    """Returns the installation that is being moved into a database; None: none is.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    with snapshot(url) as found:
+        if not found.tx.rows("select 1 where to_regclass('installation') is not null"):
+            return None
+        row = found.tx.one("select id from installation where moved_from is not null")
+        return None if row is None else str(row["id"])
+
+
+def name_of(url: str) -> str:
+    """Returns a name for a database that people recognize, without user and password.
+
+    Raises:
+        StorageError: that is no address.
+    """
+    try:
+        said = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise StorageError(f"That is no address of PostgreSQL: {words(error)}.") from error
+    host = said.get("host") or said.get("hostaddr") or "this machine"
+    port = f":{said['port']}" if "port" in said else ""
+    return (
+        f"the PostgreSQL database {said.get('dbname') or said.get('user') or 'of this user'} on {host}{port}"
+    )
+
+
 def change(url: str, work: Callable[[Tx], _T]) -> _T:
     """Runs `work` in one transaction beside bots. Retries after a deadlock.
 
@@ -188,9 +269,9 @@ def vacuum(url: str) -> None:
 
 
 @contextmanager
-def new_tables(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
+def new_tables(url: str, aside: str | None, *, drop: bool = False) -> Iterator[tuple[Tables, bool]]:
     """Yields new, empty tables in a transaction, and whether the old ones were in use and moved to the new schema
-    `aside`.
+    `aside`. `drop`: the old ones are dropped, whatever they hold.
 
     Raises:
         StorageInUseError: a bot runs on the database.
@@ -205,11 +286,10 @@ def new_tables(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
             is_aside, epoch = False, 0
             if there := _existing(db):
                 db.execute("lock table lease in access exclusive mode")  # keeps bots from taking the lead
-                if led(db) or _has_followers(db):
-                    raise StorageInUseError("A clarify-bot runs on the database: stop all that use it first.")
+                _require_no_bot(db)
                 row = db.execute("select max(epoch) as epoch from lease").fetchone()
                 epoch = row["epoch"] if row else 0
-                is_aside = _clear(db, there, aside)
+                is_aside = _clear(db, there, aside, drop=drop)
             prepared(db)
             # Keeps a leader that was stopped all along from continuing.
             db.execute("update lease set epoch = %s", [epoch + 1])
@@ -217,17 +297,18 @@ def new_tables(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
             is_whole = True
     except psycopg.OperationalError as error:
         if not is_whole:
-            raise BackupError(f"Not restored: {words(error)}.") from error
+            raise BackupError(f"Nothing was changed: {words(error)}.") from error
         raise BackupError(
-            f"Whether it is restored is not known ({words(error)}): look with `clarify list`, and give the command again."
+            f"Whether the database took it is not known ({words(error)}): run the command again."
         ) from error
     except psycopg.Error as error:
-        raise BackupError(f"Not restored: {words(error)}.") from error
+        raise BackupError(f"Nothing was changed: {words(error)}.") from error
 
 
-def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None) -> bool:
+def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None, *, drop: bool) -> bool:
     """Drops our tables, or moves them aside if they hold data. Returns whether they were moved."""
-    used = next((table for table in there if table not in _NEVER_EMPTY and _holds_any(db, table)), None)
+    candidates = () if drop else (table for table in there if table not in _NEVER_EMPTY)
+    used = next((table for table in candidates if _holds_any(db, table)), None)
     if used is not None and aside is None:
         raise BackupError(
             f"The database has something already, in its table {used}: with --replace all moves to a schema of its own."
@@ -241,6 +322,14 @@ def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None) -> b
         else:
             db.execute(sql.SQL("alter table {} set schema {}").format(name, sql.Identifier(str(aside))))
     return used is not None
+
+
+def _require_no_bot(db: PostgresConnection) -> None:
+    if led(db) or _has_followers(db):
+        raise StorageInUseError(
+            "A clarify-bot runs on the database: stop all that use it first, with Ctrl-C or SIGTERM. One that was killed counts "
+            f"for {Terms().lasts:.0f} seconds more."
+        )
 
 
 def _has_followers(db: PostgresConnection) -> bool:
@@ -267,15 +356,6 @@ def _existing(db: PostgresConnection) -> list[str]:
 def _set_lock_timeout(db: PostgresConnection) -> None:
     """Waits longer for locks: a person waits at a prompt."""
     db.execute(f"set local lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
-
-
-def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
-    """Returns SQLite's tables, which both databases have, with their columns."""
-    tables = file.execute(
-        "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
-    )
-    names = [str(name) for (name,) in tables]
-    return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 
 def _autoincremented(file: sqlite3.Connection) -> list[str]:

@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - only our own text is put into statements
 """Transactions of either database.
 
 Statements use the SQL that SQLite and PostgreSQL share, with named parameters: `where id = :id`, and `in :ids` for a
@@ -41,6 +42,14 @@ Topic = Literal[
 
 OF_THE_LEADER: frozenset[Topic] = frozenset({"inbox", "message", "card", "home", "gap", "reader"})
 News = tuple[Topic, str]
+NUMBERED: Mapping[str, str] = {
+    "clarifications": "written",
+    "changes": "written",
+    "consumers": "written",
+    "decisions_compared": "written",
+    "bridge": "version",
+}
+"""The tables with numbers of transactions (`Tx.stamp`, `Tx.place`), and the column."""
 
 
 class Row(Protocol):
@@ -61,6 +70,12 @@ class Tx:
 
     place = "0"
     """SQL for the number by which a change of a row of `clarifications` is ordered before its own (`bot.storage.changes`)."""
+
+    beyond = "1"
+    """SQL for a number above those of all changes so far, if they were made in this database."""
+
+    renumbered: Mapping[str, str] = {table: NUMBERED[table] for table in ("changes", "consumers")}
+    """Those whose numbers have to be below that."""
 
     fatal: type[Exception] = sqlite3.OperationalError
     """Trouble with the disk or a lock: it ends the whole transaction."""
@@ -100,6 +115,19 @@ class Tx:
 
     def notify(self, channel: str, text: str) -> None:
         """Sends a notice (`Database.notices`) once this is committed."""
+
+    def renumber(self) -> None:
+        """Lowers the numbers of transactions below `beyond`, if they are of another database or server, so that what is written
+        from now on comes after them. Their order stays.
+        """
+        each = " union all ".join(
+            f"select max({column}) as at from {table}" for table, column in self.renumbered.items()
+        )
+        row = self.one(f"select max(at) + 1 - {self.beyond} as over from ({each}) as highest")
+        over = row["over"] if row is not None else None
+        if over is not None and over > 0:
+            for table, column in self.renumbered.items():
+                self.run(f"update {table} set {column} = {column} - :over", over=over)
 
     def part(self, work: Work[_T]) -> tuple[_T | None, Exception | None]:
         """Returns the work's result, or its exception, which undoes only that work. Raises a `fatal` one."""

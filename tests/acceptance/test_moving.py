@@ -1,4 +1,4 @@
-"""`clarify backup` of SQLite and of PostgreSQL, and `clarify restore` of either into either: the bot goes on where it was."""
+"""`clarify backup` of SQLite and of PostgreSQL, `clarify restore` and `clarify move` of either into either: the bot goes on."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import json
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from psycopg import sql
 
 import clarify
 from bot.app import Bot
+from bot.errors import StorageMoved
+from bot.storage.postgres import MIGRATING, PostgresTx
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.kit.databases import Server, records_in
+from tests.kit.databases import Server, open_store, records_in
 from tests.kit.lives import beside
 from tests.kit.processes import clarify as begun
 from tests.kit.processes import ended
 from tests.kit.until import until
-from tests.kit.world import World, controls, environment, said, scene
+from tests.kit.world import World, config, controls, environment, said, scene, url_of
+from tests.unit.bot.test_webhooks import Receiver, receiving
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 KINDS = ("SQLite", "PostgreSQL")
@@ -233,3 +237,191 @@ async def test_backup_of_a_database_is_of_one_moment(stage: World, moved: str) -
     assert (await ended(process)).code == 0
     first = stage.folder / "copy/clarify.db"
     assert records_in(copy / "clarify.db", 100001) == records_in(first, 100001) != []
+
+
+# -- clarify move ------------------------------------------------------------------------------------------------------
+
+
+def kept(stage: World, database: str | None, hook: Receiver | None = None) -> None:
+    """Have bots and commands from now on use a database, and tell a webhook."""
+    stage.keep_in(database)
+    if hook is not None:
+        stage.environ["HOOK_SECRET"] = "s3cret-of-the-hook"
+        more = f'[[webhooks]]\nurl = "{hook.url}"\nsecret_env = "HOOK_SECRET"\n'
+        stage.configure(config(stage.producer.url, more=more))
+
+
+async def log_of(stage: World) -> list[Any]:
+    """The log of decisions, which is whole."""
+    told = await beside(stage, "log")
+    assert told.code == 0, told
+    file = stage.folder / "log.jsonl"
+    file.write_text(told.out)
+    verified = await beside(stage, "verify", "--log", str(file))
+    assert verified.code == 0, verified
+    return [json.loads(line) for line in told.out.splitlines()]
+
+
+async def answered(stage: World) -> None:
+    card = await stage.ask("rpl_done", question="Done before?", session="s_done", **ISSUE)
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    await stage.reply("rpl_done")
+
+
+async def logged(bot: Bot) -> None:
+    assert bot.log is not None
+    await bot.log.caught_up()
+
+
+def changed_in_slack(stage: World, ts: str) -> int:
+    return sum(call.method == "chat.update" and call.args["ts"] == ts for call in stage.workspace.calls)
+
+
+async def nothing_starts(stage: World, *commands: Sequence[str]) -> None:
+    """The database moved away: neither a bot nor a command goes on with it."""
+    with pytest.raises(StorageMoved, match="has moved to"):
+        async with stage.bot():
+            pass
+    for words in commands:
+        refused = await beside(stage, *words)
+        assert (refused.code, "has moved to" in refused.err) == (1, True), refused
+
+
+@pytest.mark.parametrize(("source", "to"), [("SQLite", "PostgreSQL"), ("PostgreSQL", "SQLite")])
+async def test_moved_bot_continues_as_if_it_had_only_been_restarted(
+    stage: World, places: dict[str, Callable[[], str | None]], source: str, to: str
+) -> None:
+    question = {"question": "Which port?", "choices": ["80", "81"], "key": "k1"}
+    first, second = places[source](), places[to]()
+    target = second or str(stage.folder / "clarify.db")
+    async with receiving() as hook:
+        kept(stage, first, hook)
+        hook.refuses = lambda _: 503
+        async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+            made = bot.store.installation, bot.store.secret
+            await answered(stage)
+            late = await stage.ask("rpl_late", question="Answered late?", session="s_late", **ISSUE)
+            asked = (await http.post("/questions", json=question)).json()
+            card = await stage.card("Which port?")
+            await logged(bot)
+            await until(lambda: len(hook.got) >= 3)
+            refused = await beside(stage, "move", "--to", target)
+            assert (refused.code, "with Ctrl-C or SIGTERM" in refused.err) == (1, True), refused
+        before = await log_of(stage)
+        if source == "SQLite":  # more has been written there than in the whole life of the server
+            stage.changed("update clarifications set written = written + 1000000000")
+        # With no bot to take it, this change waits in the feed.
+        assert (await beside(stage, "answer", "CLR-42-002", "yes")).code == 0
+
+        told = await done(stage, "move", "--to", target)
+        assert (told["aside"], "s3cret" in str(told)) == (None, False)
+        assert told["rows"] > 20
+
+        await nothing_starts(stage, ("list",), ("answer", asked["id"], "80"), ("move", "--to", target))
+        kept(stage, second, hook)
+        hook.got.clear()
+        hook.refuses = lambda _: None
+        drawn = changed_in_slack(stage, card.ts)
+        async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+            assert (bot.store.installation, bot.store.secret) == made
+            assert (await stage.reply("rpl_late"))["response"] is True
+            assert (await http.post("/questions", json=question)).json()["id"] == asked["id"]
+            await stage.now_says(late, "Answered")
+            assert changed_in_slack(stage, card.ts) == drawn, "an open card stays as it is"
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="81")
+            state = (await http.get(f"/questions/{asked['id']}", params={"wait": 30})).json()
+            assert (state["status"], state["answer"]) == ("answered", "81")
+            new = await stage.ask("rpl_new", question="Asked since?", session="s_new", **ISSUE)
+            assert (new.metadata or {})["event_payload"]["clarification"] == "CLR-42-003"
+            await logged(bot)
+            expected = {f"answered {each}" for each in ("CLR-42-001", "CLR-42-002", asked["id"])}
+            expected |= {"requested " + each.removeprefix("answered ") for each in expected}
+            await until(lambda: expected <= {*hook.events})
+            await until(lambda: bot.feed.idle)
+            assert max(map(hook.events.count, expected)) == 1
+        entries = await log_of(stage)
+        assert entries[: len(before)] == before
+        assert len(entries) == len(before) + 2
+        assert len(stage.cards()) == 4
+
+
+async def test_move_over_what_is_there_is_refused_or_keeps_it_aside(stage: World, moved: str) -> None:
+    path = stage.folder / "clarify.db"
+    store = await open_store(path)
+    await store.run("insert into issues values (7, 12)")
+    await store.close()
+    refused = await beside(stage, "move", "--to", str(path))
+    assert (refused.code, "clarify.db already exists" in refused.err) == (1, True), refused
+    assert "before-move-" in (await done(stage, "move", "--to", str(path), "--replace"))["aside"]
+    # And back, to where what moved away is still there.
+    stage.keep_in(None)
+    stage.environ["DATABASE"] = moved
+    refused = await beside(stage, "move", "--to", "DATABASE")
+    assert (refused.code, "with --replace" in refused.err) == (1, True), refused
+    assert "before_move_" in (await done(stage, "move", "--to", "DATABASE", "--replace"))["aside"]
+    stage.keep_in(moved)
+    async with stage.bot():
+        await stage.workspace.click(FOLAKE, AGENTS, next(iter(stage.cards())).ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+
+
+@pytest.mark.parametrize("to", ["", "CLARIFY_DATABSE_URL", "mysql://db/clarify", "postgresql://[db/clarify"])
+async def test_move_wants_a_database(stage: World, to: str) -> None:
+    refused = await beside(stage, "move", "--to", to)
+    assert (refused.code, "--to" in refused.err) == (2, True), refused
+    refused = await beside(stage, "move", "--to", str(stage.folder / "clarify.db"))
+    assert (refused.code, "is the database that is in use already" in refused.err) == (1, True), refused
+
+
+async def test_move_killed_in_the_middle_changed_nothing_and_can_be_given_again(
+    stage: World, postgres_server: Server
+) -> None:
+    target = postgres_server.new(empty=True)
+    async with stage.bot():
+        card = await stage.ask()
+    env = dict(os.environ) | environment(stage.workspace) | stage.environ
+    with closing(psycopg.connect(target)) as db:
+        db.execute("select pg_advisory_xact_lock(%s)", [MIGRATING])
+        process = await begun("move", "--to", target, "--config", str(stage.file), env=env)
+        try:
+            with closing(psycopg.connect(target, autocommit=True)) as eyes:
+                waits = "select 1 from pg_locks where not granted and locktype = 'advisory'"
+                await until(lambda: eyes.execute(waits).fetchone())
+        finally:
+            process.kill()
+            await process.wait()
+    async with stage.bot():
+        pass
+    assert (await done(stage, "move", "--to", target))["aside"] is None
+    stage.keep_in(target)
+    async with stage.bot():
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+
+
+async def test_database_loaded_from_a_dump_of_a_busier_server_is_gone_on_with(
+    stage: World, postgres_server: Server
+) -> None:
+    """Its transactions have higher numbers than this server's."""
+    first, second = postgres_server.new(), postgres_server.new(empty=True)
+    async with receiving() as hook:
+        kept(stage, first, hook)
+        async with stage.bot() as bot:
+            card = await stage.ask()
+            await until(lambda: hook.events == ["requested CLR-100001-001"])
+            await until(lambda: bot.feed.idle)
+        assert (await beside(stage, "escalate", "CLR-100001-001", "too late")).code == 0
+        with closing(psycopg.connect(first)) as db:
+            for table, column in PostgresTx.renumbered.items():
+                ours = sql.Identifier(table), sql.Identifier(column)
+                db.execute(sql.SQL("update {0} set {1} = {1} + 1000000000").format(*ours))
+            db.commit()
+        postgres_server.load(first, second)
+        kept(stage, second, hook)
+        async with stage.bot() as bot:
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            assert (await stage.reply())["response"] is True
+            told = [f"{each} CLR-100001-001" for each in ("requested", "escalated", "answered", "resolved")]
+            await until(lambda: hook.events[3:])
+            await until(lambda: bot.feed.idle)
+            assert hook.events == told

@@ -120,6 +120,13 @@ class Server:
         self._execute("pg_ctl", "-w", "-m", how, "-D", str(self._server.pgdata), "stop")
         self._server.ensure_postgres_running()
 
+    def load(self, source: str, to: str) -> None:
+        """Copy a database into an empty one, as the docs say: `pg_dump | psql`. Blocking."""
+        with tempfile.NamedTemporaryFile(suffix=".sql") as dump:
+            Path(dump.name).chmod(0o666)  # the server's user writes it
+            self._execute("pg_dump", "--file", dump.name, source)
+            self._execute("psql", "--set", "ON_ERROR_STOP=1", "--quiet", "--file", dump.name, to)
+
     @contextmanager
     def standby(self, folder: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
         """Run a standby of it, with its files in an empty folder. Yields where its socket is, and what promotes it. Blocking."""

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from bot import feed as feeding
 from bot.errors import StorageUnavailable
 from bot.feed import Feed
-from bot.storage import changes
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger, hold, rewrite, tell
 from bot.storage.store import Store
@@ -408,10 +407,10 @@ async def test_restored_changes_come_before_all_that_follow(world: World) -> Non
         pass
     for n in (1, 2, 3):
         await world.put(builders.record(seq=n))
-    await world.store.run("update changes set written = 1000 + seq")
-    await world.store.run("update consumers set written = (select min(written) from changes), seq = 1")
-    await world.store.write(changes.begin_anew)
+    await world.store.run("update changes set written = 1000 - seq")
+    await world.store.run("update consumers set written = (select min(written) from changes), seq = 3")
+    await world.store.write(lambda tx: tx.renumber())
     await world.put(builders.record(seq=4))
     async with world.leading(taker):
         pass
-    assert taker.told == [f"CLR-42-00{n} requested/1" for n in (2, 3, 4)]
+    assert taker.told == [f"CLR-42-00{n} requested/1" for n in (2, 1, 4)]

@@ -21,9 +21,18 @@ from bot.storage.tx import bound
 from tests.kit.databases import Server
 
 ROOT = Path(__file__).parents[4] / "bot"
-OF_ONE_DRIVER = {
+OF_ONE_DRIVER = {  # or have names put into statements
     ROOT / "storage" / name
-    for name in ("sqlite.py", "postgres.py", "lease.py", "tables.py", "ledger.py", "changes.py")
+    for name in (
+        "sqlite.py",
+        "beside.py",
+        "postgres.py",
+        "lease.py",
+        "tables.py",
+        "tx.py",
+        "ledger.py",
+        "changes.py",
+    )
 }
 BEGINS = re.compile(r"\s*(select\s|insert into\s|insert or\s|update \S+ set\s|delete from\s)")
 NAMED = re.compile(r"(?<![:\w]):(\w+)")

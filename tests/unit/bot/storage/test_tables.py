@@ -45,7 +45,7 @@ async def file(tmp_path: Path) -> Path:
     path = tmp_path / "clarify.db"
     await (await Store.open(path)).close()
     with closing(sqlite3.connect(path)) as db:
-        for table, columns in tables._shared(db).items():
+        for table, columns in beside.columns(db).items():
             if table == "installation":
                 continue
             types = {row[1]: row[2].lower() for row in db.execute(f"pragma table_info({table})")}
@@ -68,7 +68,7 @@ def _value(column: str, type_: str) -> Any:
 
 def contents(path: Path) -> Mapping[str, Any]:
     with closing(sqlite3.connect(path)) as db:
-        names = [*tables._shared(db), "sqlite_sequence"]
+        names = [*beside.columns(db), "sqlite_sequence"]
         return {name: sorted(db.execute(f"select * from {name}").fetchall()) for name in names}
 
 
@@ -85,7 +85,7 @@ def columns(url: str) -> dict[str, set[str]]:
 
 def test_both_databases_have_the_same_tables_and_columns(url: str, file: Path) -> None:
     with closing(sqlite3.connect(file)) as db:
-        shared = {table: set(names) for table, names in tables._shared(db).items()}
+        shared = {table: set(names) for table, names in beside.columns(db).items()}
     found = columns(url)
     assert shared.keys() <= found.keys()
     assert found.keys() - shared.keys() <= ITS_OWN
