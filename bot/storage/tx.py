@@ -47,7 +47,6 @@ NUMBERED: Mapping[str, str] = {
     "changes": "written",
     "consumers": "written",
     "decisions_compared": "written",
-    "bridge": "version",
 }
 """The tables with numbers of transactions (`Tx.stamp`, `Tx.place`), and the column."""
 
