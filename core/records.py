@@ -359,14 +359,6 @@ def unsigned_rounds(record: Clarification) -> Iterator[tuple[int, Clarification]
             yield place, as_of(record, place)
 
 
-def is_of_session(item: object, session: str, producer: str | None = None) -> bool:
-    """Whether an item of a ledger belongs to a session (of any producer if `producer` is None)."""
-    asked = item.get("aaep") if isinstance(item, dict) else None
-    if not isinstance(asked, dict) or asked.get("sessionId") != session:
-        return False
-    return producer is None or asked.get("producer") == producer
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """Clarifications to forget or to keep, and their sessions, events and reply tokens, each as (producer, name). Without

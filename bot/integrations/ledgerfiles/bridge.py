@@ -441,13 +441,13 @@ class Bridge:
         if taken.id != begun.id:
             renumbered[begun.id] = taken.id
         await self._add(taken.id, theirs.thread[1:], abandons=gives_up(theirs))
-        if may_move((await self._find(taken.id)).status, theirs.status):
+        if may_move((await self.ledger.find(taken.id)).status, theirs.status):
             await self._move(taken.id, theirs.status)
 
     async def _add(self, clarification: str, entries: Sequence[Entry], *, abandons: bool) -> None:
         for place, entry in enumerate(entries, 1):
             by = Decider(author_of(entry.from_), "ledger")
-            record = await self._find(clarification)
+            record = await self.ledger.find(clarification)
             async with self._told(record, by):
                 await self._add_one(record, entry, by, abandons=abandons and place == len(entries))
 
@@ -474,7 +474,7 @@ class Bridge:
             await self.router.resolve(record.id, partial(_read, body), body, by, at, round=meant)
 
     async def _move(self, clarification: str, status: str) -> None:
-        record = await self._find(clarification)
+        record = await self.ledger.find(clarification)
         by = Decider(f"ledger:issue-{record.issue_number}.json", "ledger")  # nobody put a name to it
         async with self._told(record, by):
             if status == "escalated":
@@ -485,9 +485,6 @@ class Bridge:
                 await self.router.resolve(clarification, partial(_read, ""), "", by, self.clock.now())
             else:
                 await self.router.abandon(clarification, by)
-
-    async def _find(self, clarification: str) -> Clarification:
-        return await self.ledger.find(clarification)
 
     @asynccontextmanager
     async def _told(self, record: Clarification, by: Decider) -> AsyncIterator[None]:

@@ -25,7 +25,6 @@ from core.records import (
     closed_at,
     dump,
     forgotten,
-    is_of_session,
     is_unsettled,
     packed,
     parse,
@@ -144,19 +143,6 @@ def test_forgotten_what_cannot_be_read_goes_wholly(item: object) -> None:
 )
 def test_unsettled_is_what_somebody_waits_for(state: str, expected: bool) -> None:
     assert is_unsettled(course()[state]) is expected
-
-
-@pytest.mark.parametrize(
-    ("item", "producer", "expected"),
-    [
-        ({"aaep": {"sessionId": "s", "producer": "p"}}, None, True),
-        ({"aaep": {"sessionId": "s", "producer": "p"}}, "p", True),
-        ({"aaep": {"sessionId": "s", "producer": "p"}}, "q", False),
-        ({"aaep": None}, None, False),
-    ],
-)
-def test_of_session(item: Any, producer: str | None, expected: bool) -> None:
-    assert is_of_session(item, "s", producer) is expected
 
 
 @pytest.mark.parametrize(
