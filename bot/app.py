@@ -278,6 +278,19 @@ class Bot:
             if github is not None
             else None
         )
+        self.log = (
+            DecisionLog(
+                store=store,
+                signing=signing,
+                audiences=base.audiences,
+                clock=clock,
+                keep=settings.trust.keep or settings.storage.keep,
+                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
+                announce=self._announce,
+            )
+            if signing is not None
+            else None
+        )
         self.bridge = None
         if settings.ledger_folder is not None:
             self.bridge = Bridge(
@@ -290,7 +303,9 @@ class Bot:
                 archive_after=settings.ledger.archive_after,
             )
         self.feed = Feed(
-            consumers=[each for each in (self.webhooks, self.callbacks, self.github) if each is not None],
+            consumers=[
+                each for each in (self.webhooks, self.callbacks, self.github, self.log) if each is not None
+            ],
             observers=[self.bridge] if self.bridge is not None else [],
             ledger=ledger,
             store=store,
@@ -368,20 +383,6 @@ class Bot:
             scopes=base.scopes,
             working=self.agent_status.working,
         )
-        self.log = (
-            DecisionLog(
-                ledger=ledger,
-                store=store,
-                signing=signing,
-                audiences=base.audiences,
-                clock=clock,
-                keep=settings.trust.keep or settings.storage.keep,
-                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
-                announce=self._announce,
-            )
-            if signing is not None
-            else None
-        )
         self.upkeep = Upkeep(
             store=store,
             index=base.index,
@@ -398,7 +399,6 @@ class Bot:
             shown.nudges,
             self.oncall.escalations,
             self.oncall.quorum,
-            *((self.log,) if self.log is not None else ()),
             self.feed,
         )
         self._tasks: set[asyncio.Task[None]] = set()
@@ -612,22 +612,12 @@ class Bot:
         if self.heartbeat is not None:
             yield "heartbeat", self.heartbeat.run()
         yield "intake", self.told.intake.run()
-        if self.bridge is not None:
-            yield "ledger files", self.bridge.run()
         yield "retention", self.upkeep.run()
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
         yield "agent status", self.agent_status.run()
-        if self.github is not None:
-            yield "GitHub", self.github.run()
         if self.feed.is_needed:
             yield "changes", self.feed.run()
-        if self.webhooks is not None:
-            yield "webhooks", self.webhooks.run()
-        if self.callbacks is not None:
-            yield "callbacks", self.callbacks.run()
-        if self.log is not None:
-            yield "log of decisions", self._run_log(self.log)
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -755,11 +745,6 @@ class Bot:
             _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
 
-    async def _run_log(self, log: DecisionLog) -> None:
-        """Keeps the log once clicks are taken, or after a while without them: the start has no time for it."""
-        await within(self.base.clock, _POSTS_WAIT, self._takes_clicks.wait())
-        await log.run()
-
     async def _run_home(self) -> None:
         await self.home.restore_answers()
         await self._posting.wait()
@@ -872,8 +857,6 @@ class Bot:
         if self.store.leads:
             await self.home.restore_answers()
             self.shown.erasing.refresh()
-            if self.log is not None:
-                self.log.forgotten()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:
         """Stores that a checkpoint is to be posted and sent to webhooks. Call the result once that is stored."""

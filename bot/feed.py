@@ -66,6 +66,9 @@ class Consumer(Protocol):
         changes. Raises StorageUnavailable.
         """
 
+    async def run(self) -> None:
+        """Sends what it owes, until cancelled."""
+
 
 class Observer(Protocol):
     """Keeps something in step with the records. `undone`: the first change that it has not finished; None: it has all."""
@@ -79,6 +82,9 @@ class Observer(Protocol):
 
     def begin_anew(self, tx: Tx) -> None:
         """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
+
+    async def run(self) -> None:
+        """Does what is to be done, until cancelled."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -132,8 +138,10 @@ class Feed:
             each.wake.set()
 
     async def run(self) -> None:
-        """Has the consumers take changes as they come, until cancelled."""
+        """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
+            for part in self._parts:
+                group.create_task(part.run(), name=part.name)
             for each in self._lanes:
                 group.create_task(each.run(), name="feed: " + ", ".join(each.places))
 

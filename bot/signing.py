@@ -333,6 +333,10 @@ class Signing(PublicKeys):
             since=now.timestamp(),
         )
 
+    def learn(self, tx: Tx) -> None:
+        """Reads the public keys again: other replicas may have begun to use new ones."""
+        self.known = {each.jwk["kid"]: each for each in map(KnownKey.of, tx.rows(KNOWN))} | self.known
+
     @property
     def kid(self) -> str | None:
         """The id of the key that signs now; None: it cannot be read."""

@@ -117,9 +117,6 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
-    async def mark(self) -> int:
-        """A number: what is written from now on is found by `every(written=…)`. Raises LedgersAway."""
-
     async def load(self) -> Contents:
         """On start, the records that need something.
 
@@ -132,7 +129,6 @@ class Ledger(Protocol):
         *,
         issue: int | None = None,
         since: datetime | None = None,
-        written: int = 0,
         waiting: bool = False,
         after: tuple[int, int] = (0, 0),
     ) -> AsyncGenerator[Contents]:
@@ -141,7 +137,6 @@ class Ledger(Protocol):
         Args:
             issue: only its records.
             since: without those that were over before.
-            written: only those written since this `mark`.
             waiting: only those that need something.
             after: only those after this issue and number.
 

@@ -1,17 +1,14 @@
 """The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again.
 
-The bot that leads appends entries after the fact; nothing waits for them. The start, and a new leader, compare the records
-written since the last comparison with the log, and append what is missing; all records, if there was none yet (a new or restored
-storage).
+`DecisionLog` is a consumer of the feed (`bot.feed`): it appends the entries in the transaction that moves its cursor, after the
+fact; nothing waits for them. So a kill loses none and repeats none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,27 +16,29 @@ from typing import Any
 
 import structlog
 
-from bot.decisions.chain import TYP, Head, Kind, Line, claims_in, digest_of, following
+from bot.decisions.chain import TYP, Head, Kind, Line, claims_in, digest_of, following, kid_of
 from bot.decisions.search import deciders_of, words_of
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences
 from bot.signing import Signing
+from bot.storage import changes
+from bot.storage.changes import RecordChange
+from bot.storage.ledger import record_of
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
+from core.bus import ABANDONED, FORGOTTEN, RECEIPT
 from core.clarification import Clarification
 from core.clock import Clock
-from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, NotFound
-from core.ledger import Ledger
 from core.lists import DecidedBy
 from core.receipts import number_of
 from core.records import Subject, signed_rounds
 
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
-_BATCH = 64
-_GATHER = 1.0  # seconds: what is decided meanwhile is appended in one write
-_RETRY = 5.0  # seconds between attempts to read the signing key or the records
-_MOST_QUEUED = 1000
+_NAME = "decisions"
+_WANTED = frozenset({"answered", ABANDONED, RECEIPT, FORGOTTEN})
+_RETRY = 5.0  # seconds between attempts to read the signing key
+_PAGE = 1000  # entries read at once
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
 _LONGEST = 16_384  # characters of a text that search looks through
 
@@ -66,14 +65,13 @@ def ended_in(record: Clarification) -> Iterator[Ended]:
 
 @dataclass(kw_only=True, eq=False)
 class DecisionLog:
-    """Appends what was decided. `record_changed` and `forgotten` may be called before `run`.
+    """The consumer of the feed that appends what was decided.
 
     `keep`: how long receipts and texts are kept; None: forever. Older decisions are not appended. `checkpoint_every`: how often
-    an entry notes the head of the log; None: never. `announce` stores, in the transaction that appends a checkpoint, that it is
-    to be sent, and returns what to call after that.
+    an entry notes the head of the log, if it grew; None: never. `announce` stores, in the transaction that appends a checkpoint,
+    that it is to be sent, and returns what to call after that.
     """
 
-    ledger: Ledger
     store: Store
     signing: Signing
     audiences: Audiences
@@ -81,131 +79,67 @@ class DecisionLog:
     keep: timedelta | None = None
     checkpoint_every: timedelta | None = None
     announce: Callable[[Tx, str], Callable[[], None]] = lambda _tx, _entry: lambda: None
+    name: str = _NAME
+    gather: float = 1.0
 
     def __post_init__(self) -> None:
-        self._ended: deque[Ended] = deque()
-        self._recent: OrderedDict[str, None] = OrderedDict()  # the receipts appended last
-        self._may_be_untold = True  # receipts may be gone that no entry names
-        self._wake, self._idle, self._grew = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._is_compared = asyncio.Event()
+        self._grew = asyncio.Event()
 
-    async def caught_up(self) -> None:
-        """Returns once all that was decided until now is in the log."""
-        await self._is_compared.wait()
-        await self._idle.wait()
+    def wants(self, change: RecordChange) -> bool:
+        return not _WANTED.isdisjoint(word.partition("/")[0] for word in change.what.split())
 
-    def record_changed(self, record: Clarification) -> None:
-        """Notes what was decided; `run` appends it."""
-        if some := [each for each in ended_in(record) if each.jti not in self._recent]:
-            self._queue(some)
+    def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
+        record = _as_stored(tx, record)
+        if change.what == FORGOTTEN:
+            _forget_gone(tx, record)
+            grew = _tell_gone(tx, self.signing, self.clock.now())
+        else:
+            grew = self._append(tx, record)
+        return self._grew.set if grew else None
 
-    def forgotten(self) -> None:
-        """Notes that another process may have forgotten decisions; `run` appends an entry that says so."""
-        self._may_be_untold = True
-        self._queue(())
-
-    def _queue(self, some: Iterable[Ended]) -> None:
-        self._ended.extend(some)
-        self._idle.clear()
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Appends, and compares the records once with the log, until cancelled."""
+    async def load(self) -> None:
+        """Waits until the signing key can be read."""
         while not await asyncio.to_thread(self.signing.load):
             await self.clock.sleep(_RETRY)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._append(), name="log: append")
-            group.create_task(self._compare(), name="log: what is missing")
-            if self.checkpoint_every is not None:
-                group.create_task(self._note_checkpoints(self.checkpoint_every), name="log: checkpoints")
+        self._grew.set()  # it may have
 
     async def forget(self) -> None:
         """Deletes what was decided longer than `keep` ago, except digests. A failure is logged; call it again tomorrow."""
         if self.keep is None or self.signing.kid is None:
             return
         try:
-            if await expire(self.store, self.signing, self.clock.now(), self.keep):
-                self.forgotten()
+            await expire(self.store, self.signing, self.clock.now(), self.keep)
         except StorageUnavailable as error:
             _log.warning("cannot delete old decisions", reason=str(error))
+        self._grew.set()
 
-    async def _append(self) -> None:
-        while True:
-            self._wake.clear()
-            if not self._ended and not self._may_be_untold:
-                self._idle.set()
-                await self._wake.wait()
-                await self.clock.sleep(_GATHER)
-            some = [self._ended.popleft() for _ in range(min(_BATCH, len(self._ended)))]
-            is_untold, self._may_be_untold = self._may_be_untold, False
-            gone: list[str] = []
-            if is_untold:
-                named = (*self._recent, *(each.jti for each in some))
-                gone = [jti for jti in named if not await self._is_kept(jti)]
-            good = await asyncio.to_thread(self._good, [each for each in some if each.jti not in gone])
-            store = partial(self._store, good, gone, is_untold=is_untold)
-            if await until_stored(store, self.clock, _log, "entries in the log of decisions delayed"):
-                self._grew.set()
-            for each in some:
-                self._recent[each.jti] = None
-            while len(self._recent) > _BATCH:
-                self._recent.popitem(last=False)
-
-    def _good(self, some: Sequence[Ended]) -> list[tuple[Ended, Columns]]:
-        """Returns those that we signed and that are still kept, with their texts: another program may have put something else
-        into a record. Blocking.
-        """
-        found: list[tuple[Ended, Columns]] = []
-        since = (self.clock.now() - self.keep).timestamp() if self.keep is not None else 0.0
-        for each in some:
-            try:
-                if self.signing.is_ours(each.receipt, each.jti) and (texts := texts_of(each))["at"] >= since:
-                    found.append((each, texts))
-            except Exception:  # noqa: BLE001 - one odd record must not keep the others out of the log
-                _log.exception("cannot log a decision", id=each.record.id)
-        return found
-
-    async def _is_kept(self, jti: str) -> bool:
-        """Whether a record still carries a receipt; False: it was forgotten."""
-        name = jti.rpartition("/")[0]
-        while True:
-            try:
-                record = await self.ledger.find(name)
-                return any(each.jti == jti for each in ended_in(record))
-            except NotFound:
-                return False
-            except LedgerUnreadable:
-                return True
-            except ClarifyError as error:
-                _log.warning("looking later whether a decision was forgotten", reason=str(error))
-                await self.clock.sleep(_RETRY)
-
-    async def _store(
-        self, some: Sequence[tuple[Ended, Columns]], gone: Sequence[str], *, is_untold: bool
-    ) -> bool:
-        """Appends entries for rounds that ended, and, if some may be untold, for receipts that are gone. Idempotent.
-        Returns whether the log grew.
-        """
+    def _append(self, tx: Tx, record: Clarification) -> bool:
+        """Appends the entries of rounds that have none yet. Returns whether there were any."""
+        ended = {each.jti: each for each in ended_in(record)}
+        known = {row["jti"] for row in tx.rows("select jti from decisions where jti in :jtis", jtis=ended)}
+        missing = [each for jti, each in ended.items() if jti not in known and self._is_ours(tx, each)]
         now = self.clock.now()
-
-        def work(tx: Tx) -> bool:
-            grew = False
-            for each, texts in some:
-                grew |= self._put(tx, now, each, texts)
-            if gone:
-                rows = tx.rows("select seq from decisions where jti in :gone", gone=gone)
-                _forget(tx, [row["seq"] for row in rows])
-            while is_untold and (jtis := _tell_gone(tx)):
-                put(tx, self.signing, now, "forgotten", {"jtis": jtis, "at": int(now.timestamp())})
+        since = (now - self.keep).timestamp() if self.keep is not None else 0.0
+        grew = False
+        for each in missing:
+            texts = texts_of(each)
+            if texts["at"] >= since:
+                self._put(tx, now, each, texts)
                 grew = True
-            return grew
+        return grew
 
-        return await self.store.write_soon(work)
-
-    def _put(self, tx: Tx, now: datetime, ended: Ended, texts: Columns) -> bool:
-        """Appends the entry of a round that ended, unless it is there. Returns whether it was appended."""
-        if tx.one("select 1 as there from decisions where jti = :jti", jti=ended.jti) is not None:
+    def _is_ours(self, tx: Tx, ended: Ended) -> bool:
+        """Whether we signed a receipt: another program may have put something else into the record."""
+        signing = self.signing
+        if signing.is_ours(ended.receipt, ended.jti):
+            return True
+        if kid_of(ended.receipt) in signing.known:
             return False
+        signing.learn(tx)
+        return signing.is_ours(ended.receipt, ended.jti)
+
+    def _put(self, tx: Tx, now: datetime, ended: Ended, texts: Columns) -> None:
+        """Appends the entry of a round that ended."""
         claims = {"jti": ended.jti, "sha256": digest_of(ended.receipt)}
         put(tx, self.signing, now, "decision", claims, receipt=ended.receipt)
         card = tx.one(
@@ -221,51 +155,12 @@ class DecisionLog:
             " :decided_by, :deciders, :channel, :ts, :recipient, :question, :answer, :words)",
             **columns,
         )
-        return True
 
-    async def _compare(self) -> None:
-        """Appends what the records show and the log lacks: of all, or of those written since the last comparison."""
-        read = partial(self.store.read_one, "select written from decisions_compared")
-        row = await until_stored(read, self.clock, _log, "reading the log later")
-        while (mark := await self._compared(0 if row is None else row["written"])) is None:
-            await self.clock.sleep(_RETRY)
-        await self._idle.wait()
-        done = partial(
-            self.store.run,
-            """insert into decisions_compared (one, written) values (1, :written)
-               on conflict (one) do update set written = excluded.written""",
-            written=mark,
-        )
-        await until_stored(done, self.clock, _log, "cannot note yet that the log is complete, will retry")
-        self._is_compared.set()
-
-    async def _compared(self, written: int) -> int | None:
-        """Compares the records `written` since with the log. Returns since which mark the next comparison is to look; None: they
-        cannot be read now.
-        """
-        try:
-            mark = await self.ledger.mark()
-            async with aclosing(self.ledger.every(written=written)) as every:
-                async for some in every:
-                    found = await asyncio.to_thread(_all_ended_in, some.records)
-                    if found and not await self._are_known([each.jti for each in found]):
-                        self._queue(found)
-                    if len(self._ended) > _MOST_QUEUED:
-                        await self._idle.wait()
-        except LedgersAway as error:
-            _log.warning("cannot compare the records with the log yet, will retry", reason=str(error))
-            return None
-        return mark
-
-    async def _are_known(self, jtis: Sequence[str]) -> bool:
-        known = set[str]()
-        for some in batches(jtis):
-            find = partial(self.store.read, "select jti from decisions where jti in :some", some=some)
-            rows = await until_stored(find, self.clock, _log, "reading the log later")
-            known.update(row["jti"] for row in rows)
-        return known.issuperset(jtis)
-
-    async def _note_checkpoints(self, every: timedelta) -> None:
+    async def run(self) -> None:
+        """Appends checkpoints, if they are wanted, until cancelled."""
+        if self.checkpoint_every is None:
+            return
+        await self.load()
         while True:
             self._grew.clear()
             last = partial(
@@ -274,7 +169,7 @@ class DecisionLog:
             )
             row = await until_stored(last, self.clock, _log, "reading the log later")
             if row is not None:
-                due = datetime.fromtimestamp(row["at"], UTC) + every
+                due = datetime.fromtimestamp(row["at"], UTC) + self.checkpoint_every
                 await self.clock.sleep(max(0.0, (due - self.clock.now()).total_seconds()))
             if not await until_stored(self._checkpoint, self.clock, _log, "checkpoint delayed"):
                 await self._grew.wait()  # nothing was decided since
@@ -308,18 +203,21 @@ def put(
     receipt: str | None = None,
 ) -> str:
     """Appends an entry within a transaction, signed with the current key, and returns it. `receipt`: of a decision."""
-    head = head_of(tx)
-    entry = signing.signed(following(head, kind, now, claims), TYP)
-    tx.run(
-        "insert into decisions (seq, kind, at, entry, jti, receipt) values (:seq, :kind, :at, :entry, :jti, :receipt)",
-        seq=head.seq + 1,
-        kind=kind,
-        at=now.timestamp(),
-        entry=entry,
-        jti=claims.get("jti"),
-        receipt=receipt,
-    )
-    return entry
+    while True:
+        head = head_of(tx)
+        entry = signing.signed(following(head, kind, now, claims), TYP)
+        if tx.run(
+            "insert into decisions (seq, kind, at, entry, jti, receipt) values (:seq, :kind, :at, :entry, :jti, :receipt)"
+            " on conflict (seq) do nothing",
+            seq=head.seq + 1,
+            kind=kind,
+            at=now.timestamp(),
+            entry=entry,
+            jti=claims.get("jti"),
+            receipt=receipt,
+        ):
+            return entry
+        # Another process appended one meanwhile: this one follows that.
 
 
 def head_of(tx: Tx) -> Head:
@@ -381,17 +279,48 @@ def _whole(value: Any, otherwise: str) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value != {} else ""
 
 
-def _tell_gone(tx: Tx) -> list[str]:
-    """Returns receipts that are gone, of which no entry says so yet, and marks them as told."""
-    rows = tx.rows("select seq, jti from decisions where gone = 1 order by seq limit :most", most=_MOST_NAMED)
-    if rows:
+def _as_stored(tx: Tx, record: Clarification) -> Clarification:
+    """Returns a record as its row is now: what was forgotten meanwhile must not come into the log."""
+    row = tx.one(
+        "select body from clarifications where id = :id and revision <> :revision",
+        id=record.id,
+        revision=record.revision,
+    )
+    return record if row is None else record_of(row["body"]) or record
+
+
+def _forget_gone(tx: Tx, record: Clarification) -> None:
+    """Deletes what came into the log while the record was being forgotten in another transaction."""
+    carried = {each.jti for each in ended_in(record)}
+    rows = tx.rows(
+        "select decisions.seq as seq, jti from decision_texts join decisions on decisions.seq = decision_texts.seq"
+        " where clarification = :id",
+        id=record.id,
+    )
+    _forget(tx, [row["seq"] for row in rows if row["jti"] not in carried])
+
+
+def _tell_gone(tx: Tx, signing: Signing, now: datetime) -> bool:
+    """Appends what says of all receipts that are gone that they are. Returns whether there were any untold ones."""
+    grew = False
+    while rows := tx.rows(
+        "select seq, jti from decisions where gone = 1 order by seq limit :most", most=_MOST_NAMED
+    ):
         tx.run("update decisions set gone = 2 where seq in :seqs", seqs=[row["seq"] for row in rows])
-    return [row["jti"] for row in rows]
+        claims = {"jtis": [row["jti"] for row in rows], "at": int(now.timestamp())}
+        put(tx, signing, now, "forgotten", claims)
+        grew = True
+    return grew
 
 
-def compare_again(tx: Tx) -> None:
-    """Has the next start compare all records with the log: they come from another database."""
-    tx.run("update decisions_compared set written = coalesce((select min(written) from clarifications), 0)")
+def take_in(tx: Tx, records: Sequence[Clarification], horizon: str, now: datetime) -> None:
+    """Has the log append what was decided by records that are new in the storage, but have receipts."""
+    decided = [record for record in records if any(ended_in(record))]
+    if decided:
+        changes.begin(tx, _NAME, horizon)
+    for record in decided:
+        receipts = " ".join(f"{RECEIPT}/{each.round}" for each in ended_in(record))
+        changes.note(tx, record.id, receipts, now)
 
 
 def is_told(tx: Tx) -> bool:
@@ -421,7 +350,7 @@ def rows_of(tx: Tx) -> Iterator[Row]:
     while rows := tx.rows(
         "select seq, kind, entry, jti, receipt from decisions where seq > :after order by seq limit :most",
         after=after,
-        most=_MOST_QUEUED,
+        most=_PAGE,
     ):
         yield from rows
         after = rows[-1]["seq"]
@@ -458,18 +387,20 @@ async def channel_renamed(store: Store, old: str, new: str) -> None:
     await store.run("update decision_texts set channel = :new where channel = :old", old=old, new=new)
 
 
-async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta) -> bool:
-    """Deletes receipts and texts of what was decided longer than `keep` ago, and cuts off the oldest entries once they are
-    twice as old. Returns whether any went.
+async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta) -> None:
+    """Deletes receipts and texts of what was decided longer than `keep` ago, and says so in the log; cuts off the oldest entries
+    once they are twice as old.
 
     Raises:
         StorageUnavailable: some may be deleted already.
     """
 
-    def work(tx: Tx) -> int:
+    def work(tx: Tx) -> bool:
         old = "select seq from decision_texts where at < :horizon order by seq limit :most"
         rows = tx.rows(old, horizon=(now - keep).timestamp(), most=_MOST_NAMED)
-        return _forget(tx, [row["seq"] for row in rows])
+        _forget(tx, [row["seq"] for row in rows])
+        _tell_gone(tx, signing, now)
+        return bool(rows)
 
     def cut(tx: Tx) -> None:
         last = tx.one(
@@ -483,12 +414,6 @@ async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta)
             put(tx, signing, now, "cut", {"upto": last["seq"], "sha256": digest_of(last["entry"])})
             tx.run("delete from decisions where seq <= :upto", upto=last["seq"])
 
-    went = 0
-    while some := await store.write(work):
-        went += some
+    while await store.write(work):
+        pass
     await store.write(cut)
-    return went > 0
-
-
-def _all_ended_in(records: Sequence[Clarification]) -> list[Ended]:
-    return [each for record in records for each in ended_in(record)]

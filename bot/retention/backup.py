@@ -20,7 +20,6 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot.decisions import log
 from bot.delivery import messages
 from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, swaps, turns
@@ -282,7 +281,6 @@ def leave_out(tx: Tx, now: datetime) -> None:
     turns.begin_anew(tx)
     swaps.leave_out(tx, _PAGES_LEFT_OUT)
     push.begin_anew(tx, now.isoformat())
-    log.compare_again(tx)
     messages.show_again(tx)
     tx.run("delete from bridge")
     tx.run("update installation set moved_to = null, moved_from = null")

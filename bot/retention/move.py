@@ -19,7 +19,6 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bot.decisions import log
 from bot.errors import BackupError
 from bot.retention.backup import DATABASE, Kept, aside_name
 from bot.storage import beside
@@ -58,7 +57,6 @@ def move(source: Kept, target: Kept, *, now: datetime, replace: bool) -> Moved:
 
                 def prepare(new: Tx) -> None:
                     new.run("update installation set moved_from = :name", name=source.name)
-                    log.compare_again(new)
 
                 keep = aside_name("move", now) if replace else None
                 aside = target.put(draft, prepare, aside=keep, drop=is_unfinished)

@@ -268,11 +268,9 @@ class DatabaseLedger(Ledger):
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
-    async def mark(self) -> int:
-        return int((await self._query(f"select {self.store.horizon} as until"))[0]["until"])
-
     async def load(self) -> Contents:
-        self._loaded = await self.mark()  # what is written from here on is news
+        (row,) = await self._query(f"select {self.store.horizon} as until")
+        self._loaded = row["until"]  # what is written from here on is news
         return await _gathered(self.every(waiting=True))
 
     async def every(
@@ -280,7 +278,6 @@ class DatabaseLedger(Ledger):
         *,
         issue: int | None = None,
         since: datetime | None = None,
-        written: int = 0,
         waiting: bool = False,
         after: tuple[int, int] = (0, 0),
     ) -> AsyncGenerator[Contents]:
@@ -288,9 +285,6 @@ class DatabaseLedger(Ledger):
         if issue is not None:
             where.append("issue = :of")
             values["of"] = issue
-        if written:
-            where.append("written >= :written")
-            values["written"] = written
         if since is not None:
             where.append("(closed is null or closed >= :since)")
             values["since"] = since.timestamp()

@@ -44,7 +44,7 @@ _PAGE = 500
 _NEVER_EMPTY = frozenset(
     {
         "alive",
-        "decisions_compared",
+        "consumers",
         "installation",
         "lease",
         "news",

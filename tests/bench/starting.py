@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +15,6 @@ import psutil
 from tests.bench.seeding import Seed
 from tests.bench.stage import ROOT, bot, stage
 from tests.bench.table import Row, median, ms, spread
-from tests.kit.until import until
 
 _MEGABYTE = 1 << 20
 _LIBRARIES = "import slack_bolt, aiohttp, pydantic"
@@ -46,11 +43,6 @@ async def imports(_folder: Path, rounds: int) -> list[Row]:
     ]
 
 
-def _has_compared(storage: Path) -> bool:
-    with closing(sqlite3.connect(f"file:{storage}?mode=ro", uri=True)) as db:
-        return db.execute("select 1 from decisions_compared").fetchone() is not None
-
-
 def processor_time(work: Callable[[], None]) -> float:
     """Seconds of a processor that the processes which this starts and waits for take."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -66,13 +58,10 @@ def _python(code: str) -> None:
 async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[Row]:
     """`clarify run` from its first instruction to its Socket Mode connection, several times on the same past.
 
-    It has `settles` seconds before its memory is looked at. The first start of a release that has the log of decisions is
-    not measured: it compares all that was decided with it, once.
+    It has `settles` seconds before its memory is looked at.
     """
     seconds, memory = [], []
     async with stage(folder / "start", past=past) as on:
-        async with bot(on):
-            await until(partial(_has_compared, on.folder / "clarify.db"), 300)
         for _ in range(rounds):
             async with bot(on) as running:
                 seconds.append(running.seconds)

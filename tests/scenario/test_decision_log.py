@@ -17,7 +17,7 @@ from bot.workspace.seed import ADE, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.until import until
-from tests.kit.world import World, config, url_of
+from tests.kit.world import World, config
 from tests.scenario.test_approvals import ask, asking, look, press
 from tests.unit.bot.test_webhooks import receiving
 
@@ -99,19 +99,62 @@ async def test_each_decision_is_in_the_chain_and_the_whole_is_verified(
     assert "expected a date" in (await run(stage, "log", "--since", "yesterday")).err
 
 
-async def test_what_was_decided_while_the_log_was_away_follows_at_the_next_start(
+async def asked(stage: World, *tokens: str) -> None:
+    for token in tokens:
+        await stage.ask(token, session=f"ses_{token}")
+
+
+async def answers(stage: World, *ids: str) -> None:
+    """From the shell, which has no key: the bot signs that."""
+    for each in ids:
+        said = await run(stage, "answer", each, "yes")
+        assert said.code == 0, said
+
+
+async def whole(stage: World, folder: Path, *ids: str) -> list[Json]:
+    """The log, once it has an entry for each decision, and no other; it is verified."""
+    lines = await logged(stage, len(ids))
+    assert [line["claims"]["jti"] for line in lines] == [f"{each}/1" for each in ids]
+    said = await verified(stage, lines, folder)
+    assert said.code == 0, said
+    return lines
+
+
+async def test_what_was_decided_while_no_bot_ran_is_logged_once_at_the_next_start(
     stage: World, tmp_path: Path
 ) -> None:
-    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
-        await approved(stage, http, "Send the newsletter")
-        await logged(stage, 1)
-        assert bot.log is not None
-        await bot.log.caught_up()
-    assert stage.changed("delete from decisions") == 1  # as after a kill between the decision and the entry
-    assert stage.changed("delete from decision_texts") == 1
+    first, second = NAME, "CLR-100002-001"
     async with stage.bot():
-        lines = await logged(stage, 1)
-        assert (await verified(stage, lines, tmp_path)).code == 0
+        await asked(stage, "rpl_1", "rpl_2")
+    await answers(stage, second, first)
+    assert await lines_of(stage) == []
+    for _ in range(2):
+        async with stage.bot():
+            await whole(stage, tmp_path, second, first)
+
+
+async def test_restored_log_is_that_of_the_backup_and_goes_on(stage: World, tmp_path: Path) -> None:
+    """What was decided before the backup and not logged yet is logged after the restore, once."""
+    first, second, third, fourth = (f"CLR-10000{n}-001" for n in range(1, 5))
+    async with stage.bot():
+        await asked(stage, "rpl_1", "rpl_2", "rpl_3", "rpl_4")
+        await answers(stage, first)
+        await whole(stage, tmp_path, first)
+    await answers(stage, second)
+    said = await run(stage, "backup", str(tmp_path / "copy"))
+    assert said.code == 0, said
+    async with stage.bot():
+        await answers(stage, third)
+        await whole(stage, tmp_path, first, second, third)
+
+    said = await run(stage, "restore", "--replace", str(tmp_path / "copy"))
+    assert said.code == 0, said
+    await whole(stage, tmp_path, first)
+    async with stage.bot():
+        before = await whole(stage, tmp_path, first, second)
+        await answers(stage, fourth)
+        after = await whole(stage, tmp_path, first, second, fourth)
+        assert after[:2] == before
 
 
 async def test_forgetting_removes_receipt_and_text_and_the_chain_still_holds(

@@ -25,6 +25,7 @@ from typing import Any
 
 import structlog
 
+from bot.decisions import log
 from bot.delivery.delivery import Delivery, InDoubt
 from bot.delivery.memory import mark
 from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
@@ -102,6 +103,7 @@ async def take_in(
 
     def work(tx: Tx) -> None:
         fill(tx, taking.records, taking.highest)
+        log.take_in(tx, taking.records, store.horizon, taking.now)
         # The folder is to be ours from now on; a kill before it is does not change that.
         tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, [], None)])
         bridge.begin_anew(tx)

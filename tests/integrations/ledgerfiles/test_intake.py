@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def owner(stage: World) -> str:
 def lose(stage: World) -> None:
     for path in stage.folder.glob("clarify.db*"):
         path.unlink()
+
+
+def logged(stage: World) -> list[str]:
+    with closing(sqlite3.connect(stage.folder / "clarify.db")) as db:
+        return [receipt for (receipt,) in db.execute("select receipt from decisions order by seq")]
 
 
 @asynccontextmanager
@@ -109,6 +115,8 @@ async def test_p4_answer_with_its_receipt_is_the_persons(stage: World) -> None:
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}" == before["aaep"]["decidedBy"]
         assert in_store(stage)[0]["aaep"]["receipt"] == before["aaep"]["receipt"]
         assert FROM_A_FILE not in said(card)
+        # Its log is a new one, and has it, too.
+        await until(lambda: logged(stage) == [before["aaep"]["receipt"]])
 
 
 FORGED: dict[str, Callable[[Json], object]] = {

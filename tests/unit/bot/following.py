@@ -50,12 +50,7 @@ class Following(Generic[_F]):
             keep=keep,
         )
         await self.feed.begin()
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.feed.run())
-            group.create_task(self.follower.run())
+        self._task = asyncio.create_task(self.feed.run())
 
     async def sign(self, record: Clarification) -> bool:
         if not await self.ledger.owes_receipt(record):

@@ -48,6 +48,9 @@ class Taker:
             raise KeyError(record.topic)
         return lambda: self.told.append(f"{change.clarification} {change.what}")
 
+    async def run(self) -> None:
+        pass
+
     async def load(self) -> None:
         if self.holds is not None:
             await self.holds.wait()
@@ -71,6 +74,9 @@ class Mirror:
 
     def begin_anew(self, tx: Tx) -> None:
         tx.run("insert into counters (name, value) values ('anew', 1)")
+
+    async def run(self) -> None:
+        pass
 
 
 class World:

@@ -110,6 +110,9 @@ class Taker:
             raise Broken
         return None
 
+    async def run(self) -> None:
+        pass
+
     async def load(self) -> None:
         pass
 

@@ -1,29 +1,43 @@
-"""What the bot appends to the log, from records; what goes after `keep`; what another program put into a ledger."""
+"""What the log appends of what the feed tells; what goes after `keep`, or is forgotten; what another program put into a record."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.decisions import chain, log
+from bot.decisions.keys import announce
 from bot.decisions.log import DecisionLog, texts_of
+from bot.feed import Feed
+from bot.retention.backup import backup, restore
+from bot.retention.sqlite import InSqlite
 from bot.routing import Audiences
-from bot.signing import KeyPlace, Signing
-from bot.storage.ledger import DatabaseLedger
+from bot.signing import KeyPlace, Signing, jwk_of
+from bot.storage.connection import connect
+from bot.storage.ledger import DatabaseLedger, hold, rewrite
+from bot.storage.postgres import PostgresTx
 from bot.storage.store import Store
+from bot.storage.tx import Tx
 from bot.workspace.seed import AGENTS
 from core.aaep import Confirmation
-from core.clarification import Answer, Clarification, Direct, answered, opened
+from core.bus import FORGOTTEN
+from core.clarification import Answer, Clarification, Direct, abandoned, answered, opened
 from core.ledger import OfIssue
+from core.matching import followed_up
+from core.records import Subject, forgotten
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
+from tests.kit.databases import Server, open_store
+from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import settings
 
 KEEP = timedelta(days=90)
@@ -49,20 +63,76 @@ def decided(
     return answered(opened(42, number, asked, NOW, SLA), Answer("accept", "Accept", "Go"), ADE, LATER)
 
 
-@pytest.fixture
-async def ledger(store: Store, signing: Signing) -> DatabaseLedger:
-    made = DatabaseLedger(store)
-    made.receipts = made.signer = signing
-    return made
+NEXT = ask(question="And now?", event_id="evt_2", reply_token="rpl_2")
 
 
 class Keeping:
-    """A log that runs."""
+    """The feed with the log as its consumer, beside real records; `leads` again and again, as over the lives of a bot."""
 
-    def __init__(self, made: DecisionLog, store: Store, signing: Signing) -> None:
-        self.log = made
-        self.store = store
-        self.signing = signing
+    def __init__(self, store: Store, signing: Signing, clock: ManualClock, folder: Path) -> None:
+        self.store, self.signing, self.clock = store, signing, clock
+        self.ledger = DatabaseLedger(store, clock)
+        self.ledger.receipts = self.ledger.signer = signing
+        self.log = DecisionLog(
+            store=store, signing=signing, audiences=Audiences(settings(folder)), clock=clock, keep=KEEP
+        )
+        self.feed: Feed
+        self.forgotten_when_read: set[str] = set()
+
+    @asynccontextmanager
+    async def leads(self) -> AsyncIterator[None]:
+        async with self.begins():
+            await self.quiet()
+            yield
+            await self.quiet()
+            assert await self.feed.trouble() is None
+
+    @asynccontextmanager
+    async def begins(self) -> AsyncIterator[None]:
+        self.feed = Feed(
+            consumers=[self.log],
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            sign=self._sign,
+            keep=None,
+        )
+        await self.feed.begin()
+        running = asyncio.create_task(self.feed.run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    async def _sign(self, record: Clarification) -> bool:
+        """Signs nothing: called when a record was read, and before its entry is appended."""
+        if record.id in self.forgotten_when_read:
+            await self.forget(record.id)
+        return False
+
+    async def quiet(self) -> None:
+        self.feed.wake()
+        await until(lambda: self.feed.idle)
+
+    async def put(self, record: Clarification) -> Clarification:
+        return await self.ledger.transact(OfIssue(42), lambda book: book.put(record))
+
+    async def again(self, name: str) -> None:
+        """Its next round is asked, and answered."""
+        asked = await self.put(followed_up(await self.ledger.find(name), NEXT, LATER, SLA))
+        await self.put(answered(asked, Answer("yes", "Yes"), ADE, LATER))
+
+    async def forget(self, name: str) -> None:
+        """As `clarify forget` does."""
+
+        def work(tx: Tx) -> None:
+            hold(tx, [name])
+            log.forget(tx, Subject(frozenset({name})))
+            rewrite(tx, [name], forgotten, FORGOTTEN, self.clock.now())
+
+        await self.store.write(work)
 
     async def lines(self) -> list[dict[str, Any]]:
         rows = await self.store.read("select seq, kind, entry, receipt from decisions order by seq")
@@ -71,30 +141,17 @@ class Keeping:
     async def kinds(self) -> list[str]:
         return [line["kind"] for line in await self.lines()]
 
+    async def jtis(self) -> list[str]:
+        rows = await self.store.read("select jti from decisions where jti is not null order by seq")
+        return [row["jti"] for row in rows]
+
+    async def questions(self) -> list[str]:
+        rows = await self.store.read("select question from decision_texts order by seq")
+        return [row["question"] for row in rows]
+
     async def check(self) -> chain.Verified:
         lines = [log.line_of(row) for row in await self.lines()]
         return chain.verify([json.dumps(line).encode() for line in lines], self.signing.jwks)
-
-
-@asynccontextmanager
-async def running(made: DecisionLog) -> AsyncIterator[DecisionLog]:
-    task = asyncio.create_task(made.run())
-    yield made
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
-@pytest.fixture
-async def keeping(
-    store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
-) -> AsyncIterator[Keeping]:
-    audiences = Audiences(settings(tmp_path))
-    made = DecisionLog(
-        ledger=ledger, store=store, signing=signing, audiences=audiences, clock=clock, keep=KEEP
-    )
-    async with running(made):
-        yield Keeping(made, store, signing)
 
 
 @pytest.fixture
@@ -102,17 +159,28 @@ def clock() -> ManualClock:
     return ManualClock(LATER, auto=True)
 
 
-async def test_only_genuine_receipts_are_logged_each_once(
-    keeping: Keeping, ledger: DatabaseLedger, signing: Signing
-) -> None:
-    real = await ledger.transact(OfIssue(42), lambda book: book.put(decided(1, signing)))
-    forged = changed(decided(2, signing), receipt="eyJhbGciOiJub25lIn0.e30.")
-    swapped = changed(decided(3, signing), receipt=real.asked.receipt)
-    for each in (forged, swapped, real, real):
-        keeping.log.record_changed(each)
-    await keeping.log.caught_up()
-    keeping.log.record_changed(real)
-    await keeping.log.caught_up()
+@pytest.fixture
+def keeping(store: Store, signing: Signing, clock: ManualClock, tmp_path: Path) -> Keeping:
+    return Keeping(store, signing, clock, tmp_path)
+
+
+@asynccontextmanager
+async def kept_in(folder: Path, signing: Signing, clock: ManualClock) -> AsyncIterator[Keeping]:
+    store = await open_store(folder / "clarify.db")
+    try:
+        yield Keeping(store, signing, clock, folder)
+    finally:
+        await store.close()
+
+
+async def test_only_genuine_receipts_are_logged_each_once(keeping: Keeping, signing: Signing) -> None:
+    async with keeping.leads():
+        real = await keeping.put(decided(1, signing))
+        await keeping.put(changed(decided(2, signing), receipt="eyJhbGciOiJub25lIn0.e30."))
+        await keeping.put(changed(decided(3, signing), receipt=real.asked.receipt))
+        await keeping.quiet()
+        again = await keeping.put(changed(real, receipt=None))
+        await keeping.put(changed(again, receipt=real.asked.receipt))  # "the receipt follows"
     (line,) = await keeping.lines()
     assert line["receipt"] == real.asked.receipt
     assert (await keeping.check()).decisions == 1
@@ -128,66 +196,170 @@ async def test_only_genuine_receipts_are_logged_each_once(
     assert "go" in row["words"].splitlines()
 
 
-async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cut_off(
-    keeping: Keeping, ledger: DatabaseLedger, signing: Signing, clock: ManualClock
-) -> None:
-    def put(number: int) -> Any:
-        return lambda book: book.put(decided(number, signing))
+async def test_every_end_of_a_round_has_its_entry(keeping: Keeping, signing: Signing) -> None:
+    """Also of what ended while no bot ran, and of rounds that a later one follows."""
+    async with keeping.leads():
+        pass
+    await keeping.put(decided(1, signing))
+    await keeping.again("CLR-42-001")
+    await keeping.put(abandoned(await keeping.put(opened(42, 2, NEXT, NOW, SLA)), "expired", LATER))
+    async with keeping.leads():
+        pass
+    assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-001/2", "CLR-42-002/1"]
+    async with keeping.leads():
+        pass
+    assert (await keeping.check()).decisions == 3
 
-    keeping.log.record_changed(await ledger.transact(OfIssue(42), put(1)))
-    await keeping.log.caught_up()
-    await clock.advance(KEEP.total_seconds() / 2)
-    await keeping.log.forget()
+
+async def test_log_waits_for_its_key(keeping: Keeping, clock: ManualClock) -> None:
+    kept, away = keeping.signing.place.file, keeping.signing.place.file.with_suffix(".away")
+    kept.rename(away)
+    keeping.log.signing = late = Signing(KeyPlace(kept), "urn:clarify:here", NOW - MONTH)
+    async with keeping.begins():
+        await keeping.put(decided(1, keeping.signing))
+        waited = len(clock.slept)
+        await until(lambda: len(clock.slept) > waited)
+        assert await keeping.lines() == []
+        away.rename(kept)
+        await until(lambda: late.kid)
+        await keeping.quiet()
+        assert await keeping.jtis() == ["CLR-42-001/1"]
+
+
+async def test_receipt_by_a_new_key_of_another_replica_is_known(keeping: Keeping, tmp_path: Path) -> None:
+    (tmp_path / "next").mkdir()
+    other = Signing(KeyPlace(tmp_path / "next" / "clarify-signing.pem"), "urn:clarify:here", NOW - MONTH)
+    assert other.load(create=True)
+    keeping.ledger.signer = other
+    async with keeping.leads():
+        await keeping.put(decided(1, other))
+        await keeping.quiet()
+        assert await keeping.jtis() == []
+        await other.note(keeping.store, NOW)
+        await keeping.put(decided(2, other))
+    assert await keeping.jtis() == ["CLR-42-002/1"]
+
+
+async def test_entry_follows_what_another_process_appends_at_the_same_time(
+    postgres_server: Server, signing: Signing, clock: ManualClock, tmp_path: Path
+) -> None:
+    """As `clarify keys rotate` does beside a bot."""
+    url = postgres_server.new()
+    blocked = "select count(*) from pg_locks where not granted and database is null"
+    async with AsyncExitStack() as stack:
+        store = await Store.open(url)
+        stack.push_async_callback(store.close)
+        rotating = stack.enter_context(closing(connect(url)))
+        looking = stack.enter_context(closing(psycopg.connect(url, autocommit=True)))
+        keeping = Keeping(store, signing, clock, tmp_path)
+        await signing.note(store, NOW)
+        async with keeping.leads():
+            pass
+        await keeping.put(decided(1, signing))
+        rotating.execute("begin")
+        announce(PostgresTx(rotating), signing, jwk_of(Ed25519PrivateKey.generate().public_key()), NOW)
+        async with keeping.begins():
+            await until(lambda: looking.execute(blocked).fetchone() != (0,))
+            rotating.execute("commit")
+            await keeping.quiet()
+            assert await keeping.feed.trouble() is None
+        assert await keeping.kinds() == ["key", "decision"]
+        assert (await keeping.check()).head.seq == 2
+
+
+async def test_restored_log_goes_on_at_its_place(
+    signing: Signing, clock: ManualClock, tmp_path: Path
+) -> None:
+    """What was decided before the backup, and not logged yet, has no other sign of that than the change."""
+    kept, copy = InSqlite(tmp_path / "clarify.db"), tmp_path / "copy"
+    async with kept_in(tmp_path, signing, clock) as keeping:
+        async with keeping.leads():
+            await keeping.put(decided(1, signing))
+        await keeping.put(decided(2, signing))
+        backup(kept, copy, now=NOW, release="1")
+        async with keeping.leads():
+            await keeping.put(decided(3, signing))
+        assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-002/1", "CLR-42-003/1"]
+    restore(copy, kept, None, now=NOW, replace=True)
+    async with kept_in(tmp_path, signing, clock) as keeping:
+        assert await keeping.jtis() == ["CLR-42-001/1"]
+        async with keeping.leads():
+            await keeping.put(decided(4, signing))
+        assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-002/1", "CLR-42-004/1"]
+        assert (await keeping.check()).decisions == 3
+
+
+async def test_what_is_forgotten_before_its_entry_never_comes_into_the_log(
+    keeping: Keeping, signing: Signing
+) -> None:
+    keeping.forgotten_when_read = {"CLR-42-001"}
+    async with keeping.leads():
+        await keeping.put(decided(1, signing))
+        await keeping.put(decided(2, signing))
+    assert await keeping.jtis() == ["CLR-42-002/1"]
     assert await keeping.kinds() == ["decision"]
 
-    await clock.advance(KEEP.total_seconds())
-    await keeping.log.forget()
-    await keeping.log.caught_up()
+
+async def test_what_is_decided_after_it_was_forgotten_stays(keeping: Keeping, signing: Signing) -> None:
+    async with keeping.leads():
+        pass
+    await keeping.put(decided(1, signing))
+    await keeping.forget("CLR-42-001")
+    await keeping.again("CLR-42-001")
+    async with keeping.leads():
+        pass
+    assert await keeping.jtis() == ["CLR-42-001/2"]
+    assert await keeping.questions() == ["And now?"]
+
+
+async def test_what_is_forgotten_while_its_entry_is_appended_loses_its_texts(
+    keeping: Keeping, signing: Signing
+) -> None:
+    """In another transaction, of which neither sees the other."""
+    async with keeping.leads():
+        first = await keeping.put(decided(1, signing))
+        await keeping.store.write(lambda tx: log.forget(tx, Subject(frozenset({first.id}))))
+        await keeping.quiet()
+        assert await keeping.kinds() == ["decision"]
+
+        def edit(tx: Tx) -> None:
+            rewrite(tx, [first.id], forgotten, FORGOTTEN, NOW)
+
+        await keeping.store.write(edit)
     assert await keeping.kinds() == ["decision", "forgotten"]
-    assert (await keeping.lines())[0]["receipt"] is None
-    assert await keeping.store.read("select * from decision_texts") == []
+    assert await keeping.questions() == []
     assert (await keeping.check()).gone == 1
 
-    await clock.advance(KEEP.total_seconds())
-    at = clock.now()
-    late = changed(decided(2, signing), answered_at=at, resolved_at=at)
-    keeping.log.record_changed(await ledger.transact(OfIssue(42), lambda book: book.put(late)))
-    await keeping.log.caught_up()
-    await keeping.log.forget()
-    assert await keeping.kinds() == ["forgotten", "decision", "cut"]
-    keeping.log.forgotten()
-    first = await ledger.find("CLR-42-001")
-    keeping.log.record_changed(first)  # as a start that compares the ledgers with the log
-    await keeping.log.caught_up()
-    assert await keeping.kinds() == ["forgotten", "decision", "cut"]
+
+async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cut_off(
+    keeping: Keeping, signing: Signing, clock: ManualClock
+) -> None:
+    async with keeping.leads():
+        first = await keeping.put(decided(1, signing))
+        await keeping.quiet()
+        await clock.advance(KEEP.total_seconds() / 2)
+        await keeping.log.forget()
+        assert await keeping.kinds() == ["decision"]
+
+        await clock.advance(KEEP.total_seconds())
+        await keeping.log.forget()
+        assert await keeping.kinds() == ["decision", "forgotten"]
+        assert (await keeping.lines())[0]["receipt"] is None
+        assert await keeping.store.read("select * from decision_texts") == []
+        assert (await keeping.check()).gone == 1
+
+        await clock.advance(KEEP.total_seconds())
+        at = clock.now()
+        await keeping.put(changed(decided(2, signing), answered_at=at, resolved_at=at))
+        await keeping.quiet()
+        await keeping.log.forget()
+        assert await keeping.kinds() == ["forgotten", "decision", "cut"]
+        without = await keeping.put(changed(first, receipt=None))
+        await keeping.put(changed(without, receipt=first.asked.receipt))  # it is too old to be logged again
+        await keeping.quiet()
+        assert await keeping.kinds() == ["forgotten", "decision", "cut"]
     found = await keeping.check()
     assert (found.first, found.decisions) == (2, 1)
-
-
-async def test_restored_records_are_compared_with_the_log_once(
-    store: Store, ledger: DatabaseLedger, signing: Signing, clock: ManualClock, tmp_path: Path
-) -> None:
-    record = changed(decided(1, signing), status="resolved", reply="delivered")
-    await ledger.transact(OfIssue(42), lambda book: book.put(record))
-    await clock.advance(2 * 86_400)
-    audiences = Audiences(settings(tmp_path))
-
-    async def logged() -> list[str]:
-        async with running(
-            DecisionLog(ledger=ledger, store=store, signing=signing, audiences=audiences, clock=clock)
-        ) as made:
-            await made.caught_up()
-        rows = await store.read("select jti from decisions")
-        await store.run("delete from decisions")
-        await store.run("delete from decision_texts")
-        return [row["jti"] for row in rows]
-
-    assert await logged() == ["CLR-42-001/1"]
-    assert await logged() == []  # what ended long before is in the log already…
-    await ledger.transact(OfIssue(42), lambda book: book.put(decided(2, signing)))
-    assert await logged() == ["CLR-42-002/1"]  # what is not over may have ended since
-    await store.write(log.compare_again)  # all are compared again once the records were restored
-    assert await logged() == ["CLR-42-001/1", "CLR-42-002/1"]
 
 
 def test_texts_over_two_kilobytes_come_from_the_record(signing: Signing) -> None:
