@@ -291,10 +291,22 @@ class Bot:
             if signing is not None
             else None
         )
+        self.bridge = None
+        if settings.ledger_folder is not None:
+            self.bridge = Bridge(
+                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
+                ledger=ledger,
+                store=store,
+                router=base.router,
+                notices=told.notices,
+                clock=clock,
+                archive_after=settings.ledger.archive_after,
+            )
         self.feed = Feed(
             consumers=[
                 each for each in (self.webhooks, self.callbacks, self.github, self.log) if each is not None
             ],
+            observers=[self.bridge] if self.bridge is not None else [],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -379,17 +391,6 @@ class Bot:
             sweeps=[home.SWEEP],
             forget_decisions=self.log.forget if self.log is not None else None,
         )
-        self.bridge = None
-        if settings.ledger_folder is not None:
-            self.bridge = Bridge(
-                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
-                ledger=ledger,
-                store=store,
-                router=base.router,
-                notices=told.notices,
-                clock=clock,
-                archive_after=settings.ledger.archive_after,
-            )
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -399,7 +400,6 @@ class Bot:
             self.oncall.escalations,
             self.oncall.quorum,
             self.feed,
-            *([self.bridge] if self.bridge is not None else ()),
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -612,13 +612,11 @@ class Bot:
         if self.heartbeat is not None:
             yield "heartbeat", self.heartbeat.run()
         yield "intake", self.told.intake.run()
-        if self.bridge is not None:
-            yield "ledger files", self.bridge.run()
         yield "retention", self.upkeep.run()
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
         yield "agent status", self.agent_status.run()
-        if self.feed.consumers:
+        if self.feed.is_needed:
             yield "changes", self.feed.run()
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
@@ -669,6 +667,7 @@ class Bot:
         await self.base.web.close()
         if self.bridge is not None and self.store.leads:
             await self.bridge.settle()
+            await self.feed.save()
         await self.store.close()
         _log.info("stopped")
 

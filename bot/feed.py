@@ -9,6 +9,9 @@ record in hand; one of another process, with a notice. If no consumer wants a ch
 with the next transaction.
 
 Consumers that gather changes for the same time share their transactions (`_Lane`); those of other times do not wait for them.
+
+What only keeps something in step with the records stores nothing of a change: an `Observer`. Its cursor stays before the first
+change that it has not finished, so after a kill it is told of that again.
 """
 
 from __future__ import annotations
@@ -67,15 +70,33 @@ class Consumer(Protocol):
         """Sends what it owes, until cancelled."""
 
 
+class Observer(Protocol):
+    """Keeps something in step with the records. `undone`: the first change that it has not finished; None: it has all."""
+
+    name: str
+    gather: float
+    undone: Position | None
+
+    def observe(self, change: RecordChange) -> None:
+        """Is told of a change, in order. After a kill, of some again."""
+
+    def begin_anew(self, tx: Tx) -> None:
+        """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
+
+    async def run(self) -> None:
+        """Does what is to be done, until cancelled."""
+
+
 @dataclass(kw_only=True, eq=False)
 class Feed:
-    """Runs the consumers. Call `begin` once, then `run` until cancelled; `record_changed` and `wake` at any time.
+    """Runs the consumers and observers. Call `begin` once, then `run` until cancelled; `record_changed` and `wake` at any time.
 
     `sign` adds the receipts that a record still lacks, so that consumers get them, and returns whether it added any.
     `keep`: how long a change may wait for a consumer; None: for ever.
     """
 
     consumers: Sequence[Consumer]
+    observers: Sequence[Observer] = ()
     ledger: Ledger
     store: Store
     clock: Clock
@@ -83,11 +104,24 @@ class Feed:
     keep: timedelta | None
 
     def __post_init__(self) -> None:
-        gathers = sorted({each.gather for each in self.consumers})
         self._lanes = [
-            _Lane(self, [each for each in self.consumers if each.gather == gather], gather)
-            for gather in gathers
+            _Lane(
+                self,
+                [each for each in self.consumers if each.gather == gather],
+                [each for each in self.observers if each.gather == gather],
+                gather,
+            )
+            for gather in sorted({each.gather for each in self._parts})
         ]
+
+    @property
+    def _parts(self) -> list[Consumer | Observer]:
+        return [*self.consumers, *self.observers]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anyone to tell."""
+        return bool(self._lanes)
 
     @property
     def idle(self) -> bool:
@@ -106,14 +140,22 @@ class Feed:
     async def run(self) -> None:
         """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for consumer in self.consumers:
-                group.create_task(consumer.run(), name=consumer.name)
+            for part in self._parts:
+                group.create_task(part.run(), name=part.name)
             for each in self._lanes:
-                group.create_task(each.run(), name="feed: " + ", ".join(one.name for one in each.consumers))
+                group.create_task(each.run(), name="feed: " + ", ".join(each.places))
+
+    async def save(self) -> None:
+        """Stores up to where all have taken changes. Call it after `run`."""
+        try:
+            for each in self._lanes:
+                await each.save()
+        except StorageUnavailable as error:
+            _log.warning("the next start repeats some changes", reason=str(error))
 
     async def trouble(self) -> str | None:
         """Returns which consumers passed something lately that they could not take; None: none did."""
-        if not self.consumers:
+        if not self.is_needed:
             return None
         try:
             found = await rows.failures(self.store, self.clock.now() - _TOLD)
@@ -133,10 +175,11 @@ class Feed:
         Raises:
             StorageUnavailable: the storage cannot be used now.
         """
-        if not self.consumers and not await rows.any_left(self.store):
+        if not self.is_needed and not await rows.any_left(self.store):
             return
-        names, now, keep = [each.name for each in self.consumers], self.clock.now(), self.keep
+        names, now, keep = [each.name for each in self._parts], self.clock.now(), self.keep
         oldest = None if keep is None else now - keep
+        observers = {each.name: each for each in self.observers}
 
         def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Position]]:
             known = dict(rows.places(tx))
@@ -144,12 +187,15 @@ class Feed:
             for name in names:
                 if name not in known:
                     known[name] = rows.begin(tx, name, self.store.horizon)
-                    continue
-                count, since = rows.lag(tx, known[name], _MOST + 1)
-                if count > _MOST or (oldest is not None and since is not None and since < oldest):
+                else:
+                    count, since = rows.lag(tx, known[name], _MOST + 1)
+                    if count <= _MOST and (oldest is None or since is None or since >= oldest):
+                        continue
                     lagging.append(name)
                     known[name] = rows.begin_with_open(tx, name, _OPEN + name, self.store.horizon, now)
                     rows.note_failure(tx, name, None, "it lagged too far behind", now)
+                if name in observers:
+                    observers[name].begin_anew(tx)
             rows.drop(tx, gone)
             rows.forget_failures(tx, now - _TOLD)
             return gone, lagging, {name: known[name] for name in names}
@@ -163,14 +209,17 @@ class Feed:
                 consumer=name,
             )
         for lane in self._lanes:
-            lane.places = {each.name: places[each.name] for each in lane.consumers}
+            names = [each.name for each in lane.consumers] + [each.name for each in lane.observers]
+            lane.places = {name: places[name] for name in names}
 
 
 class _Lane:
-    """Runs the consumers that gather changes for the same time. `places`: up to where each has taken them."""
+    """Runs those that gather changes for the same time. `places`: up to where each has taken them."""
 
-    def __init__(self, feed: Feed, consumers: Sequence[Consumer], gather: float) -> None:
-        self.consumers, self._gather = consumers, gather
+    def __init__(
+        self, feed: Feed, consumers: Sequence[Consumer], observers: Sequence[Observer], gather: float
+    ) -> None:
+        self.consumers, self.observers, self._gather = consumers, observers, gather
         self._feed, self._store, self._clock = feed, feed.store, feed.clock
         self.places: dict[str, Position] = {}
         self.wake = asyncio.Event()
@@ -219,8 +268,12 @@ class _Lane:
             records = await self._records([change for change in found if change in wanted])
             for act in await self._commit(found, records):
                 act()
+        for observer in self.observers:
+            for change in found:
+                if change.place > self.places[observer.name] and not change.what.startswith(_OPEN):
+                    observer.observe(change)
         self.places = {name: max(place, found[-1].place) for name, place in self.places.items()}
-        if not wanted:
+        if self.observers or not wanted:
             self._save_soon()
         return 0
 
@@ -235,6 +288,9 @@ class _Lane:
         if self._saving is None:
             self._saving = self._store.write_soon(self._move, within=_SAVED_WITHIN)
             self._saving.add_done_callback(self._saved)
+
+    async def save(self) -> None:
+        await self._store.write(self._move)
 
     def _saved(self, saving: asyncio.Future[dict[str, Position]]) -> None:
         self._saving = None
@@ -320,7 +376,11 @@ class _Lane:
 
     def _move(self, tx: Tx) -> dict[str, Position]:
         stored, places = rows.places(tx), self.places
-        for name, place in places.items():
+        # Read after the places: what was undone when they were taken is done, or still here.
+        undone = {each.name: each.undone for each in self.observers}
+        for name, taken in places.items():
+            first = undone.get(name)
+            place = taken if first is None else min(taken, first._replace(seq=first.seq - 1))
             if stored.get(name, place) < place:
                 rows.move(tx, name, place)
         return places

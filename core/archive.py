@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.files import NOT_REGULAR, is_odd, make_folder, read_regular, sync
-from core.records import Raw, decode, identity
+from core.ledgerformat import decode, identity
+from core.records import Raw
 
 _log = logging.getLogger("clarify.ledger")
 ARCHIVE = "archive"

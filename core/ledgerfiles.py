@@ -26,8 +26,9 @@ from core.files import (
     sync,
     try_to_write,
 )
+from core.ledgerformat import decode, encode
 from core.locks import Locks
-from core.records import Raw, decode, encode
+from core.records import Raw
 
 PATIENCE = 10.0  # seconds to lock a ledger for commands that move or rewrite whole files
 _NAMED = re.compile(r"issue-[0-9].*\.json")

@@ -1,6 +1,6 @@
-"""Reads, writes and redacts ledger contents, in the Clarification Protocol's format (architecture §5).
+"""Reads, writes and redacts records, each as JSON of the Clarification Protocol (architecture §5).
 
-Keeps unknown fields, and never removes records. `Book` holds the records of one issue inside a transaction.
+Keeps unknown fields. `Book` holds the records that a decision reads, inside its transaction.
 
 `forgotten` removes the contents of a record, and keeps who asked whom when, and how it ended. It keeps only the fields
 listed here, so unknown ones are removed too. Repeating it changes nothing.
@@ -8,12 +8,11 @@ listed here, so unknown ones are removed too. Repeating it changes nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -24,7 +23,6 @@ from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Aaep, Cla
 from core.errors import NotFound
 
 Raw = dict[str, Any]
-_NAME = 60
 _LONG_FIELDS = (
     "context",
     "default_response",
@@ -38,7 +36,6 @@ _LONG_FIELDS = (
     "reply_note",
 )
 PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
-_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
 _OURS = frozenset(_ALIASES.values())
 
@@ -202,38 +199,12 @@ class Book:
         return self.highest
 
 
-class Stray(Raw):
-    """An object in a ledger that is not one of its records: its id belongs to another issue, or is used twice. `field`:
-    the wrong field. The object stays unchanged.
-    """
-
-    def __init__(self, item: Raw, field: str = "id") -> None:
-        super().__init__(item)
-        self.field = field
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidRecord:
-    """An invalid record. `name`: its id, or its position in the file if it has none; `fields`: the invalid ones;
-    `is_over`: its own status says that it is finished; `digest`: changes with its content.
-    """
-
-    issue: int
-    name: str
-    fields: tuple[str, ...]
-    agent_id: str | None
-    is_over: bool
-    digest: str
-
-
 class Halved(Raw):
-    """An object in a ledger whose texts may contain lone surrogates, which `parse` reads as U+FFFD."""
+    """A record whose texts may contain lone surrogates, which `parse` reads as U+FFFD."""
 
 
 def parse(item: object) -> Clarification | None:
-    """Returns an item of a ledger as a record, or None if it is invalid: then `why_invalid` says why."""
-    if isinstance(item, Stray):
-        return None
+    """Returns a record, or None if it is invalid."""
     try:
         return Clarification.model_validate(_whole(item) if isinstance(item, Halved) else item)
     except ValidationError:
@@ -248,36 +219,8 @@ def _whole(value: Any) -> Any:
     return whole_characters(value) if isinstance(value, str) else value
 
 
-def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None:
-    """Returns why an item of a ledger (`position` from 1) is not a record, without its contents, or None if it is one."""
-    fields = {item.field} if isinstance(item, Stray) else set()
-    try:
-        Clarification.model_validate(item)
-    except ValidationError as error:
-        fields |= {_field(problem["loc"]) for problem in error.errors()}
-    if not fields:
-        return None
-    raw: Raw = item if isinstance(item, dict) else {}
-    named, agent = raw.get("id"), raw.get("from")
-    name = named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}"
-    return InvalidRecord(
-        issue,
-        f"{name} (record {position})" if isinstance(item, Stray) else name,
-        tuple(sorted(fields)),
-        agent if isinstance(agent, str) else None,
-        raw.get("status") in list(DONE),
-        digest(item),
-    )
-
-
-def _field(path: tuple[int | str, ...]) -> str:
-    """Returns the path of an invalid field, without unusual keys: they may be contents."""
-    known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
-    return ".".join(known[:3]) or "record"
-
-
 def dump(record: Clarification) -> Raw:
-    """Returns a record as the ledger file stores it."""
+    """Returns a record's JSON."""
     return _tidied(_as_written(record))
 
 
@@ -290,11 +233,6 @@ def _tidied(raw: Raw) -> Raw:
     else:
         raw.pop("aaep", None)
     return raw
-
-
-def digest(item: object) -> str:
-    """Returns a digest of a record's content. Any writer's change changes it."""
-    return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
 class Outline(Clarification):
@@ -321,23 +259,12 @@ def _cut(value: Any) -> Any:
     return value[:TOPIC_LIMIT] if isinstance(value, str) else value
 
 
-def identity(item: object) -> str:
-    return str(item.get("id")) if isinstance(item, dict) else ""
-
-
-def encode(raw: Raw) -> bytes:
-    try:
-        return to_json(raw, indent=2)  # the same output as json, many times faster with an indent
-    except ValueError:
-        # Another program's field is nested deeply, or has a lone surrogate that needs an escape.
-        return json.dumps(raw, indent=2).encode()
-
-
 def packed(raw: Raw) -> str:
     """Returns a record's JSON as its row has it."""
     try:
         return to_json(raw).decode()
-    except ValueError:  # see `encode`
+    except ValueError:
+        # Another program's field is nested deeply, or has a lone surrogate that needs an escape.
         return json.dumps(raw)
 
 
@@ -347,55 +274,26 @@ def unpacked(text: str) -> Raw:
     Raises:
         ValueError: it is none.
     """
-    try:
-        raw = from_json(text)
-    except ValueError:
-        raw = Halved(_decode_oddly(text.encode()))
+    raw, is_halved = read_json(text)
     if not isinstance(raw, dict):
         raise ValueError("expected an object")  # noqa: TRY004 - one error for "no record"
-    return raw
+    return Halved(raw) if is_halved else raw
 
 
-def decode(content: bytes, issue: int | None = None) -> Raw:
-    """Decodes a ledger. With `issue`, marks objects that are not its records (see `Stray`).
+def read_json(text: str | bytes) -> tuple[Any, bool]:
+    """Returns JSON, and whether its texts may contain lone surrogates (`Halved`).
 
     Raises:
-        ValueError: not a ledger; the message says why, without content.
+        ValueError: it is none; the message does not quote it.
     """
-    kind: type[Raw] = dict
     try:
-        raw = from_json(content)  # the same result as json, in half the time
+        return from_json(text), False  # the same result as json, in half the time
     except ValueError:
-        raw, kind = _decode_oddly(content), Halved
-    if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
-        raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
-    if issue is not None:
-        raw["clarifications"] = list(_marked(issue, raw["clarifications"], kind))
-    return raw
-
-
-def _marked(issue: int, items: list[Any], kind: type[Raw]) -> Iterator[Any]:
-    """Yields the items with strays marked. If several have the same id, the first one counts, as in every lookup."""
-    taken: set[str] = set()
-    for item in items:
-        match = ID.fullmatch(name) if (name := identity(item)) else None
-        if match is None:
-            yield item
-        elif int(match[1]) != issue or name in taken:
-            yield Stray(item)
-        elif item.get("issueNumber", item.get("issue_number", issue)) not in (issue, str(issue)):
-            yield Stray(item, "issueNumber")
-        else:
-            yield item if kind is dict else kind(item)
-        taken.add(name)
-
-
-def _decode_oddly(content: bytes) -> Any:
-    """Decodes what only `json` reads: other encodings, lone surrogates, deep nesting."""
+        pass  # `json` also reads other encodings, lone surrogates and deep nesting
     try:
-        return json.loads(content)
+        return json.loads(text), True
     except (ValueError, RecursionError):
-        raise ValueError(f"{len(content)} bytes that are not JSON") from None
+        raise ValueError(f"{len(text)} bytes that are not JSON") from None
 
 
 def closed_at(record: Clarification) -> datetime | None:
@@ -405,18 +303,6 @@ def closed_at(record: Clarification) -> datetime | None:
         return None
     moments = [record.created, record.resolved_at, *(entry.timestamp for entry in record.thread)]
     return max(moment for moment in (*moments, record.asked.went_on_at) if moment is not None)
-
-
-def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
-    """Whether all records of a ledger have been closed for `after`. An invalid one counts as open."""
-    for item in items:
-        if not isinstance(item, dict) or item.get("status") not in [*DONE, "answered"]:
-            return False  # decides nearly all open ledgers, without parsing a record
-        record = parse(item)
-        over = closed_at(record) if record is not None else None
-        if over is None or now - over < after:
-            return False
-    return True
 
 
 def agrees(record: Clarification, receipts: Receipts | None) -> bool:
@@ -471,14 +357,6 @@ def unsigned_rounds(record: Clarification) -> Iterator[tuple[int, Clarification]
     for place, past in enumerate(record.asked.earlier):
         if past.get("receipt") is None:
             yield place, as_of(record, place)
-
-
-def is_of_session(item: object, session: str, producer: str | None = None) -> bool:
-    """Whether an item of a ledger belongs to a session (of any producer if `producer` is None)."""
-    asked = item.get("aaep") if isinstance(item, dict) else None
-    if not isinstance(asked, dict) or asked.get("sessionId") != session:
-        return False
-    return producer is None or asked.get("producer") == producer
 
 
 @dataclass(frozen=True, slots=True)

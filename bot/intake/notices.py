@@ -50,7 +50,7 @@ from core.aaep import Event
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
-from core.records import InvalidRecord
+from core.ledgerformat import InvalidRecord
 
 _log = structlog.get_logger("clarify.ledger")
 # Posted only if the session has a thread.

@@ -46,7 +46,6 @@ NUMBERED: Mapping[str, str] = {
     "clarifications": "written",
     "changes": "written",
     "consumers": "written",
-    "bridge": "version",
 }
 """The tables with numbers of transactions (`Tx.stamp`, `Tx.place`), and the column."""
 

@@ -24,6 +24,7 @@ from bot.delivery import messages
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
 from bot.workspace.state import Message
+from core.clarification import parse_id
 from core.clock import SystemClock
 from tests.kit import world as worlds
 from tests.kit.databases import Server, Wire, set_read_only
@@ -539,6 +540,26 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
     assert state.json()["answer"] == "81"
     await stage.now_says(card, f"<@{ADE}>")
     assert len(stage.cards()) == 1
+
+
+async def test_ledger_files_in_a_shared_folder_follow_what_any_bot_takes(
+    stage: World, replicas: Replicas
+) -> None:
+    folder = stage.folder / "ledgers"
+    stage.configure(stage.file.read_text().replace('directory = "ledgers"', f'directory = "{folder}"'))
+
+    async def is_in_its_file(asked: httpx.Response) -> None:
+        name = asked.json()["id"]
+        path = folder / f"issue-{parse_id(name)[0]}.json"
+        await stage.until(lambda: path.exists() and name in path.read_text(), TAKEOVER + 60)
+
+    first, second = await replicas.two()
+    async with httpx.AsyncClient(base_url=listening(second), timeout=30) as agent:
+        await is_in_its_file(await agent.post("/questions", json={"question": "Which port?"}))
+        first.kill()
+        asked = await agent.post("/questions", json={"question": "Which host?"})
+        assert not when(second, "leading"), "nobody follows the feed yet"
+        await is_in_its_file(asked)
 
 
 async def test_one_key_at_two_bots_at_once_is_one_question(stage: World, replicas: Replicas) -> None:

@@ -24,7 +24,7 @@ from core.clarification import (
     reply_settled,
     resolved,
 )
-from core.records import digest, dump, packed
+from core.records import dump, packed
 from tests.kit.builders import ask
 from tests.kit.databases import make_tables
 
@@ -124,7 +124,7 @@ def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> 
             AGENTS,
             AGENTS,
             ts,
-            "" if final else digest(dump(record)),
+            "" if final else "an earlier drawing",
             int(final),
         ),
     )

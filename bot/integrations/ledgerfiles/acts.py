@@ -16,8 +16,9 @@ from typing import Any
 
 from core.clarification import DONE, ID, OPEN, Clarification, Entry
 from core.clock import iso
+from core.ledgerformat import InvalidRecord, Stray, encode, identity, why_invalid
 from core.matching import author_of, is_same
-from core.records import InvalidRecord, Raw, Stray, dump, encode, identity, is_forgotten, parse, why_invalid
+from core.records import Raw, dump, is_forgotten, parse
 from core.router import BODY_LIMIT
 
 _LARGEST = 16 * BODY_LIMIT  # bytes of a new clarification of others, with its question alone

@@ -2,7 +2,8 @@
 what other implementations add.
 
 Nothing waits for a file: no click, card or reply. A file follows its record within 100 ms, then at most twice a second; it
-is replaced under the marker, and never synced, since it can be made again. What others did is found by comparing three
+is replaced under the marker, and never synced, since it can be made again. The feed tells which files are behind, and tells
+it again after a kill: a start looks at no other file, but for those that others changed. What others did is found by comparing three
 (`acts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
 what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -47,8 +48,9 @@ from bot.integrations.ledgerfiles.acts import (
 )
 from bot.integrations.ledgerfiles.erasing import blank
 from bot.integrations.ledgerfiles.owner import of_others, own, owner_of, without
-from bot.storage.ledger import CHANNEL
+from bot.storage.changes import Position, RecordChange, following
 from bot.storage.store import Store, until_stored
+from bot.storage.tx import Tx
 from core.answers import TEXT_LIMIT, from_text
 from core.archive import FIRST_RESERVED
 from core.clarification import Answer, Ask, Clarification, Decider, Entry, parse_id
@@ -66,53 +68,51 @@ from core.errors import (
 from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
+from core.ledgerformat import InvalidRecord, encode, identity
 from core.matching import author_of
-from core.records import InvalidRecord, Raw, encode, identity, is_forgotten, is_over, parse, unpacked
+from core.records import Raw, is_forgotten, parse, unpacked
 from core.router import BODY_LIMIT, Router
 
 _log = structlog.get_logger("clarify.ledger")
-_SOON, _APART = 0.1, 0.5  # seconds from a change to its file, and between writes of one file
+_APART = 0.5  # seconds between writes of one file
 _LOCK, _COMMIT = 2.0, 5.0  # seconds
 _RETRY, _LONGEST_RETRY = 0.5, 10.0  # seconds
 _TOLD_AFTER = 15.0  # seconds
 _AT_ONCE = 4  # files exchanged at once
+_MOST_LEFT = 1000  # changes that are looked at when the bot stops
 _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
-FOLDER = 0  # in place of an issue; its row of `bridge`, if there is one, says that the folder is to be ours
+# In place of an issue, rows of `bridge` that say what is still to be done: the folder becomes ours, all files are looked at.
+FOLDER, ALL = 0, -1
 _AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
 
 
 REMEMBER = (
-    "insert into bridge (issue, base, state, version) values (:issue, :base, :state, :version)"
-    " on conflict (issue) do update set base = excluded.base, state = excluded.state, version = excluded.version"
+    "insert into bridge (issue, base, state) values (:issue, :base, :state)"
+    " on conflict (issue) do update set base = excluded.base, state = excluded.state"
 )
 
 
-def remembered(
-    issue: int, version: int, states: Iterable[Mapping[str, Seen]], state: State | None
-) -> dict[str, object]:
-    """Returns the row of a file that may be in one of these states; `state`: the file's, `version`: of the records in it."""
+def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | None) -> dict[str, object]:
+    """Returns the row of a file that may be in one of these states. `state`: the file's; None: there is none, or the next start
+    is to look at it.
+    """
     each_of = list(states)
     names = dict.fromkeys(name for each in each_of for name in each)
     base = {name: dict.fromkeys(each.get(name) for each in each_of) for name in names}
     text = json.dumps({name: [each and each.as_json() for each in left] for name, left in base.items()})
-    return {"issue": issue, "base": text, "state": _text(state), "version": version}
+    return {"issue": issue, "base": text, "state": _text(state)}
 
 
 class _Ours(NamedTuple):
-    """The records of an issue and their version; the states in which the bridge may have left the file, and when and with
-    which version it wrote it last.
+    """The records of an issue; when they were all finished, inf: they are not; and the states in which the bridge may have left
+    its file.
     """
 
     record: Raw
-    version: int
+    finished: float
     base: Base
     state: str | None
-    written: int
-
-    def is_behind(self, state: State | None) -> bool:
-        """Whether what is stored of the file is older than it, though nothing is to be written."""
-        return self.written != self.version or self.state != _text(state)
 
 
 class _Exchanged(NamedTuple):
@@ -130,7 +130,7 @@ class _Exchanged(NamedTuple):
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Bridge:
-    """`record_changed` tells it of each change; `run` does the rest until cancelled."""
+    """An observer of the feed (`bot.feed`), which tells it whose files are behind; `run` does the rest until cancelled."""
 
     files: LedgerFiles
     ledger: Ledger
@@ -139,6 +139,11 @@ class Bridge:
     notices: Notices
     clock: Clock
     archive_after: timedelta
+    name: str = "ledger files"
+    gather: float = 0.05  # what follows at once is written with it
+    undone: Position | None = field(default=None, init=False)
+    _heard: Position = field(default=Position(0, 0), init=False)
+    _behind: dict[int, Position] = field(default_factory=dict, init=False)  # since which change
     _due: dict[int, float] = field(default_factory=dict, init=False)  # by the loop's clock
     _wrote: dict[int, float] = field(default_factory=dict, init=False)
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
@@ -146,13 +151,24 @@ class Bridge:
     _is_told: bool = field(default=False, init=False)
     _folder: tuple[int, int] | None = field(default=None, init=False)  # which one was found to be ours
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
+    _unseen: set[int] = field(default_factory=set, init=False)  # while all files are looked at
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
-    def record_changed(self, record: Clarification) -> None:
+    def observe(self, change: RecordChange) -> None:
         """Has the record's file follow."""
-        last = self._wrote.get(record.issue_number, 0.0)
-        self._look_at(record.issue_number, max(self._now() + _SOON, last + _APART))
+        issue, _ = parse_id(change.clarification)
+        self._heard = change.place
+        self._behind.setdefault(issue, change.place)
+        self._note_undone()
+        self._look_at(issue, max(self._now(), self._wrote.get(issue, 0.0) + _APART))
+
+    def begin_anew(self, tx: Tx) -> None:
+        """Has all files looked at, however often the bot is killed meanwhile."""
+        tx.run(REMEMBER, **remembered(ALL, [], None))
+
+    def _note_undone(self) -> None:
+        self.undone = next(iter(self._behind.values()), None)  # changes are heard in order
 
     def overdue(self) -> str | None:
         """Returns why a file has not followed its record for 15 seconds, or None."""
@@ -172,7 +188,6 @@ class Bridge:
             await self._missing()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name="ledger files")
-            group.create_task(self._follow_others(), name="changed ledgers")
             group.create_task(self._archive(), name="finished ledger files")
             slots = asyncio.Semaphore(_AT_ONCE)
             while True:
@@ -190,10 +205,16 @@ class Bridge:
         `run`.
         """
         slots = asyncio.Semaphore(_AT_ONCE)
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_LOCK), asyncio.TaskGroup() as group:
-                for issue in list(self._due):
+                for change in (await following(self.store, self._heard, _MOST_LEFT))[0]:
+                    self.observe(change)
+                for issue in self._due.keys() | self._behind.keys():
+                    self._due.pop(issue, None)
                     group.create_task(self._in_turn(issue, slots, takes_in=False))
+        except* (StorageUnavailable, TimeoutError) as error:
+            why = str(error.exceptions[0]) or f"not written within {_LOCK:g} s"
+            _log.warning("ledger files follow at the next start", reason=why)
 
     def _look_at(self, issue: int, at: float) -> None:
         self._due[issue] = min(at, self._due.get(issue, at))
@@ -206,6 +227,8 @@ class Bridge:
         async with slots:
             try:
                 await self._follow(issue, takes_in=takes_in)
+                if issue not in self._due:  # nothing changed meanwhile
+                    await self._in_step(issue)
             except _AWAY as error:
                 await self._later(issue, reason(error) if isinstance(error, OSError) else str(error))
             except Exception as error:  # noqa: BLE001 - one odd file must not stop the others
@@ -216,6 +239,13 @@ class Bridge:
             finally:
                 self._busy.discard(issue)
                 self._wake.set()
+
+    async def _in_step(self, issue: int) -> None:
+        self._behind.pop(issue, None)
+        self._note_undone()
+        if self._unseen == {issue}:
+            await self.store.write_soon(partial(_forget, ALL))
+        self._unseen.discard(issue)
 
     async def _later(self, issue: int, why: str) -> None:
         _log.warning("ledger file delayed", issue=issue, reason=why)
@@ -260,7 +290,7 @@ class Bridge:
             self._wrote.pop(issue, None)
         if found.is_new:
             # Of the two states in which it might have been left, it is the new one.
-            known = remembered(issue, kept.version, [found.file], found.state)
+            known = remembered(issue, [found.file], found.state)
             await self.store.write_soon(lambda tx: tx.run(REMEMBER, **known))
         if takes_in:
             await self._take_in(issue, found)
@@ -280,7 +310,7 @@ class Bridge:
             await self._tell(partial(self.notices.renumbered, issue, renumbered))
         if found.acts or found.odd:
             # From now on this is what we read; then the file is set right.
-            await self._remember(issue, 0, [found.file], None)
+            await self._remember(issue, [found.file], None)
             self._look_at(issue, self._now() + (_APART if undone else 0))
 
     async def _exchanged(self, issue: int, kept: _Ours) -> _Exchanged:
@@ -288,9 +318,7 @@ class Bridge:
         loop = asyncio.get_running_loop()
 
         def remember(states: Sequence[dict[str, Seen]], state: State | None) -> None:
-            stored = asyncio.run_coroutine_threadsafe(
-                self._remember(issue, kept.version, states, state), loop
-            )
+            stored = asyncio.run_coroutine_threadsafe(self._remember(issue, states, state), loop)
             stored.result(_COMMIT)
 
         exchange = asyncio.ensure_future(
@@ -321,7 +349,7 @@ class Bridge:
             left = set() if is_ours else of_others(file["clarifications"], kept.base)
             odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
-            is_old = not left and is_over(record["clarifications"], now, self.archive_after)
+            is_old = not left and kept.finished <= (now - self.archive_after).timestamp()
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
@@ -341,7 +369,7 @@ class Bridge:
                     check()
                 self.files.archive.drop(issue, wanted)
                 before, is_new = after, True
-            elif kept.is_behind(state):
+            elif kept.state != _text(state):
                 remember([before], state)
             if is_old and state is not None:
                 remember([before], state := None)
@@ -374,7 +402,7 @@ class Bridge:
 
     async def _kept(self, issue: int) -> _Ours:
         rows = await self.store.read(
-            "select clarifications.id as id, body, clarifications.written as at, base, state, version from installation"
+            "select clarifications.id as id, body, closed, base, state from installation"
             " left join bridge on bridge.issue = :issue left join clarifications on clarifications.issue = :issue"
             " order by number",
             issue=issue,
@@ -383,19 +411,17 @@ class Bridge:
         for row in rows:
             with suppress(ValueError):  # somebody broke that row; the watch tells of it
                 records += [unpacked(row["body"])] if row["id"] is not None else []
+        closed = [row["closed"] for row in rows if row["id"] is not None]
         base = json.loads(rows[0]["base"] or "{}")
         return _Ours(
             {"issueNumber": issue, "clarifications": records},
-            max(row["at"] or 0 for row in rows),
+            inf if None in closed else max(closed, default=0.0),
             {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             rows[0]["state"],
-            rows[0]["version"] or 0,
         )
 
-    async def _remember(
-        self, issue: int, version: int, states: Sequence[dict[str, Seen]], state: State | None
-    ) -> None:
-        await self.store.run(REMEMBER, **remembered(issue, version, states, state))
+    async def _remember(self, issue: int, states: Sequence[dict[str, Seen]], state: State | None) -> None:
+        await self.store.run(REMEMBER, **remembered(issue, states, state))
 
     # What others did
 
@@ -415,13 +441,13 @@ class Bridge:
         if taken.id != begun.id:
             renumbered[begun.id] = taken.id
         await self._add(taken.id, theirs.thread[1:], abandons=gives_up(theirs))
-        if may_move((await self._find(taken.id)).status, theirs.status):
+        if may_move((await self.ledger.find(taken.id)).status, theirs.status):
             await self._move(taken.id, theirs.status)
 
     async def _add(self, clarification: str, entries: Sequence[Entry], *, abandons: bool) -> None:
         for place, entry in enumerate(entries, 1):
             by = Decider(author_of(entry.from_), "ledger")
-            record = await self._find(clarification)
+            record = await self.ledger.find(clarification)
             async with self._told(record, by):
                 await self._add_one(record, entry, by, abandons=abandons and place == len(entries))
 
@@ -448,7 +474,7 @@ class Bridge:
             await self.router.resolve(record.id, partial(_read, body), body, by, at, round=meant)
 
     async def _move(self, clarification: str, status: str) -> None:
-        record = await self._find(clarification)
+        record = await self.ledger.find(clarification)
         by = Decider(f"ledger:issue-{record.issue_number}.json", "ledger")  # nobody put a name to it
         async with self._told(record, by):
             if status == "escalated":
@@ -459,9 +485,6 @@ class Bridge:
                 await self.router.resolve(clarification, partial(_read, ""), "", by, self.clock.now())
             else:
                 await self.router.abandon(clarification, by)
-
-    async def _find(self, clarification: str) -> Clarification:
-        return await self.ledger.find(clarification)
 
     @asynccontextmanager
     async def _told(self, record: Clarification, by: Decider) -> AsyncIterator[None]:
@@ -480,12 +503,17 @@ class Bridge:
     # What changes
 
     async def _archive(self) -> None:
-        """Once a day, looks at all files: those that are finished go to the archive."""
+        """Once a day, looks at the files whose records are all finished: they go to the archive."""
         while True:
+            since = (self.clock.now() - self.archive_after).timestamp()
             try:
-                for issue in await asyncio.to_thread(lambda: list(self.files.issues())):
-                    self._look_at(issue, self._now())
-            except _AWAY as error:
+                for row in await self.store.read(
+                    "select issue from bridge where state is not null and not exists (select 1 from clarifications"
+                    " where clarifications.issue = bridge.issue and (closed is null or closed > :since))",
+                    since=since,
+                ):
+                    self._look_at(row["issue"], self._now())
+            except StorageUnavailable as error:
                 _log.warning("archiving ledger files later", reason=str(error))
             await self.clock.sleep(_DAY)
 
@@ -538,7 +566,7 @@ class Bridge:
     async def _missing(self) -> None:
         """Makes the folder, unless there were files in it before: then its disk is not mounted."""
         try:
-            if await self.store.read_one("select 1 from bridge limit 1") is None:
+            if await self.store.read_one("select 1 from bridge where issue > 0 limit 1") is None:
                 await asyncio.to_thread(self.files.make)
                 return
             why = str(LedgersAway(self.files.directory))
@@ -555,48 +583,40 @@ class Bridge:
         if issue is not None and state != self._own.get(issue):
             self._look_at(issue, self._now())
 
-    async def _follow_others(self) -> None:
-        """Looks at what other processes write into the database."""
-        async with aclosing(self.store.notices(CHANNEL)) as told:
-            async for heard in told:
-                for each in heard or ():
-                    self._look_at(parse_id(each.split()[0])[0], self._now() + _SOON)
-                if heard:
-                    continue
-                try:
-                    rows = await self.store.read(
-                        "select clarifications.issue as issue from clarifications"
-                        " left join bridge on bridge.issue = clarifications.issue group by clarifications.issue, version"
-                        " having version is null or version <> max(written)"
-                    )
-                except StorageUnavailable as error:
-                    _log.warning("looking at changed ledgers later", reason=str(error))
-                    continue
-                for row in rows:
-                    self._look_at(row["issue"], self._now() + _SOON)
-
     async def _look_at_all(self, identity: tuple[int, int]) -> None:
         """Looks at each file that is not as the bridge left it. In a folder that is nobody's, as a new one is, nobody removed
         anything: all files are written.
         """
         owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
-        is_to_be_ours = await self.store.read_one("select 1 from bridge where issue = :folder", folder=FOLDER)
+        is_to_be_ours = await self._is_to_do(FOLDER)
         if not owner and not is_to_be_ours:
-            await self.store.run("delete from bridge")
+            await self.store.write(self._forget_all)
         if not owner or (is_to_be_ours and owner != ours):
             await asyncio.to_thread(own, self.files, owner := ours)
-            for row in await self.store.read("select distinct issue from clarifications"):
-                self._look_at(row["issue"], self._now())
         self._folder = identity if owner == ours else None
         if is_to_be_ours:
-            await self.store.run("delete from bridge where issue = :folder", folder=FOLDER)
+            await self.store.write(partial(_forget, FOLDER))
+        if await self._is_to_do(ALL):
+            rows = await self.store.read("select distinct issue from clarifications")
+            self._unseen = {row["issue"] for row in rows}
+            for issue in self._unseen:
+                self._look_at(issue, self._now())
+            if not self._unseen:
+                await self.store.write(partial(_forget, ALL))
         await self._drop_drafts()
-        rows = await self.store.read("select issue, state from bridge")
+        rows = await self.store.read("select issue, state from bridge where state is not null")
         there = await asyncio.to_thread(self._states)
         left = {row["issue"]: row["state"] for row in rows}
         for issue in left.keys() | there.keys():
             if left.get(issue) != there.get(issue):
                 self._look_at(issue, self._now())
+
+    async def _is_to_do(self, what: int) -> bool:
+        return await self.store.read_one("select 1 from bridge where issue = :what", what=what) is not None
+
+    def _forget_all(self, tx: Tx) -> None:
+        tx.run("delete from bridge")
+        self.begin_anew(tx)
 
     async def _drop_drafts(self) -> None:
         """Removes what a killed process left half written: it may contain what was forgotten since."""
@@ -617,6 +637,10 @@ class Bridge:
             if (state := self.files.state(issue)) is not None:
                 found[issue] = str(_text(state))
         return found
+
+
+def _forget(issue: int, tx: Tx) -> None:
+    tx.run("delete from bridge where issue = :issue", issue=issue)
 
 
 def _text(state: State | None) -> str | None:

@@ -11,8 +11,8 @@ from bot.settings.model import Settings
 from core.archive import ARCHIVE, Folder, Ignored, Numbers
 from core.files import read_regular
 from core.ledgerfiles import LedgerFiles
+from core.ledgerformat import decode, why_invalid
 from core.locks import PRIVATE, held_markers
-from core.records import decode, why_invalid
 
 _LEDGERS = "ledger.directory"
 _LONGEST_LOCK = 3.0  # seconds

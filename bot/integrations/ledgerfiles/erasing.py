@@ -9,7 +9,8 @@ from pathlib import Path
 from bot.integrations.ledgerfiles.acts import named
 from core.files import is_odd, read_regular
 from core.ledgerfiles import LedgerFiles
-from core.records import Raw, decode, forgotten
+from core.ledgerformat import decode
+from core.records import Raw, forgotten
 
 
 def blank(files: LedgerFiles, issue: int, names: Container[str], timeout: float) -> None:

@@ -46,17 +46,13 @@ from core.clarification import DONE, ID, UNDELIVERED, Aaep, AnsweredBy, Clarific
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
+from core.ledgerformat import Stray, decode
 from core.matching import UNANSWERED, author_of, reopened
-from core.records import Book, Raw, as_of, decode, dump, forgotten, is_forgotten, parse
+from core.records import Book, Raw, as_of, dump, forgotten, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
-# A file that is in the archive, and remembered with version 1, is not written again.
-_ARCHIVED = (
-    "update bridge set version = (select max(written) from clarifications where clarifications.issue = bridge.issue)"
-    " where version = 1"
-)
 # What people did to an open question: no receipt proves it yet.
 _UNPROVEN: dict[str, Any] = dict.fromkeys(
     ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
@@ -109,8 +105,8 @@ async def take_in(
         fill(tx, taking.records, taking.highest)
         log.take_in(tx, taking.records, store.horizon, taking.now)
         # The folder is to be ours from now on; a kill before it is does not change that.
-        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, 0, [], None)])
-        tx.run(_ARCHIVED)
+        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, [], None)])
+        bridge.begin_anew(tx)
         reserved = [each for each in taking.highest if FIRST_RESERVED <= each <= HIGHEST]
         reserve_above(tx, max(reserved, default=FIRST_RESERVED - 1))
         know_sessions(tx, _sessions(records))
@@ -184,7 +180,7 @@ class _Taking:
             for name, item in named(self._items(issue, path)):
                 if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
                     numbers.add(int(match[2]))
-                found = parse(item)
+                found = None if isinstance(item, Stray) else parse(item)
                 if found is None or name in known or name != name_of(item):
                     continue
                 if found.aaep is None and is_too_long(item):
@@ -202,10 +198,9 @@ class _Taking:
         if not book.changed:
             return
         self.highest[issue] = max(numbers)
-        is_archived = state is None and not any(record.needs_something for record in book.changed)
         self.records += book.changed
-        # A live file is behind: it is written once more, with what became of its records.
-        self.bases.append(remembered(issue, int(is_archived), [base], state))
+        # Without the file's state: it is written once more, with what became of its records.
+        self.bases.append(remembered(issue, [base], None))
 
     def _items(self, issue: int, path: Path) -> list[Any]:
         """Returns what a file holds; nothing if it cannot be read: the bridge tells of it when it comes to it."""

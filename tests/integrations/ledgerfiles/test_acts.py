@@ -22,7 +22,8 @@ from bot.integrations.ledgerfiles.acts import (
     rendered,
 )
 from core.clarification import Entry
-from core.records import decode, encode, forgotten
+from core.ledgerformat import decode, encode
+from core.records import forgotten
 
 Json = dict[str, Any]
 Change = Callable[[Json], object]

@@ -466,6 +466,82 @@ async def test_fields_and_records_of_others_stay(stage: World) -> None:
         assert [in_file(stage)[0]["theirs"], in_file(stage)[1]] == [[1], {"odd": True}]
 
 
+async def test_file_that_was_behind_when_the_bot_was_killed_follows_at_the_next_start(stage: World) -> None:
+    async with Life.of(stage) as life:
+        card = await stage.ask()
+        await in_step(stage)
+        with held(stage, 100001):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply()
+            await stage.ask("rpl_2", session="sess_two", question="And now?")
+            await in_step(stage, 100002)
+            await life.killed()
+    assert in_file(stage)[0]["status"] == "pending"
+    async with stage.bot():
+        await in_step(stage)
+    assert accused(stage) == []
+
+
+async def test_start_looks_only_at_files_that_are_behind(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot():
+        for n in range(4):
+            await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Number {n}?")
+        for issue in stage.issues():
+            await in_step(stage, issue)
+    looked, follow = list[int](), bridge.Bridge._follow
+
+    async def counted(self: bridge.Bridge, issue: int, *, takes_in: bool) -> None:
+        looked.append(issue)
+        await follow(self, issue, takes_in=takes_in)
+
+    monkeypatch.setattr(bridge.Bridge, "_follow", counted)
+    await another_writes(stage, answers("yes"), 100002)
+    async with stage.bot():
+        await stage.reply("rpl_1")
+        await stage.ask("rpl_4", session="sess_4", question="And now?")
+        await in_step(stage, 100005)
+    assert set(looked) == {100002, 100005}
+
+
+async def test_what_was_asked_while_files_were_off_is_in_its_file_once_they_are_on(stage: World) -> None:
+    on = stage.file.read_text()
+    async with stage.bot():
+        await stage.ask()
+        await in_step(stage)
+    stage.configure(on.replace(DIRECTORY, "directory = false"))
+    async with stage.bot():
+        card = await stage.ask("rpl_2", session="sess_two", question="And now?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply("rpl_2")
+    assert in_file(stage, 100002) == []
+    stage.configure(on)
+    async with stage.bot():
+        await in_step(stage)
+        await in_step(stage, 100002)
+    assert accused(stage) == []
+
+
+async def test_folder_that_was_lost_is_written_to_the_end_whenever_the_bot_stops(stage: World) -> None:
+    async with stage.bot():
+        for n in range(3):
+            await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Number {n}?")
+        for issue in stage.issues():
+            await in_step(stage, issue)
+    folder = file_of(stage).parent
+    shutil.rmtree(folder)
+    (folder / ".clarify").mkdir(parents=True)
+    with held(stage, 100003):
+        async with stage.bot():
+            await in_step(stage)
+            await in_step(stage, 100002)
+        assert in_file(stage, 100003) == []
+    async with stage.bot():
+        await in_step(stage, 100003)
+    assert accused(stage) == []
+
+
 async def test_kill_between_any_two_lines_of_an_exchange_accuses_nobody(stage: World) -> None:
     """Before the file is replaced, after, and before the bot knows; the next bot finds nobody's act in it."""
     cards = []

@@ -351,3 +351,15 @@ async def test_folder_that_is_mounted_later_is_asked_nothing_of_again(stage: Wor
     assert stage.cards()[0].ts == card.ts
     assert len(stage.cards()) == 3
     assert accused(stage) == []
+
+
+async def test_item_that_is_no_record_of_its_file_is_not_taken_in(stage: World) -> None:
+    put(
+        stage,
+        theirs(),
+        theirs(2, "Which queue?", issueNumber=8),
+        theirs(3, "Which cache?", id="CLR-8-003"),
+    )
+    async with stage.bot(text(stage, more=ROLES)):
+        await stage.card("Which database?")
+        assert [each["id"] for issue in (7, 8) for each in in_store(stage, issue)] == ["CLR-7-001"]

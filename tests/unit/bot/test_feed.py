@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from bot import feed as feeding
 from bot.errors import StorageUnavailable
 from bot.feed import Feed
-from bot.storage.changes import RecordChange
+from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger, hold, rewrite, tell
 from bot.storage.store import Store
 from bot.storage.tx import Tx
@@ -57,6 +57,28 @@ class Taker:
         self.loaded += 1
 
 
+class Mirror:
+    """Notes what it observes; finishes nothing that `holds`."""
+
+    name, gather = "mirror", 0.0
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.undone: Position | None = None
+        self.holds = ""
+
+    def observe(self, change: RecordChange) -> None:
+        self.seen.append(f"{change.clarification} {change.what}")
+        if change.clarification == self.holds and self.undone is None:
+            self.undone = change.place
+
+    def begin_anew(self, tx: Tx) -> None:
+        tx.run("insert into counters (name, value) values ('anew', 1)")
+
+    async def run(self) -> None:
+        pass
+
+
 class World:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -64,16 +86,17 @@ class World:
         self.feed: Feed
 
     @asynccontextmanager
-    async def leading(self, *consumers: Taker, keep: timedelta | None = None) -> AsyncIterator[Feed]:
-        async with self.running(*consumers, keep=keep) as feed:
-            if consumers:
+    async def leading(self, *parts: Taker | Mirror, keep: timedelta | None = None) -> AsyncIterator[Feed]:
+        async with self.running(*parts, keep=keep) as feed:
+            if parts:
                 await self.quiet()
             yield feed
 
     @asynccontextmanager
-    async def running(self, *consumers: Taker, keep: timedelta | None = None) -> AsyncIterator[Feed]:
+    async def running(self, *parts: Taker | Mirror, keep: timedelta | None = None) -> AsyncIterator[Feed]:
         self.feed = Feed(
-            consumers=consumers,
+            consumers=[each for each in parts if isinstance(each, Taker)],
+            observers=[each for each in parts if isinstance(each, Mirror)],
             ledger=self.ledger,
             store=self.store,
             clock=self.clock,
@@ -81,7 +104,7 @@ class World:
             keep=keep,
         )
         await self.feed.begin()
-        running = asyncio.create_task(self.feed.run()) if consumers else None
+        running = asyncio.create_task(self.feed.run()) if parts else None
         try:
             yield self.feed
         finally:
@@ -208,6 +231,48 @@ async def test_what_is_gathered_is_stored_together_and_holds_nobody_up(
         await world.quiet()
     assert slow.told == prompt.told
     assert sum(commits) == 5
+
+
+async def test_observer_costs_no_transaction_and_hears_again_of_what_it_had_not_finished(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, taker = Mirror(), Taker()
+    mirror.holds = "CLR-42-002"
+    async with world.leading(mirror, taker):
+        commits = counted(world.store, monkeypatch)
+        for n in (1, 2, 3):
+            await world.told(await world.put(builders.record(seq=n)))
+        await until(lambda: len(commits) == 7)
+    assert mirror.seen == taker.told == [f"CLR-42-00{n} requested/1" for n in (1, 2, 3)]
+    assert sum(commits) == 9, "cursors that only move went with the others, but for the last"
+    after = Mirror()
+    async with world.leading(after, taker) as feed:
+        assert after.seen == mirror.seen[1:]
+    await feed.save()
+    assert taker.told == mirror.seen
+    assert [await world.count(table) for table in ("changes", "counters")] == [0, 4]
+
+
+async def test_observer_that_is_new_or_lagged_too_far_looks_at_all(world: World) -> None:
+    taker, mirror, keep = Taker(), Mirror(), timedelta(days=30)
+    async with world.leading(taker):
+        await world.told(await world.put(builders.record()))
+    async with world.leading(mirror, keep=keep):
+        await world.told(await world.put(builders.record(seq=2)))
+        assert (mirror.seen, await anew(world)) == (["CLR-42-002 requested/1"], True)
+    await world.feed.save()
+    async with world.leading(mirror, keep=keep):
+        assert not await anew(world)
+    await world.put(builders.record(seq=3))
+    world.clock.jump(world.clock.now() + timedelta(days=31))
+    async with world.leading(mirror, keep=keep):
+        assert await anew(world)
+        await world.told(await world.put(builders.record(seq=4)))
+    assert mirror.seen == ["CLR-42-002 requested/1", "CLR-42-004 requested/1"]
+
+
+async def anew(world: World) -> bool:
+    return await world.store.run("delete from counters where name = 'anew'") == 1
 
 
 async def test_what_is_told_without_a_write_is_heard(world: World) -> None:

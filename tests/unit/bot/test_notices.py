@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from bot.intake.notices import Notices
 from core.errors import RecordUnreadable
-from core.records import InvalidRecord, why_invalid
+from core.ledgerformat import InvalidRecord, why_invalid
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.oncall.stage import World, said
 

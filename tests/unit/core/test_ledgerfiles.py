@@ -14,7 +14,8 @@ import pytest
 
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.ledgerfiles import LedgerFiles
-from core.records import Raw, dump, encode, forgotten
+from core.ledgerformat import encode
+from core.records import Raw, dump, forgotten
 from tests.kit.builders import FOREIGN, closed, record
 
 

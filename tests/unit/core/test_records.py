@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,19 +22,15 @@ from core.matching import followed_up, is_duplicate
 from core.records import (
     FORGOTTEN,
     Book,
-    decode,
-    digest,
+    closed_at,
     dump,
     forgotten,
-    is_of_session,
-    is_over,
     is_unsettled,
     packed,
     parse,
     unpacked,
-    why_invalid,
 )
-from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
+from tests.kit.builders import ADE, FOREIGN, NOW, SLA, ask, closed, record
 
 SECRETS: dict[str, Any] = {
     "question": "Is patient SECRET1 to be told?",
@@ -150,84 +146,22 @@ def test_unsettled_is_what_somebody_waits_for(state: str, expected: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("item", "producer", "expected"),
+    ("found", "expected"),
     [
-        ({"aaep": {"sessionId": "s", "producer": "p"}}, None, True),
-        ({"aaep": {"sessionId": "s", "producer": "p"}}, "p", True),
-        ({"aaep": {"sessionId": "s", "producer": "p"}}, "q", False),
-        ({"aaep": None}, None, False),
+        (record(), None),
+        (answered(record(), Answer("yes", "Yes"), ADE, NOW), None),
+        (reply_settled(answered(record(), Answer("yes", "Yes"), ADE, NOW), "delivered", None), None),
+        (closed(), NOW),
+        (abandoned(record(), "expired", NOW), NOW),
+        (abandoned(record(), "expired", NOW + timedelta(seconds=1)), NOW + timedelta(seconds=1)),
     ],
+    ids=["pending", "reply on its way", "answered", "confirmed", "abandoned", "abandoned a second later"],
 )
-def test_of_session(item: Any, producer: str | None, expected: bool) -> None:
-    assert is_of_session(item, "s", producer) is expected
-
-
-def test_digest_tells_contents_apart_and_nothing_else() -> None:
-    one = dump(record(7))
-    assert digest(one) == digest(dict(reversed(one.items())))
-    assert digest(one) != digest(one | {"revision": 2})
-    assert digest(one) != digest(one | {"unknown": 1})
-
-
-@pytest.mark.parametrize(
-    ("change", "name", "fields", "is_over"),
-    [
-        ({"thread": None}, "CLR-7-001", ("thread",), False),
-        ({"created": "yesterday", "round": "two"}, "CLR-7-001", ("created", "round"), False),
-        ({"status": "resolved", "round": "two"}, "CLR-7-001", ("round",), True),
-        ({"id": None}, "record 3", ("id",), False),
-        ({"aaep": {"answered by whom?": 1, "earlier": "x"}}, "CLR-7-001", ("aaep.earlier",), False),
-    ],
-)
-def test_oddity_names_fields_and_says_nothing_else(
-    change: dict[str, Any], name: str, fields: tuple[str, ...], is_over: bool
-) -> None:
-    assert why_invalid(7, 3, FOREIGN) is None
-    found = why_invalid(7, 3, FOREIGN | change)
-    assert found is not None
-    assert (found.name, found.fields, found.is_over) == (name, fields, is_over)
-
-
-@pytest.mark.parametrize("item", [None, {}])
-def test_oddity_of_what_is_no_record_at_all(item: object) -> None:
-    found = why_invalid(7, 3, item)
-    assert found is not None
-    assert (found.name, found.agent_id, found.is_over) == ("record 3", None, False)
-
-
-CASES: list[tuple[str, Clarification, bool]] = [
-    ("pending", record(), False),
-    ("answered, its reply on its way", answered(record(), Answer("yes", "Yes"), ADE, NOW), False),
-    ("answered", reply_settled(answered(record(), Answer("yes", "Yes"), ADE, NOW), "delivered", None), False),
-    ("resolved, confirmed", closed(), True),
-    ("abandoned", abandoned(record(), "expired", NOW), True),
-    ("abandoned a second later", abandoned(record(), "expired", NOW + timedelta(seconds=1)), False),
-]
-
-
-@pytest.mark.parametrize(("name", "found", "expected"), CASES)
-def test_over_is_what_is_closed_for_long_enough(name: str, found: Clarification, expected: bool) -> None:
-    assert is_over([dump(found)], NOW + MONTH, MONTH) is expected, name
-
-
-@pytest.mark.parametrize(
-    "odd", ["words", 7, {}, {"id": "CLR-42-009", "status": "resolved"}, {"status": ["x"]}]
-)
-def test_over_what_cannot_be_read_may_be_open(odd: object) -> None:
-    assert not is_over([dump(closed()), odd], NOW + MONTH, MONTH)
+def test_closed_is_what_needs_nothing_more(found: Clarification, expected: datetime | None) -> None:
+    assert closed_at(found) == expected
 
 
 _APPROVAL = Approval(team="T1", user="U1", decided_by="user:slack/T1/U1", at=NOW, digest="d")
-
-
-def test_half_characters_are_read_as_replaced() -> None:
-    text = json.dumps(
-        {"clarifications": [FOREIGN | {"from": "\ud83d", "topic": "a \ud83d", "x": ["\ud83d"]}]}
-    )
-    (item,) = decode(text.encode(), 7)["clarifications"]
-    found = parse(item)
-    assert found is not None
-    assert (found.from_, found.topic, dump(found)["x"]) == ("\ufffd", "a \ufffd", ["\ufffd"])
 
 
 def read_again(record: Clarification) -> Clarification:
