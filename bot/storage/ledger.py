@@ -381,6 +381,16 @@ def record_of(body: str) -> Clarification | None:
         return None
 
 
+def as_stored(tx: Tx, record: Clarification) -> Clarification:
+    """Returns a record as its row is now, for a consumer of the feed: it must not store what was forgotten meanwhile."""
+    row = tx.one(
+        "select body from clarifications where id = :id and revision <> :revision",
+        id=record.id,
+        revision=record.revision,
+    )
+    return record if row is None else record_of(row["body"]) or record
+
+
 def write(tx: Tx, record: Clarification, body: str, before: int | None) -> bool:
     """Writes a record, if its row still has the revision `before` (None: there is none yet). Returns whether it did."""
     producer, session = session_asking(record)
