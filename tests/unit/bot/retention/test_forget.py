@@ -371,7 +371,7 @@ async def test_answer_on_its_way_by_now_stays_unless_it_is_abandoned(store: Stor
 
 async def settled(store: Store, ledger: DatabaseLedger, seq: int) -> Clarification:
     """What agents asked in the session s9, with its card, once the producer has the answer."""
-    asked = {"session_id": "s9", "event_id": f"e{seq}", "reply_token": f"t{seq}"}
+    asked: dict[str, Any] = {"session_id": "s9", "event_id": f"e{seq}", "reply_token": f"t{seq}"}
     over = answered(
         builders.record(seq=seq, question=SECRET, **asked), builders.YES, builders.ADE, builders.NOW
     )
