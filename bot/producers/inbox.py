@@ -25,6 +25,7 @@ from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
 _INBOX = "inbox"  # the lock of whoever stores an event
+_SESSION = "session "  # before its producer and id, in the name of its lock
 MOST_QUESTIONS = 500  # of an issue that we gave out; then its session goes on in another one
 AT_ONCE = 500  # events in one read
 _FEW = 4  # events to read on the event loop
@@ -315,6 +316,11 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
     return named
 
 
+def lock_of(producer: str, session: str) -> str:
+    """Returns the name of a session's lock. Who holds it may count on the session's row."""
+    return f"{_SESSION}{producer} {session}"
+
+
 def issue_for(tx: Tx, asking: Session) -> int:
     """Returns the issue of a question: the one that it names (`asking.issue`), else its session's, else a new one. Stores the
     session, unless all of it is known: nothing then waits for its row. Hold a lock: else a new session can get two issues.
@@ -506,6 +512,7 @@ SWEEP_SESSIONS = Sweep(
            and not exists (select 1 from clarifications
              where clarifications.producer = sessions.producer and clarifications.session = sessions.session_id)""",
     ),
+    locked=_SESSION,
 )
 
 

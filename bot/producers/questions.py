@@ -32,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import structlog
 from pydantic_core import to_json
 
-from bot.producers.inbox import Session, issue_for
+from bot.producers.inbox import Session, issue_for, lock_of
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
@@ -892,8 +892,8 @@ class _New:
     def locks(self) -> list[str]:
         """What no other bot may decide meanwhile: whether it was asked before, and its session's issue."""
         same = json.dumps([self.producer, self.agent, self.asked.key or self.digest])
-        session = [] if self.asked.session is None else [json.dumps([self.producer, self.asked.session])]
-        return [f"question {same}", *(f"session {each}" for each in session)]
+        session = [] if self.asked.session is None else [lock_of(self.producer, self.asked.session)]
+        return [f"question {same}", *session]
 
     def store(self, tx: Tx, opened: Opened) -> None:
         """Stores the row by which its asker finds it again.
