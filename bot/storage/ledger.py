@@ -63,7 +63,9 @@ class DatabaseLedger(Ledger):
     # several threads.
     _known: OrderedDict[str, tuple[str, Clarification]] = field(default_factory=OrderedDict)
     _wrote: OrderedDict[str, int] = field(default_factory=OrderedDict)  # the revision that we wrote last
-    _reported: OrderedDict[str, int] = field(default_factory=OrderedDict)  # the one of others that we told of last
+    _reported: OrderedDict[str, int] = field(
+        default_factory=OrderedDict
+    )  # the one of others that we told of last
     _writing: set[asyncio.Future[None]] = field(default_factory=set)
     _waiting: dict[asyncio.Event, str] = field(default_factory=dict)
     _loaded: int = 0
