@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import structlog
 
 from bot.errors import StorageUnavailable
+from bot.storage.ledger import LockedError
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
@@ -324,6 +325,9 @@ def lock_of(producer: str, session: str) -> str:
 def issue_for(tx: Tx, asking: Session) -> int:
     """Returns the issue of a question: the one that it names (`asking.issue`), else its session's, else a new one. Stores the
     session, unless all of it is known: nothing then waits for its row. Hold a lock: else a new session can get two issues.
+
+    Raises:
+        LockedError: another bot is storing an event. To wait for that would be a deadlock, where it waits for our row.
     """
     known = tx.one(
         "select issue, agent_name from sessions where producer = :producer and session_id = :session",
@@ -331,9 +335,15 @@ def issue_for(tx: Tx, asking: Session) -> int:
         session=asking.session_id,
     )
     issue = asking.issue or (known["issue"] if known else None)
-    if issue is None or _is_full(tx, issue):
+    needs_another = issue is None or _is_full(tx, issue)
+    lacks_something = (
+        known is None or known["issue"] is None or (asking.agent_name and known["agent_name"] is None)
+    )
+    if (needs_another or lacks_something) and not tx.lock(_INBOX):
+        raise LockedError
+    if issue is None or needs_another:
         issue = _further(tx, asking.producer, asking.session_id)
-    if known is None or known["issue"] is None or (asking.agent_name and known["agent_name"] is None):
+    if lacks_something:
         know_sessions(tx, [asking._replace(issue=issue)])
     return issue
 
