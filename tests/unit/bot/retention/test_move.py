@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -94,6 +95,19 @@ async def test_move_that_broke_at_its_end_is_only_ended(source: InSqlite, target
     assert (await starts_on(source), await starts_on(target)) == (False, True)
     with pytest.raises(StorageMoved, match="has moved to"):
         move(source, target, now=NOW, replace=True)
+
+
+async def test_move_that_broke_at_its_end_is_ended_where_it_went(source: InSqlite, tmp_path: Path) -> None:
+    """Another target that an earlier move left unfinished is not ended with it."""
+    first, second = InSqlite(tmp_path / "first.db"), InSqlite(tmp_path / "second.db")
+    with pytest.raises(StorageUnavailable):
+        move(source, breaking(first, "contents"), now=NOW, replace=False)
+    with pytest.raises(StorageUnavailable):
+        move(source, breaking(second, "change"), now=NOW, replace=False)
+    with pytest.raises(StorageMoved, match=re.escape(f"has moved to {second.name}")):
+        move(source, first, now=NOW, replace=False)
+    move(source, second, now=NOW, replace=False)
+    assert [await starts_on(each) for each in (source, first, second)] == [False, False, True]
 
 
 async def test_copy_that_differs_is_not_used(source: InSqlite, target: Kept) -> None:
