@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bot.errors import StorageUnavailable
+from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
 from bot.retention.sqlite import InSqlite
@@ -315,6 +315,18 @@ async def test_only_what_is_on_its_way_is_refused_and_follows(store: Store, tmp_
     with kept.read_only() as tx:
         assert not [row for row in words_in(tx) if "-8-" in row["name"]]
     assert await all_of(store, "select state from erasures where ts = '51.0'") == ["wanted"]
+
+
+async def test_database_that_moved_meanwhile_is_not_changed(store: Store, tmp_path: Path) -> None:
+    """Whoever confirms at the prompt after a move is told where the conversation is now."""
+    await store.run("update installation set moved_to = 'elsewhere.db'")
+    kept = InSqlite(tmp_path / "clarify.db")
+    with kept.read_only() as tx:
+        before = words_in(tx)
+    with pytest.raises(StorageMoved, match=r"has moved to elsewhere\.db"):
+        forget(tmp_path, GONE)
+    with kept.read_only() as tx:
+        assert words_in(tx) == before != []
 
 
 async def test_log_that_still_holds_it_is_told_of(

@@ -171,3 +171,36 @@ async def test_bot_that_opened_the_database_before_it_moved_does_not_lead_on_it(
             await early.lead()
     finally:
         await early.close()
+
+
+async def test_shell_that_opened_the_database_before_it_moved_changes_nothing_there(
+    source: InSqlite, tmp_path: Path
+) -> None:
+    shell = await Store.open(source.database, beside=True)
+    try:
+        await shell.run("update issues set highest = 13 where issue = 7")
+        move(source, InSqlite(tmp_path / "target.db"), now=NOW, replace=False)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="has moved to"):
+                await shell.run("update issues set highest = 14 where issue = 7")
+    finally:
+        await shell.close()
+    assert numbers(source) == {7: 13, 8: 3}
+
+
+async def test_follower_that_opened_the_database_before_it_moved_changes_nothing_there(
+    tmp_path: Path, postgres_server: Server
+) -> None:
+    source = InPostgres(postgres_server.new())
+    early, leader = await Store.open(source.url), await Store.open(source.url)
+    try:
+        assert await leader.lead()
+        await leader.close()
+        await early.run("insert into issues values (7, 13)")
+        move(source, InSqlite(tmp_path / "target.db"), now=NOW, replace=False)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="has moved to"):
+                await early.run("update issues set highest = 14 where issue = 7")
+    finally:
+        await early.close()
+    assert numbers(source) == {7: 13}
