@@ -22,7 +22,7 @@ from bot.oncall import incidents, pages
 from bot.oncall.pages import Outside
 from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
-from bot.storage import ledger
+from bot.storage import ledger, outside
 from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification, parse_id
@@ -153,9 +153,13 @@ def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) 
 
 
 def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
-    """Runs a transaction, and leaves as much time to others: what waits for SQLite's lock looks for it only now and then."""
+    """Runs a transaction, and leaves as much time to others: what waits for SQLite's lock looks for it only now and then.
+
+    Raises:
+        StorageMoved: the database moved to another one.
+    """
     began = time.monotonic()
-    result = kept.change(work)
+    result = kept.change(partial(outside.here, kept.name, work))
     time.sleep(time.monotonic() - began)
     return result
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bot.errors import StorageUnavailable
+from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
 from bot.retention.sqlite import InSqlite
@@ -382,6 +382,18 @@ async def settled(store: Store, ledger: DatabaseLedger, seq: int) -> Clarificati
 
 async def written(ledger: DatabaseLedger, record: Clarification) -> Clarification:
     return await ledger.transact(OfRecord(record.id), lambda book: book.put(record))
+
+
+async def test_database_that_moved_meanwhile_is_not_changed(store: Store, tmp_path: Path) -> None:
+    """Whoever confirms at the prompt after a move is told where the conversation is now."""
+    await store.run("update installation set moved_to = 'elsewhere.db'")
+    kept = InSqlite(tmp_path / "clarify.db")
+    with kept.read_only() as tx:
+        before = words_in(tx)
+    with pytest.raises(StorageMoved, match=r"has moved to elsewhere\.db"):
+        forget(tmp_path, GONE)
+    with kept.read_only() as tx:
+        assert words_in(tx) == before != []
 
 
 async def test_log_that_still_holds_it_is_told_of(
