@@ -142,6 +142,7 @@ class Bridge:
     name: str = "ledger files"
     gather: float = 0.05  # what follows at once is written with it
     undone: Position | None = field(default=None, init=False)
+    _done: Callable[[], None] = field(default=lambda: None, init=False)
     _heard: Position = field(default=Position(0, 0), init=False)
     _behind: dict[int, Position] = field(default_factory=dict, init=False)  # since which change
     _due: dict[int, float] = field(default_factory=dict, init=False)  # by the loop's clock
@@ -182,8 +183,9 @@ class Bridge:
     def _is_late(self, since: float) -> bool:
         return self._now() - since >= _TOLD_AFTER
 
-    async def run(self) -> None:
+    async def run(self, done: Callable[[], None]) -> None:
         """Exchanges files and records, until cancelled."""
+        self._done = done
         if await asyncio.to_thread(self.files.identity) is None:
             await self._missing()
         async with asyncio.TaskGroup() as group:
@@ -241,8 +243,11 @@ class Bridge:
                 self._wake.set()
 
     async def _in_step(self, issue: int) -> None:
+        before = self.undone
         self._behind.pop(issue, None)
         self._note_undone()
+        if self.undone != before:
+            self._done()
         if self._unseen == {issue}:
             await self.store.write_soon(partial(_forget, ALL))
         self._unseen.discard(issue)
