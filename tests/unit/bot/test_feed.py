@@ -268,15 +268,38 @@ async def test_cursor_follows_an_observer_that_finishes_after_it_was_stored(
         commits = counted(world.store, monkeypatch)
         await world.told(record)
         await until(lambda: commits == [1])
+        await touch(world)
+        assert commits == [1, 1], "it waits for what is undone"
         mirror.finish()
-        await world.store.run("update installation set probes = probes")
-        assert commits == [1, 2], "it rides on the next transaction"
+        await touch(world)
+        assert commits == [1, 1, 2], "it rides on the next transaction"
         assert await world.count("changes") == 0
         mirror.holds = "CLR-42-002"
         await world.told(await world.put(builders.record(seq=2)))
-        await until(lambda: commits == [1, 2, 1, 1])
+        await until(lambda: commits == [1, 1, 2, 1, 1])
         mirror.finish()
-        await until(lambda: commits == [1, 2, 1, 1, 1])
+        await until(lambda: commits == [1, 1, 2, 1, 1, 1])
+        assert await world.count("changes") == 0
+
+
+async def test_cursor_follows_an_observer_that_finishes_while_it_is_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, database, stored = Mirror(), sqlite_of(world.store), list[int]()
+    mirror.holds = "CLR-42-001"
+    commit = database.commit
+
+    async def finishing(works: Any) -> Any:
+        results = await commit(works)
+        mirror.finish()
+        stored.append(len(works))
+        return results
+
+    async with world.leading(mirror):
+        record = await world.put(builders.record())
+        monkeypatch.setattr(database, "commit", finishing)
+        await world.told(record)
+        await until(lambda: stored == [1, 1])
         assert await world.count("changes") == 0
 
 
@@ -296,6 +319,10 @@ async def test_observer_that_is_new_or_lagged_too_far_looks_at_all(world: World)
         assert await anew(world)
         await world.told(await world.put(builders.record(seq=4)))
     assert mirror.seen == ["CLR-42-002 requested/1", "CLR-42-004 requested/1"]
+
+
+async def touch(world: World) -> None:
+    await world.store.run("update installation set probes = probes")
 
 
 async def anew(world: World) -> bool:
@@ -382,7 +409,7 @@ async def test_cursor_that_only_moves_waits_for_the_next_transaction(
         await world.told(record)
         assert commits == [1]
         assert await world.count("changes") == 1
-        await world.store.run("update installation set probes = probes")
+        await touch(world)
         assert commits == [1, 2]
         assert await world.count("changes") == 0
         await world.told(await world.put(record))
