@@ -40,6 +40,7 @@ from bot.integrations.ledgerfiles.acts import (
     Seen,
     acts,
     base_of,
+    finished_at,
     gives_up,
     may_move,
     opening,
@@ -105,12 +106,12 @@ def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | 
 
 
 class _Ours(NamedTuple):
-    """The records of an issue; when they were all finished, inf: they are not; and the states in which the bridge may have left
-    its file.
+    """The records of an issue; when they were all finished, inf: they are not, None: the database has none; and the states in
+    which the bridge may have left its file.
     """
 
     record: Raw
-    finished: float
+    finished: float | None
     base: Base
     state: str | None
 
@@ -354,7 +355,8 @@ class Bridge:
             left = set() if is_ours else of_others(file["clarifications"], kept.base)
             odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
-            is_old = not left and kept.finished <= (now - self.archive_after).timestamp()
+            finished = finished_at(mine) if kept.finished is None else kept.finished
+            is_old = not left and finished <= (now - self.archive_after).timestamp()
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
@@ -420,7 +422,7 @@ class Bridge:
         base = json.loads(rows[0]["base"] or "{}")
         return _Ours(
             {"issueNumber": issue, "clarifications": records},
-            inf if None in closed else max(closed, default=0.0),
+            inf if None in closed else max(closed, default=None),
             {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             rows[0]["state"],
         )
