@@ -85,6 +85,8 @@ _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
 # In place of an issue, rows of `bridge` that say what is still to be done: the folder becomes ours, all files are looked at.
 FOLDER, ALL = 0, -1
+# In place of a file's state: nobody knows how it was left. Only what the database no longer has is still known from there.
+_UNKNOWN = "unknown"
 _AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
 
 
@@ -420,6 +422,9 @@ class Bridge:
                 records += [unpacked(row["body"])] if row["id"] is not None else []
         closed = [row["closed"] for row in rows if row["id"] is not None]
         base = json.loads(rows[0]["base"] or "{}")
+        if rows[0]["state"] == _UNKNOWN:
+            there = {row["id"] for row in rows}
+            base = {name: left for name, left in base.items() if name not in there}
         return _Ours(
             {"issueNumber": issue, "clarifications": records},
             inf if None in closed else max(closed, default=None),
@@ -597,7 +602,7 @@ class Bridge:
         owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
         is_to_be_ours = await self._is_to_do(FOLDER)
         if not owner and not is_to_be_ours:
-            await self.store.write(self._forget_all)
+            await self.store.write(self._know_no_file)
         if not owner or (is_to_be_ours and owner != ours):
             await asyncio.to_thread(own, self.files, owner := ours)
         self._folder = identity if owner == ours else None
@@ -621,8 +626,8 @@ class Bridge:
     async def _is_to_do(self, what: int) -> bool:
         return await self.store.read_one("select 1 from bridge where issue = :what", what=what) is not None
 
-    def _forget_all(self, tx: Tx) -> None:
-        tx.run("delete from bridge")
+    def _know_no_file(self, tx: Tx) -> None:
+        tx.run("update bridge set state = :unknown where issue > :folder", unknown=_UNKNOWN, folder=FOLDER)
         self.begin_anew(tx)
 
     async def _drop_drafts(self) -> None:
