@@ -84,8 +84,8 @@ class Observer(Protocol):
     def begin_anew(self, tx: Tx) -> None:
         """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
 
-    async def run(self) -> None:
-        """Does what is to be done, until cancelled."""
+    async def run(self, done: Callable[[], None]) -> None:
+        """Does what is to be done, until cancelled. Calls `done` when `undone` has moved on."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -141,9 +141,11 @@ class Feed:
     async def run(self) -> None:
         """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for part in self._parts:
+            for part in self.consumers:
                 group.create_task(part.run(), name=part.name)
             for each in self._lanes:
+                for observer in each.observers:
+                    group.create_task(observer.run(each.save_soon), name=observer.name)
                 group.create_task(each.run(), name="feed: " + ", ".join(each.places))
 
     async def save(self) -> None:
@@ -276,7 +278,7 @@ class _Lane:
                     observer.observe(change)
         self.places = {name: max(place, found[-1].place) for name, place in self.places.items()}
         if self.observers or not wanted:
-            self._save_soon()
+            self.save_soon()
         return 0
 
     async def _load(self) -> None:
@@ -285,7 +287,7 @@ class _Lane:
             await each.load()
         self._in_doubt = False
 
-    def _save_soon(self) -> None:
+    def save_soon(self) -> None:
         """Has cursors that only moved stored, unless that is on its way."""
         if self._saving is None:
             self._saving = self._store.write_soon(self._move, within=_SAVED_WITHIN)
@@ -300,8 +302,8 @@ class _Lane:
             return
         if (error := saving.exception()) is not None:
             _log.warning("cannot store the cursor yet, will retry", reason=str(error))
-        elif saving.result() != self.places:
-            self._save_soon()
+        elif saving.result() != self._reached():
+            self.save_soon()
 
     def _is_wanted(self, consumer: Consumer, change: RecordChange) -> bool:
         if change.place <= self.places[consumer.name]:
@@ -377,15 +379,22 @@ class _Lane:
         return acts
 
     def _move(self, tx: Tx) -> dict[str, Position]:
-        stored, places = rows.places(tx), self.places
-        # Read after the places: what was undone when they were taken is done, or still here.
-        undone = {each.name: each.undone for each in self.observers}
-        for name, taken in places.items():
-            first = undone.get(name)
-            place = taken if first is None else min(taken, first._replace(seq=first.seq - 1))
+        stored, reached = rows.places(tx), self._reached()
+        for name, place in reached.items():
             if stored.get(name, place) < place:
                 rows.move(tx, name, place)
-        return places
+        return reached
+
+    def _reached(self) -> dict[str, Position]:
+        """Returns up to where each is done with changes."""
+        places = self.places
+        # Read after the places: what was undone when they were taken is done, or still here.
+        undone = {each.name: each.undone for each in self.observers}
+        reached = dict(places)
+        for name, first in undone.items():
+            if first is not None:
+                reached[name] = min(places[name], first._replace(seq=first.seq - 1))
+        return reached
 
 
 def _owed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ from bot.producers.questions import KEYS_KEPT
 from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
+from tests.integrations.ledgerfiles.test_acts import asked
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene, url_of
 
@@ -120,8 +123,11 @@ async def test_question_stays_as_long_as_its_key_counts(stage: World) -> None:
         await stage.until(lambda: len([each for each in stage.cards() if "Rotate?" in said(each)]) == 2)
 
 
-async def test_ledger_file_keeps_what_the_database_has_no_more(stage: World) -> None:
-    """Other programs number by what is in it. It does not count as news."""
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_ledger_file_keeps_what_the_database_has_no_more(stage: World, is_copied: bool) -> None:
+    """Other programs number by what is in it. It does not count as news, even if the folder was copied without the files whose
+    names begin with a dot; what another program asks there does.
+    """
     async with stage.bot() as bot:
         card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
@@ -132,7 +138,16 @@ async def test_ledger_file_keeps_what_the_database_has_no_more(stage: World) -> 
         await stage.in_step(42)
         await retention(bot).tidy()
         assert not await bot.store.read("select 1 from clarifications")
+    (marker,) = stage.folder.rglob(".clarify/installation")
+    file = marker.parent.parent / "issue-42.json"
+    if is_copied:
+        shutil.rmtree(marker.parent)
+    held = json.loads(file.read_text())
+    theirs = {"id": "CLR-42-007", "issueNumber": 42, "to": "human", "aaep": None}
+    file.write_text(json.dumps({**held, "clarifications": [*held["clarifications"], asked() | theirs]}))
+    expected = [f"CLR-42-{n}" for n in ("001", "007", "008")]
     async with stage.bot():
+        await stage.card("Which database?")
         await stage.ask("rpl_2", question="And now?", session="s2", **ISSUE)
-        await until(lambda: in_file(stage) == ["CLR-42-001", "CLR-42-002"])
-        assert len(stage.cards()) == 2
+        await until(lambda: in_file(stage) == expected)
+        assert [clarification_of(card) for card in stage.cards()] == expected

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from core.clarification import DONE, ID, OPEN, Clarification, Entry
@@ -236,6 +237,14 @@ def unreadable(issue: int, file: Sequence[Any], known: Container[str]) -> dict[s
             why = (f"too long, at most {BODY_LIMIT} characters",)
             found.append(InvalidRecord(issue, name, why, _author(record.from_), record.status in DONE, ""))
     return {f"odd {each.name}": each for each in found if each is not None}
+
+
+def finished_at(file: Sequence[Any]) -> float:
+    """Returns when the records of a file were all finished, as it says itself; inf: they are not, or one cannot be read."""
+    read = [_read(item) for item in file]
+    return max(
+        (each.last_change.timestamp() if each and each.status in DONE else inf for each in read), default=inf
+    )
 
 
 def is_too_long(item: Raw) -> bool:

@@ -40,6 +40,7 @@ from bot.integrations.ledgerfiles.acts import (
     Seen,
     acts,
     base_of,
+    finished_at,
     gives_up,
     may_move,
     opening,
@@ -84,6 +85,8 @@ _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
 # In place of an issue, rows of `bridge` that say what is still to be done: the folder becomes ours, all files are looked at.
 FOLDER, ALL = 0, -1
+# In place of a file's state: nobody knows how it was left. Only what the database no longer has is still known from there.
+_UNKNOWN = "unknown"
 _AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
 
 
@@ -105,12 +108,12 @@ def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | 
 
 
 class _Ours(NamedTuple):
-    """The records of an issue; when they were all finished, inf: they are not; and the states in which the bridge may have left
-    its file.
+    """The records of an issue; when they were all finished, inf: they are not, None: the database has none; and the states in
+    which the bridge may have left its file.
     """
 
     record: Raw
-    finished: float
+    finished: float | None
     base: Base
     state: str | None
 
@@ -142,6 +145,7 @@ class Bridge:
     name: str = "ledger files"
     gather: float = 0.05  # what follows at once is written with it
     undone: Position | None = field(default=None, init=False)
+    _done: Callable[[], None] = field(default=lambda: None, init=False)
     _heard: Position = field(default=Position(0, 0), init=False)
     _behind: dict[int, Position] = field(default_factory=dict, init=False)  # since which change
     _due: dict[int, float] = field(default_factory=dict, init=False)  # by the loop's clock
@@ -182,8 +186,9 @@ class Bridge:
     def _is_late(self, since: float) -> bool:
         return self._now() - since >= _TOLD_AFTER
 
-    async def run(self) -> None:
+    async def run(self, done: Callable[[], None]) -> None:
         """Exchanges files and records, until cancelled."""
+        self._done = done
         if await asyncio.to_thread(self.files.identity) is None:
             await self._missing()
         async with asyncio.TaskGroup() as group:
@@ -241,8 +246,11 @@ class Bridge:
                 self._wake.set()
 
     async def _in_step(self, issue: int) -> None:
+        before = self.undone
         self._behind.pop(issue, None)
         self._note_undone()
+        if self.undone != before:
+            self._done()
         if self._unseen == {issue}:
             await self.store.write_soon(partial(_forget, ALL))
         self._unseen.discard(issue)
@@ -349,7 +357,8 @@ class Bridge:
             left = set() if is_ours else of_others(file["clarifications"], kept.base)
             odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
-            is_old = not left and kept.finished <= (now - self.archive_after).timestamp()
+            finished = finished_at(mine) if kept.finished is None else kept.finished
+            is_old = not left and finished <= (now - self.archive_after).timestamp()
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
@@ -413,9 +422,12 @@ class Bridge:
                 records += [unpacked(row["body"])] if row["id"] is not None else []
         closed = [row["closed"] for row in rows if row["id"] is not None]
         base = json.loads(rows[0]["base"] or "{}")
+        if rows[0]["state"] == _UNKNOWN:
+            there = {row["id"] for row in rows}
+            base = {name: left for name, left in base.items() if name not in there}
         return _Ours(
             {"issueNumber": issue, "clarifications": records},
-            inf if None in closed else max(closed, default=0.0),
+            inf if None in closed else max(closed, default=None),
             {name: [each and Seen.from_json(each) for each in left] for name, left in base.items()},
             rows[0]["state"],
         )
@@ -590,7 +602,7 @@ class Bridge:
         owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
         is_to_be_ours = await self._is_to_do(FOLDER)
         if not owner and not is_to_be_ours:
-            await self.store.write(self._forget_all)
+            await self.store.write(self._know_no_file)
         if not owner or (is_to_be_ours and owner != ours):
             await asyncio.to_thread(own, self.files, owner := ours)
         self._folder = identity if owner == ours else None
@@ -614,8 +626,8 @@ class Bridge:
     async def _is_to_do(self, what: int) -> bool:
         return await self.store.read_one("select 1 from bridge where issue = :what", what=what) is not None
 
-    def _forget_all(self, tx: Tx) -> None:
-        tx.run("delete from bridge")
+    def _know_no_file(self, tx: Tx) -> None:
+        tx.run("update bridge set state = :unknown where issue > :folder", unknown=_UNKNOWN, folder=FOLDER)
         self.begin_anew(tx)
 
     async def _drop_drafts(self) -> None:

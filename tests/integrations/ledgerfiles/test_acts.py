@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from datetime import datetime
+from math import inf
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from bot.integrations.ledgerfiles.acts import (
     Seen,
     acts,
     base_of,
+    finished_at,
     rendered,
 )
 from core.clarification import Entry
@@ -260,3 +263,21 @@ def test_what_was_written_is_like_the_base() -> None:
     )
     read = decode(encode(file), 7)["clarifications"]
     assert {name: [seen] for name, seen in base_of(read).items()} == base(record)
+
+
+DONE = {**asked(), "status": "resolved", "resolvedAt": "2026-11-28T11:00:00.000Z"}
+
+
+@pytest.mark.parametrize(
+    ("file", "at"),
+    [
+        ([], "inf"),
+        ([DONE], "2026-11-28T11:00:00+00:00"),
+        ([DONE, asked()], "inf"),
+        ([DONE, {"id": "CLR-7-002"}], "inf"),
+        ([DONE, {**DONE, "resolvedAt": "2026-11-28T12:00:00.000Z"}], "2026-11-28T12:00:00+00:00"),
+    ],
+)
+def test_finished_at(file: list[Json], at: str) -> None:
+    expected = inf if at == "inf" else datetime.fromisoformat(at).timestamp()
+    assert finished_at(file) == expected

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -600,6 +602,43 @@ async def test_finished_file_goes_to_the_archive_and_comes_back(stage: World) ->
         await in_step(stage)
         assert not archived.exists()
     assert accused(stage) == []
+
+
+async def test_changes_are_deleted_once_the_file_has_followed(stage: World) -> None:
+    async with stage.bot():
+        await stage.ask()
+        await in_step(stage)
+        await until(lambda: rows_of(stage, "select seq from changes") == [])
+
+
+@pytest.mark.parametrize("days", [0, 30])
+async def test_file_of_deleted_records_goes_to_the_archive_when_it_would_have(
+    stage: World, days: int
+) -> None:
+    archived = file_of(stage).parent / "archive" / file_of(stage).name
+    stage.configure(stage.file.read_text().replace(DIRECTORY, f'{DIRECTORY}\narchive_after = "30d"'))
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await until(lambda: in_file(stage) and in_file(stage)[0]["status"] == "resolved")
+        await in_step(stage)
+    stage.changed("delete from clarifications")  # as `[storage] keep` does
+    if days == 0:
+        stage.configure(stage.file.read_text().replace('"30d"', '"0s"'))
+    file_of(stage).write_text(file_of(stage).read_text() + "\n")
+    state = "select state from bridge where issue = 100001"
+    left = rows_of(stage, state)
+    async with stage.bot():
+        await until(lambda: rows_of(stage, state) != left)
+        await until(lambda: archived.exists() or days > 0)
+    assert (archived.exists(), file_of(stage).exists()) == (days == 0, days > 0)
+    assert accused(stage) == []
+
+
+def rows_of(stage: World, query: str) -> list[Any]:
+    with closing(sqlite3.connect(stage.rows)) as db:
+        return db.execute(query).fetchall()
 
 
 async def test_what_is_forgotten_is_blank_in_every_file(stage: World) -> None:

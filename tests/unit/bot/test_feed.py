@@ -66,6 +66,7 @@ class Mirror:
         self.seen: list[str] = []
         self.undone: Position | None = None
         self.holds = ""
+        self.done: Callable[[], None]
 
     def observe(self, change: RecordChange) -> None:
         self.seen.append(f"{change.clarification} {change.what}")
@@ -75,8 +76,12 @@ class Mirror:
     def begin_anew(self, tx: Tx) -> None:
         tx.run("insert into counters (name, value) values ('anew', 1)")
 
-    async def run(self) -> None:
-        pass
+    async def run(self, done: Callable[[], None]) -> None:
+        self.done = done
+
+    def finish(self) -> None:
+        self.undone, self.holds = None, ""
+        self.done()
 
 
 class World:
@@ -253,6 +258,51 @@ async def test_observer_costs_no_transaction_and_hears_again_of_what_it_had_not_
     assert [await world.count(table) for table in ("changes", "counters")] == [0, 4]
 
 
+async def test_cursor_follows_an_observer_that_finishes_after_it_was_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = Mirror()
+    mirror.holds = "CLR-42-001"
+    async with world.leading(mirror):
+        record = await world.put(builders.record())
+        commits = counted(world.store, monkeypatch)
+        await world.told(record)
+        await until(lambda: commits == [1])
+        await touch(world)
+        assert commits == [1, 1], "it waits for what is undone"
+        mirror.finish()
+        await touch(world)
+        assert commits == [1, 1, 2], "it rides on the next transaction"
+        assert await world.count("changes") == 0
+        mirror.holds = "CLR-42-002"
+        await world.told(await world.put(builders.record(seq=2)))
+        await until(lambda: commits == [1, 1, 2, 1, 1])
+        mirror.finish()
+        await until(lambda: commits == [1, 1, 2, 1, 1, 1])
+        assert await world.count("changes") == 0
+
+
+async def test_cursor_follows_an_observer_that_finishes_while_it_is_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, database, stored = Mirror(), sqlite_of(world.store), list[int]()
+    mirror.holds = "CLR-42-001"
+    commit = database.commit
+
+    async def finishing(works: Any) -> Any:
+        results = await commit(works)
+        mirror.finish()
+        stored.append(len(works))
+        return results
+
+    async with world.leading(mirror):
+        record = await world.put(builders.record())
+        monkeypatch.setattr(database, "commit", finishing)
+        await world.told(record)
+        await until(lambda: stored == [1, 1])
+        assert await world.count("changes") == 0
+
+
 async def test_observer_that_is_new_or_lagged_too_far_looks_at_all(world: World) -> None:
     taker, mirror, keep = Taker(), Mirror(), timedelta(days=30)
     async with world.leading(taker):
@@ -269,6 +319,10 @@ async def test_observer_that_is_new_or_lagged_too_far_looks_at_all(world: World)
         assert await anew(world)
         await world.told(await world.put(builders.record(seq=4)))
     assert mirror.seen == ["CLR-42-002 requested/1", "CLR-42-004 requested/1"]
+
+
+async def touch(world: World) -> None:
+    await world.store.run("update installation set probes = probes")
 
 
 async def anew(world: World) -> bool:
@@ -371,7 +425,7 @@ async def test_cursor_that_only_moves_waits_for_the_next_transaction(
         await world.told(record)
         assert commits == [1]
         assert await world.count("changes") == 1
-        await world.store.run("update installation set probes = probes")
+        await touch(world)
         assert commits == [1, 2]
         assert await world.count("changes") == 0
         await world.told(await world.put(record))
