@@ -197,13 +197,19 @@ async def test_two_bots_that_store_events_and_questions_never_wait_for_each_othe
     """One has the inbox and needs a session or a number; the other has those, and needs the inbox."""
     url = postgres_server.new()
     one, other_bot = await Store.open(url), await Store.open(url)
-    both_hold_something = threading.Barrier(2)
+    has_the_inbox, both_hold_something = threading.Event(), threading.Barrier(2)
 
     def event_of(session: str) -> Work[Any]:
         return lambda tx: take(tx, incoming(raw(event_id=session, reply_token=session, session_id=session)))
 
     def asked_in(session: str) -> Work[Any]:
         return lambda tx: issue_for(tx, Session("planner", session, "agent", None, None))
+
+    def begun(_tx: Tx) -> None:
+        has_the_inbox.set()
+
+    def second_to_begin(_tx: Tx) -> None:
+        assert has_the_inbox.wait(20)
 
     def meet(_tx: Tx) -> None:
         both_hold_something.wait(20)
@@ -212,8 +218,8 @@ async def test_two_bots_that_store_events_and_questions_never_wait_for_each_othe
         return asyncio.gather(*map(store.write, works), return_exceptions=True)
 
     found = await asyncio.gather(
-        all_of(one, event_of("e"), meet, event_of(first)),
-        all_of(other_bot, asked_in(second), meet, event_of("f")),
+        all_of(one, event_of("e"), begun, meet, event_of(first)),
+        all_of(other_bot, second_to_begin, asked_in(second), meet, event_of("f")),
     )
     await one.close()
     await other_bot.close()
