@@ -298,7 +298,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     sees half of it.
 
     Raises:
-        StorageError: a newer release wrote it, or one from before the first.
+        StorageError: it is of a version that this release cannot use.
     """
     version, newest = version_of(db), schema.newest_version()
     schema.require_usable(version, str(path))

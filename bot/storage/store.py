@@ -62,7 +62,7 @@ class Store:
 
         Raises:
             StorageInUseError: another instance holds the file.
-            StorageError: it cannot be opened, or a newer release wrote it, or one from before the first.
+            StorageError: it cannot be opened, or is of a version that this release cannot use.
         """
         if isinstance(place, Path):
             return cls(await SQLite.open(place, beside=beside))

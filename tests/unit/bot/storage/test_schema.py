@@ -95,7 +95,7 @@ def mark(place: Place, version: int) -> None:
 @pytest.mark.parametrize(
     ("version", "why"),
     [
-        (32, "was made by a clarify-bot from before the first release"),
+        (32, "was made by an earlier clarify-bot, in a format that is not read any more"),
         (999, "has version 999, written by a newer clarify-bot; this one knows 101"),
     ],
 )
