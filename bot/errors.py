@@ -28,7 +28,8 @@ token, a question or an answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -137,3 +138,20 @@ class TaskDiedError(ClarifyBotError):
 
 class DemoError(ClarifyBotError):
     """The demo could not go on."""
+
+
+@contextmanager
+def driver_required() -> Iterator[None]:
+    """Wraps a whole command, of which any part may be the first that needs PostgreSQL's driver, an optional extra.
+
+    Raises:
+        StorageError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise StorageError(
+            "PostgreSQL's driver is not installed: run pip install '.[postgres]' in the clone of clarify-bot."
+        ) from error

@@ -39,6 +39,7 @@ from core.ledger import Ledger
 _log = structlog.get_logger("clarify.feed")
 _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _BATCH = 64  # changes taken at once
+_MOST_IN_HAND = 256  # records kept for a lane that has not taken their changes yet; others are read
 _MOST = 1_000_000  # changes that a consumer may lag behind
 _RETRY = 0.5  # seconds
 _SETTLING = 0.05  # seconds between looks at changes that a running transaction can still come before
@@ -234,7 +235,8 @@ class _Lane:
         return not self._busy and not self.wake.is_set()
 
     def record_changed(self, record: Clarification) -> None:
-        self._in_hand[record.id] = record
+        if len(self._in_hand) < _MOST_IN_HAND or record.id in self._in_hand:
+            self._in_hand[record.id] = record
         self.wake.set()
 
     async def run(self) -> None:

@@ -26,11 +26,24 @@ from urllib.parse import urlsplit
 import structlog
 
 from bot.http import HttpClient, json_body
-from bot.outbox import Backoff, Delivered, GivenUp, Mail, Outbox, Outcome, Owed, RetryLater, retain, waiting
+from bot.outbox import (
+    Backoff,
+    Delivered,
+    GivenUp,
+    Mail,
+    Outbox,
+    Outcome,
+    Owed,
+    RetryLater,
+    forget,
+    retain,
+    waiting,
+)
 from bot.posting import Posted, post, signature
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
 from bot.storage.changes import RecordChange
+from bot.storage.ledger import as_stored
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.bus import FORGOTTEN, RECEIPT, LifecycleEvent, Name, lifecycle, told_in
@@ -123,11 +136,12 @@ class Webhooks:
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
         if change.what == FORGOTTEN:
             tx.run("delete from webhook_unsigned where clarification = :id", id=record.id)
+            forget(tx, [record.id])  # what was stored while it was being forgotten in another transaction
             return None
-        acts = [
-            self._add(tx, record.id, _message(event.name, change.at, _data(event, receipt)), change.revision)
-            for event, receipt in _events(tx, change, record)
-        ]
+        stored, acts = as_stored(tx, record), list[Callable[[], None]]()
+        for name, receipt in _events(tx, change, record):
+            data = _data(LifecycleEvent.of(name, stored, change.at), _kept(receipt, stored))
+            acts.append(self._add(tx, record.id, _message(name, change.at, data), change.revision))
 
         def send() -> None:
             for act in acts:
@@ -188,28 +202,26 @@ class Webhooks:
 # Which events a change means
 
 
-def _events(
-    tx: Tx, change: RecordChange, record: Clarification
-) -> Iterator[tuple[LifecycleEvent, str | None]]:
+def _events(tx: Tx, change: RecordChange, record: Clarification) -> Iterator[tuple[Name, str | None]]:
     """Yields the events of a change, in order, those of a decision with its receipt. Notes those that lack one: they come
     again with it.
     """
     told = told_in(change.what)
     if not told:  # it begins again with what is open
-        yield from ((event, None) for event in lifecycle(None, record, change.at))
+        yield from ((event.name, None) for event in lifecycle(None, record, change.at))
     for name, number in told:
         if name == RECEIPT:
             receipt = _receipt(record, _ended(record, number))
             if receipt is not None:
                 for each in _unsigned(tx, record.id, number):
-                    yield LifecycleEvent.of(each, record, change.at), receipt
+                    yield each, receipt
         elif name in _OF_DECISIONS:
             ended = _ended(record, number)
             if ended is not None and is_decided(ended) and ended.asked.receipt is None:
                 _note_unsigned(tx, record.id, number, name, change.at)
-            yield LifecycleEvent.of(name, record, change.at), _receipt(record, ended)
+            yield name, _receipt(record, ended)
         else:
-            yield LifecycleEvent.of(name, record, change.at), None
+            yield name, None
 
 
 def _ended(record: Clarification, number: int) -> Clarification | None:
@@ -225,6 +237,12 @@ def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
     if ended is None or not is_decided(ended) or not agrees(record, None):
         return None
     return ended.asked.receipt
+
+
+def _kept(receipt: str | None, stored: Clarification) -> str | None:
+    """Returns a receipt if its record still has it: it may have been forgotten since it was read."""
+    earlier = [past.get("receipt") for past in stored.asked.earlier]
+    return receipt if receipt in [stored.asked.receipt, *earlier] else None
 
 
 def _message(event: str, at: datetime, data: Mapping[str, object]) -> dict[str, object]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from bot.errors import ClarifyBotError
+from bot.errors import ClarifyBotError, driver_required
 from core.errors import BadInput, ClarifyError
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def _in_shell(panel: str, name: str | None = None) -> Callable[[Callable[..., _W
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     try:
-        app()
+        with driver_required():
+            app()
     except (ClarifyBotError, ClarifyError) as error:
         from bot.logs import stderr_has_reader
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -25,6 +25,7 @@ from bot.retention.sqlite import InSqlite
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings
+from core.clarification import Clarification
 from core.clock import SystemClock, iso
 from core.errors import BadInput, LedgerUnwritable, LockTimeout
 from core.ledgerfiles import LedgerFiles
@@ -129,10 +130,7 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     kept = kept_in(shell.settings)
     found = await asyncio.to_thread(forgetting.find, kept, name, producer)
     if found.unsettled and not abandon:
-        waiting = ", ".join(record.id for record in found.unsettled)
-        raise BadInput(
-            f"Agents are still waiting for {waiting}. Answer first, or use --abandon to close without an answer."
-        )
+        raise _still_waiting(found.unsettled)
     if not yes:
         what = ", ".join(found.ids) or "no questions"
         of = f" of session {found.session[1]} ({found.session[0]})" if found.session else ""
@@ -147,6 +145,13 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
     new = {state: [place for place in places if place not in old] for state, places in after.items()}
     _tell_forgotten(shell, found, traces, new, files)
+
+
+def _still_waiting(unsettled: Iterable[Clarification]) -> BadInput:
+    waiting = ", ".join(record.id for record in unsettled)
+    return BadInput(
+        f"Agents are still waiting for {waiting}. Answer first, or use --abandon to close without an answer."
+    )
 
 
 def kept_in(settings: ShellSettings) -> Kept:
@@ -186,7 +191,7 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
     """Delete, with retries while a message is being posted or an event handled.
 
     Raises:
-        BadInput: that is not done in time.
+        BadInput: that is not done in time, or an agent asked again meanwhile.
     """
     end, before = monotonic() + _PATIENCE, Traces()
     while True:
@@ -195,6 +200,8 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
         )
         if traces.is_all(abandoned=abandon):
             return before + traces
+        if traces.unsettled:
+            raise _still_waiting(traces.unsettled)
         before += replace(traces, in_flight=0, waiting=0)
         # Only a running bot finishes posts and events.
         if not shell.has_bot or monotonic() >= end:

@@ -19,7 +19,7 @@ import typer
 
 from bot.cli.output import Output
 from bot.cli.records import refusal
-from bot.errors import ClarifyBotError, ConfigurationError
+from bot.errors import ClarifyBotError, ConfigurationError, driver_required
 from bot.logs import configure_logging
 from bot.settings.environment import os_identity, read_environment
 from bot.settings.load import load_shell_settings
@@ -178,7 +178,8 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
     """
     out = Output(json=json)
     try:
-        yield out
+        with driver_required():
+            yield out
     except (ClarifyError, ClarifyBotError) as error:
         is_configuration = isinstance(error, ConfigurationError)
         code = "CONFIGURATION" if is_configuration else str(getattr(error, "code", "ERROR"))

@@ -23,7 +23,7 @@ from bot.routing import Audiences
 from bot.signing import Signing
 from bot.storage import changes
 from bot.storage.changes import RecordChange
-from bot.storage.ledger import record_of
+from bot.storage.ledger import as_stored
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
 from core.bus import ABANDONED, FORGOTTEN, RECEIPT
@@ -89,7 +89,7 @@ class DecisionLog:
         return not _WANTED.isdisjoint(word.partition("/")[0] for word in change.what.split())
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
-        record = _as_stored(tx, record)
+        record = as_stored(tx, record)
         if change.what == FORGOTTEN:
             _forget_gone(tx, record)
             grew = _tell_gone(tx, self.signing, self.clock.now())
@@ -277,16 +277,6 @@ def _whole(value: Any, otherwise: str) -> str:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value != {} else ""
-
-
-def _as_stored(tx: Tx, record: Clarification) -> Clarification:
-    """Returns a record as its row is now: what was forgotten meanwhile must not come into the log."""
-    row = tx.one(
-        "select body from clarifications where id = :id and revision <> :revision",
-        id=record.id,
-        revision=record.revision,
-    )
-    return record if row is None else record_of(row["body"]) or record
 
 
 def _forget_gone(tx: Tx, record: Clarification) -> None:

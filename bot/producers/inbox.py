@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import structlog
 
 from bot.errors import StorageUnavailable
+from bot.storage.ledger import LockedError
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
@@ -25,6 +26,7 @@ from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
 _INBOX = "inbox"  # the lock of whoever stores an event
+_SESSION = "session "  # before its producer and id, in the name of its lock
 MOST_QUESTIONS = 500  # of an issue that we gave out; then its session goes on in another one
 AT_ONCE = 500  # events in one read
 _FEW = 4  # events to read on the event loop
@@ -315,9 +317,17 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
     return named
 
 
+def lock_of(producer: str, session: str) -> str:
+    """Returns the name of a session's lock. Who holds it may count on the session's row."""
+    return f"{_SESSION}{producer} {session}"
+
+
 def issue_for(tx: Tx, asking: Session) -> int:
     """Returns the issue of a question: the one that it names (`asking.issue`), else its session's, else a new one. Stores the
     session, unless all of it is known: nothing then waits for its row. Hold a lock: else a new session can get two issues.
+
+    Raises:
+        LockedError: another bot is storing an event. To wait for that would be a deadlock, where it waits for our row.
     """
     known = tx.one(
         "select issue, agent_name from sessions where producer = :producer and session_id = :session",
@@ -325,9 +335,15 @@ def issue_for(tx: Tx, asking: Session) -> int:
         session=asking.session_id,
     )
     issue = asking.issue or (known["issue"] if known else None)
-    if issue is None or _is_full(tx, issue):
+    needs_another = issue is None or _is_full(tx, issue)
+    lacks_something = (
+        known is None or known["issue"] is None or (asking.agent_name and known["agent_name"] is None)
+    )
+    if (needs_another or lacks_something) and not tx.lock(_INBOX):
+        raise LockedError
+    if issue is None or needs_another:
         issue = _further(tx, asking.producer, asking.session_id)
-    if known is None or known["issue"] is None or (asking.agent_name and known["agent_name"] is None):
+    if lacks_something:
         know_sessions(tx, [asking._replace(issue=issue)])
     return issue
 
@@ -506,6 +522,7 @@ SWEEP_SESSIONS = Sweep(
            and not exists (select 1 from clarifications
              where clarifications.producer = sessions.producer and clarifications.session = sessions.session_id)""",
     ),
+    locked=_SESSION,
 )
 
 

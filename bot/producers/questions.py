@@ -32,7 +32,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import structlog
 from pydantic_core import to_json
 
-from bot.producers.inbox import Session, issue_for
+from bot.errors import StorageUnavailable
+from bot.producers.inbox import Session, issue_for, lock_of
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
@@ -45,6 +46,7 @@ from core.clock import Clock
 from core.errors import (
     BadInput,
     ClarifyError,
+    LedgersAway,
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
@@ -108,6 +110,7 @@ _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at 
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _OWE_CALLBACK = """update questions set callback_due = 1
   where clarification = :id and callback_url is not null returning *"""
+_MAY_BE_OWED = "select clarification from questions where callback_url is not null and callback_due = 0"
 _OWED_CALLBACKS = """select * from questions where callback_url is not null and callback_due = 1
   order by case when callback_failed_at is null then 0 else 1 end, created_at"""
 _ROW_OF_ID = "select * from questions where clarification = :id"
@@ -662,8 +665,27 @@ class Questions:
         return None if row is None else self._callback(row)
 
     async def owed_callbacks(self) -> list[Callback]:
-        """Returns where outcomes are still to be posted, in the order to try them: those that never failed first."""
+        """Returns where outcomes are still to be posted, in the order to try them: those that never failed first. Also of what
+        ended while the bot that led had no callbacks configured.
+        """
+        ended = [
+            row["clarification"]
+            for row in await self.store.read(_MAY_BE_OWED)
+            if await self._has_ended(row["clarification"])
+        ]
+        if ended:
+            await self.store.write(lambda tx: [self.owe_callback(tx, each) for each in ended])
         return [self._callback(row) for row in await self.store.read(_OWED_CALLBACKS)]
+
+    async def _has_ended(self, clarification_id: str) -> bool:
+        try:
+            record = self.index.get(clarification_id) or await self.ledger.find(clarification_id)
+        except LedgersAway as error:
+            raise StorageUnavailable(str(error)) from error
+        except (NotFound, LedgerUnreadable) as error:
+            _log.warning("cannot tell whether a callback is owed", id=clarification_id, reason=str(error))
+            return False
+        return not record.is_open
 
     async def callback(self, clarification_id: str) -> Callback | None:
         """Returns where a question's outcome is to be posted; None: nowhere, or no longer."""
@@ -892,8 +914,8 @@ class _New:
     def locks(self) -> list[str]:
         """What no other bot may decide meanwhile: whether it was asked before, and its session's issue."""
         same = json.dumps([self.producer, self.agent, self.asked.key or self.digest])
-        session = [] if self.asked.session is None else [json.dumps([self.producer, self.asked.session])]
-        return [f"question {same}", *(f"session {each}" for each in session)]
+        session = [] if self.asked.session is None else [lock_of(self.producer, self.asked.session)]
+        return [f"question {same}", *session]
 
     def store(self, tx: Tx, opened: Opened) -> None:
         """Stores the row by which its asker finds it again.

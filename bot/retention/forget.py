@@ -22,7 +22,7 @@ from bot.oncall import incidents, pages
 from bot.oncall.pages import Outside
 from bot.producers import inbox, push, questions
 from bot.retention.backup import Kept
-from bot.storage import ledger
+from bot.storage import ledger, outside
 from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification, parse_id
@@ -64,12 +64,14 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Traces:
     """What could not be removed. `in_flight`: messages being posted right now, and `waiting`: events not processed yet: what
-    they are about was not changed, so try again. `pagers`: pages sent outside Slack. `untaken`: incidents that are still
-    unclaimed, now without their text. `comments`: on GitHub. `receipts`: deleted here, but agents and webhooks may have copies.
+    they are about was not changed, so try again. `unsettled`: agents wait for them by now, so they were not changed either.
+    `pagers`: pages sent outside Slack. `untaken`: incidents that are still unclaimed, now without their text. `comments`: on
+    GitHub. `receipts`: deleted here, but agents and webhooks may have copies.
     """
 
     in_flight: int = 0
     waiting: int = 0
+    unsettled: tuple[Clarification, ...] = ()
     pagers: frozenset[Outside] = frozenset()
     untaken: int = 0
     comments: tuple[str, ...] = ()
@@ -77,12 +79,13 @@ class Traces:
 
     def is_all(self, *, abandoned: bool) -> bool:
         """Returns whether everything possible was done."""
-        return not self.in_flight and (abandoned or not self.waiting)
+        return not self.in_flight and not self.unsettled and (abandoned or not self.waiting)
 
     def __add__(self, other: Traces) -> Traces:
         return Traces(
             self.in_flight + other.in_flight,
             self.waiting + other.waiting,
+            self.unsettled + other.unsettled,
             self.pagers | other.pagers,
             self.untaken + other.untaken,
             tuple(dict.fromkeys(self.comments + other.comments)),
@@ -150,9 +153,13 @@ def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) 
 
 
 def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
-    """Runs a transaction, and leaves as much time to others: what waits for SQLite's lock looks for it only now and then."""
+    """Runs a transaction, and leaves as much time to others: what waits for SQLite's lock looks for it only now and then.
+
+    Raises:
+        StorageMoved: the database moved to another one.
+    """
     began = time.monotonic()
-    result = kept.change(work)
+    result = kept.change(partial(outside.here, kept.name, work))
     time.sleep(time.monotonic() - began)
     return result
 
@@ -160,14 +167,24 @@ def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
 def _forget_clarifications(
     parts: Sequence[Subject], tx: Tx, *, now: datetime, abandoned: bool
 ) -> tuple[Traces, Sequence[Subject]]:
-    """Forgets clarifications, but for those of which something is on its way: returns these, too.
+    """Forgets clarifications, but for those of which something is on its way, or for which an agent waits by now: returns
+    these, too.
 
     Keeps names that prevent repetition (ids of events, keys of messages); removes texts and people. Messages in Slack are
     queued for erasing.
     """
-    subject, may_go = _joined(parts), partial(_may_go, abandoned=abandoned)
-    ids = sorted(subject.clarifications)
+    ids = sorted(_joined(parts).clarifications)
     ledger.hold(tx, ids)
+    held = _found(tx.rows("select id, producer, body from clarifications where id in :ids", ids=ids))
+    if unsettled := tuple(each for each in held.unsettled if each.is_open or not abandoned):
+        names = {each.id for each in unsettled}
+        stay = [part for part in parts if part.clarifications & names]
+        go = [part for part in parts if part not in stay]
+        traces, refused = (
+            _forget_clarifications(go, tx, now=now, abandoned=abandoned) if go else (Traces(), ())
+        )
+        return traces + Traces(unsettled=unsettled), [*stay, *refused]
+    subject = _joined([*parts, *held.parts])  # with what asked later rounds
     traces = _forget_shown(subject, messages.of(tx, ids), incidents.of(tx, ids), tx, even_waiting=abandoned)
     if not traces.is_all(abandoned=abandoned):
         return (traces, parts) if len(parts) == 1 else _forget_each(parts, tx, now=now, abandoned=abandoned)
@@ -176,6 +193,7 @@ def _forget_clarifications(
     replies.forget(tx, ids)
     outbox.forget(tx, ids)
     receipts = log.forget(tx, subject)
+    may_go = partial(_may_go, abandoned=abandoned)
     ledger.rewrite(tx, ids, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now)
     tx.tell("forgotten")
     return traces + Traces(receipts=receipts), ()
@@ -333,7 +351,5 @@ def _named(asked: Mapping[str, Any], name: str, producer: str) -> set[Pair]:
 
 
 def _may_go(item: Raw, *, abandoned: bool) -> bool:
-    record = parse(item)
-    if record is None:
-        return abandoned or item.get("status") in list(DONE)
-    return not record.is_open and (abandoned or not is_unsettled(record))
+    """Whether a record may be forgotten that no agent is seen to wait for: it may be unreadable."""
+    return abandoned or item.get("status") in list(DONE) or parse(item) is not None

@@ -52,7 +52,7 @@ def move(source: Kept, target: Kept, *, now: datetime, replace: bool) -> Moved:
             compared, installation = _look(draft)
             is_unfinished = target.unfinished() == installation["id"]
             aside = None
-            if installation["moved_to"] is None or not is_unfinished:
+            if installation["moved_to"] != target.name or not is_unfinished:
                 require_here(source.name, installation)
 
                 def prepare(new: Tx) -> None:

@@ -138,6 +138,8 @@ async def _delete(
 def _deleting(rule: Sweep, names: Sequence[object], horizon: float, now: float) -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
         going = _ripe(tx, rule.table, names, horizon, now) if rule.timeless else names
+        if rule.locked is not None:
+            going = [name for name in going if tx.lock(f"{rule.locked}{name}")]
         count = 0
         for statement in rule.delete if going else ():
             count = tx.run(statement, names=going)

@@ -1,8 +1,8 @@
 # ruff: noqa: S608 - only our own text is put into statements
 """The feed's rows: what changed, in order, and how far each consumer is (`bot.feed`).
 
-`bot.storage.ledger` writes a change in the transaction that writes its record; nothing else does. Without consumers it
-writes none.
+`bot.storage.ledger` writes a change in the transaction that writes its record, and for what consumers are to hear of it besides
+(`tell`). Without consumers there is none.
 
 Where several bots write, numbers are given out in one order and committed in another. So changes are ordered by transaction,
 then by number, and a reader takes only those of transactions that none still running can come before (`Store.horizon`). A

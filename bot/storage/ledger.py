@@ -63,6 +63,9 @@ class DatabaseLedger(Ledger):
     # several threads.
     _known: OrderedDict[str, tuple[str, Clarification]] = field(default_factory=OrderedDict)
     _wrote: OrderedDict[str, int] = field(default_factory=OrderedDict)  # the revision that we wrote last
+    _reported: OrderedDict[str, int] = field(
+        default_factory=OrderedDict
+    )  # the one of others that we told of last
     _writing: set[asyncio.Future[None]] = field(default_factory=set)
     _waiting: dict[asyncio.Event, str] = field(default_factory=dict)
     _loaded: int = 0
@@ -108,10 +111,7 @@ class DatabaseLedger(Ledger):
         with self._marked_as_ours():
             result, put = await self._locking(_what(reach), work, timeout)
             for record in put:
-                self._wrote[record.id] = record.revision
-                self._wrote.move_to_end(record.id)
-            while len(self._wrote) > _MOST_KNOWN:
-                self._wrote.popitem(last=False)
+                _note_latest(self._wrote, record.id, record.revision)
             if written is not None:
                 written()
         for record in put:
@@ -345,7 +345,11 @@ class DatabaseLedger(Ledger):
         return rows[0]["until"], [(row["id"], row["revision"]) for row in rows if row["id"] is not None]
 
     def _report(self, news: Sequence[tuple[str, int]]) -> list[str]:
-        found = {name for name, revision in news if self._wrote.get(name, 0) < revision}
+        found = set[str]()
+        for name, revision in news:
+            if max(self._wrote.get(name, 0), self._reported.get(name, 0)) < revision:
+                found.add(name)
+                _note_latest(self._reported, name, revision)
         for name in found:
             self._wake(name)
         return sorted(found)
@@ -365,6 +369,13 @@ class DatabaseLedger(Ledger):
             del self._waiting[event]
 
 
+def _note_latest(known: OrderedDict[str, int], name: str, revision: int) -> None:
+    known[name] = revision
+    known.move_to_end(name)
+    while len(known) > _MOST_KNOWN:
+        known.popitem(last=False)
+
+
 async def _gathered(every: AsyncGenerator[Contents]) -> Contents:
     found = Contents([], [])
     async for some in every:
@@ -379,6 +390,16 @@ def record_of(body: str) -> Clarification | None:
         return parse(unpacked(body))
     except ValueError:
         return None
+
+
+def as_stored(tx: Tx, record: Clarification) -> Clarification:
+    """Returns a record as its row is now, for a consumer of the feed: it must not store what was forgotten meanwhile."""
+    row = tx.one(
+        "select body from clarifications where id = :id and revision <> :revision",
+        id=record.id,
+        revision=record.revision,
+    )
+    return record if row is None else record_of(row["body"]) or record
 
 
 def write(tx: Tx, record: Clarification, body: str, before: int | None) -> bool:

@@ -46,14 +46,19 @@ def changed(path: Path, url: str | None, work: Callable[[Tx], _T]) -> _T:
     if url is not None:
         from bot.storage import tables  # noqa: PLC0415 - psycopg is an optional extra
 
-        return tables.change(url, partial(_here, "The database", work))
+        return tables.change(url, partial(here, "The database", work))
     if not path.exists():
         raise StorageUnavailable(f"{path} is not there: no bot has used it yet.")
     with beside.transaction(path) as tx:
-        return _here(str(path), work, tx)
+        return here(str(path), work, tx)
 
 
-def _here(name: str, work: Callable[[Tx], _T], tx: Tx) -> _T:
+def here(name: str, work: Callable[[Tx], _T], tx: Tx) -> _T:
+    """Runs `work`, unless the storage moved.
+
+    Raises:
+        StorageMoved: it did.
+    """
     if (row := tx.one("select moved_to, moved_from from installation")) is not None:
         require_here(name, row)
     return work(tx)

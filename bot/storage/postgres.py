@@ -138,6 +138,9 @@ class PostgreSQL(Database):
         except _DeposedError as error:
             await self._writer.undo()
             raise StorageUnavailable(f"Nothing was stored: {error}.") from error
+        except StorageError as error:
+            await self._writer.undo()
+            raise StorageUnavailable(f"Nothing was stored: {error}") from error
         except psycopg.Error as error:
             await self._writer.undo()
             if len(results) == len(works) and await self._was_committed(began):
@@ -247,12 +250,15 @@ class PostgreSQL(Database):
 
         Raises:
             _DeposedError: the lease has ended, or may have. Nothing was done.
+            StorageMoved: the database moved to another one since it was opened. Nothing was done.
         """
         if (epoch := self._lease.epoch) is not None:
             if self._lease.left <= 0 and not self._lease.lost.is_set():
                 raise _DeposedError("this bot's lease is over")
             if not lease.begins(epoch, db):
                 raise _DeposedError("another bot leads")
+        else:  # a move raises the epoch
+            _require_here(db)
         tx = PostgresTx(db, self.name, leads=epoch is not None)
         results += [tx.part(work) for work in works]
         self._doubtful = time.monotonic()
@@ -392,7 +398,16 @@ def prepared(db: PostgresConnection) -> Row:
             db.execute("delete from schema_version")
             db.execute("insert into schema_version (version) values (%s)", [newest])
         tx.renumber()
-        found = db.execute("select id, secret, moved_to, moved_from from installation").fetchone()
+    return _require_here(db)
+
+
+def _require_here(db: PostgresConnection) -> Row:
+    """Returns the row of the installation.
+
+    Raises:
+        StorageMoved: the database has moved to another, or is not yet complete.
+    """
+    found = db.execute("select id, secret, moved_to, moved_from from installation").fetchone()
     if found is None:
         raise StorageError("The database has no installation: its table was emptied.")
     return require_here("The database", found)

@@ -19,7 +19,7 @@ import aiosqlite
 from filelock import FileLock, Timeout
 from watchfiles import awatch
 
-from bot.errors import StorageBusy, StorageError, StorageInUseError, StorageUnavailable
+from bot.errors import StorageBusy, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
 from bot.storage import schema
 from bot.storage.database import Database, require_here
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
@@ -95,7 +95,10 @@ class SQLite(Database):
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
         try:
-            results, wrote = await self.writer.run(partial(_run_all, works))
+            beside = self.path if self.lock is None else None
+            results, wrote = await self.writer.run(partial(_run_all, works, beside))
+        except StorageMoved as error:
+            raise StorageUnavailable(f"Nothing was stored: {error}") from error
         except sqlite3.Error as error:
             kind = (
                 StorageBusy
@@ -235,11 +238,21 @@ def _give_back_some(tx: Tx) -> None:
         tx.run("pragma incremental_vacuum(1)")
 
 
-def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> tuple[list[Outcome], bool]:
-    """Runs a transaction in one visit to the thread. If it fails, nothing is changed. Returns whether it changed rows."""
+def _run_all(
+    works: Sequence[Work[Any]], beside: Path | None, db: sqlite3.Connection
+) -> tuple[list[Outcome], bool]:
+    """Runs a transaction in one visit to the thread. If it fails, nothing is changed. Returns whether it changed rows.
+
+    `beside`: the file, if this process does not hold its lock.
+
+    Raises:
+        StorageMoved: the file moved to another database since it was opened.
+    """
     before = db.total_changes
     try:
         db.execute("begin immediate")
+        if beside is not None:
+            require_here(str(beside), db.execute("select moved_to, moved_from from installation").fetchone())
         tx = Tx(db)
         results = [tx.part(work) for work in works]
         _commit(db)

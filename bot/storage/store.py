@@ -334,11 +334,13 @@ class Sweep:
     `find` takes `:after` (the name of the last row seen, at first `first`), `:horizon` and `:most`. It selects `name`
     and the columns that show whether an open question needs the row: `clarification`, `producer` and `session_id`, or
     ids anywhere in `said`. `delete` (several statements, in order) takes `:names`. `timeless`: rows without a time of
-    their own are noted when first found unneeded, and deleted once that was before the horizon.
+    their own are noted when first found unneeded, and deleted once that was before the horizon. `locked`: what is before a
+    row's name in the name of its lock; rows whose lock another bot holds stay until the next time.
     """
 
     table: str
     find: str
     delete: Sequence[str]
     timeless: bool = False
+    locked: str | None = None
     first: object = ""

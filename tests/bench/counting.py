@@ -32,7 +32,6 @@ EXACT = (
     "fsyncs",
     "validations",
     "serialisations",
-    "digests",
     "HTTP calls to Slack",
     "HTTP calls to producers",
 )
@@ -44,7 +43,7 @@ ROOM = 8 * (len(OPERATIONS) + 3)  # bytes
 
 # What holds a record, whole or in part, and the functions that turn a dumped one into bytes.
 MODELS = (("core.clarification", "Clarification"), ("core.clarification", "Aaep"))
-WRITERS = (("core.records", "packed", "serialisations"), ("core.records", "digest", "digests"))
+WRITERS = (("core.records", "packed", "serialisations"),)
 
 _ROOT = str(Path(__file__).parents[2])
 _OURS = tuple(f"{_ROOT}/{part}/" for part in ("bot", "core"))

@@ -666,6 +666,22 @@ async def test_record_that_names_another_questions_event_is_posted_nowhere(
     assert [each.said["id"] for each in hook.got] == [asked["id"]]
 
 
+async def test_what_ended_while_the_bot_that_led_had_no_callbacks_is_called_back(
+    stage: World, hook: Receiver
+) -> None:
+    """Another bot may have got them first; the consumer begins after the end of the question."""
+    async with running(stage, table(hook)) as (_, asker):
+        asked, waits = [await asker.ask(question=f"Which {each}?", callback_url=hook.url) for each in "ab"]
+    assert (await beside(stage, "answer", asked["id"], "67")).code == 0
+    for rows in ("changes", "consumers"):
+        stage.changed(f"delete from {rows}")  # noqa: S608 - ours
+    async with running(stage, table(hook)) as (_, asker):
+        await until(lambda: hook.got)
+        await asker.withdraw(waits)
+        await until(lambda: len(hook.got) == 2)
+    assert [each.said["id"] for each in hook.got] == [asked["id"], waits["id"]]
+
+
 @pytest.mark.parametrize("left", [True, False], ids=["others are left", "none is left"])
 async def test_entry_that_is_gone_is_called_no_more(stage: World, hook: Receiver, left: bool) -> None:
     async with running(stage, table(hook)) as (_, asker):

@@ -505,7 +505,8 @@ async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: st
         task_id = (await agent.call("ask_human", question="Which one?", choices=["a", "b"]))["taskId"]
         message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
         async with door.events(message) as left:
-            await anext(left)
+            for _ in ("it is heard", "the task's state"):
+                await anext(left)
         card = await stage.card("Which one?")
         async with asyncio.timeout(30), agent.listening(task_id) as stays:
             await anext(stays)

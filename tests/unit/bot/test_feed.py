@@ -275,6 +275,22 @@ async def anew(world: World) -> bool:
     return await world.store.run("delete from counters where name = 'anew'") == 1
 
 
+async def test_what_comes_before_it_can_be_taken_is_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "_MOST_IN_HAND", 2)
+    taker = Taker()
+    taker.holds = asyncio.Event()
+    async with world.running(taker) as feed:
+        for n in range(1, 6):
+            feed.record_changed(await world.put(builders.record(seq=n)))
+        (lane,) = feed._lanes
+        assert len(lane._in_hand) == 2
+        taker.holds.set()
+        await world.quiet()
+    assert taker.told == [f"CLR-42-00{n} requested/1" for n in range(1, 6)]
+
+
 async def test_what_is_told_without_a_write_is_heard(world: World) -> None:
     taker = Taker()
     async with world.leading(taker):

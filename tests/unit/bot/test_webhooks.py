@@ -8,10 +8,11 @@ import hashlib
 import hmac
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -21,7 +22,10 @@ from structlog.testing import capture_logs
 
 from bot import posting
 from bot.errors import NotLeading
+from bot.outbox import Mail, Owed
 from bot.posting import signature
+from bot.retention import forget as forgetting
+from bot.retention.sqlite import InSqlite
 from bot.settings.environment import signing_key
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.tx import Tx
@@ -39,6 +43,7 @@ from core.matching import followed_up
 from core.receipts import is_decided, jti_of
 from tests.kit import builders
 from tests.kit.clocks import START, ManualClock
+from tests.kit.databases import sqlite_of
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.unit.bot.following import ADA, SLA, Following
@@ -555,6 +560,62 @@ async def test_decision_without_a_receipt_is_not_remembered_for_ever(
     await world.quiet()
     found = await world.store.read("select clarification from webhook_unsigned")
     assert [row["clarification"] for row in found] == ["CLR-42-002"]
+
+
+def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Once, between reading what was decided and storing what that owes, `act` happens."""
+    read, acts = world.ledger.tampered_among, [act]
+
+    async def then(records: Sequence[Clarification]) -> frozenset[str]:
+        found = await read(records)
+        if acts and any(not each.is_open for each in records):
+            await acts.pop()()
+        return found
+
+    monkeypatch.setattr(world.ledger, "tampered_among", then)
+
+
+async def forgotten(world: World) -> None:
+    """As `clarify forget` does."""
+    kept = InSqlite(sqlite_of(world.store).path)
+    found = forgetting.find(kept, ID)
+    work = partial(forgetting.forget, kept, found, now=world.clock.now(), abandoned=True)
+    assert (await asyncio.to_thread(work))[0].is_all(abandoned=True)
+
+
+async def test_what_is_forgotten_after_it_was_read_is_told_to_nobody(
+    world: World, receiver: Receiver, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.refuses = lambda _: 503
+    bodies: list[bytes] = []
+    add = Mail.add
+
+    def noted(mail: Mail, tx: Tx, messages: Sequence[Owed], now: datetime) -> None:
+        bodies.extend(each.body for each in messages if each.kind == "clarification-answered")
+        add(mail, tx, messages, now)
+
+    monkeypatch.setattr(Mail, "add", noted)
+    await world.start()
+    meanwhile(world, monkeypatch, lambda: forgotten(world))
+    world.feed.record_changed(await decided(world))
+    await world.quiet()
+    (body,) = map(json.loads, bodies)
+    assert body["data"]["topic"] == "(forgotten)"
+    assert "receipt" not in body["data"]
+    for table in ("webhook_outbox", "webhook_unsigned"):
+        assert await world.store.read(f"select * from {table}") == []  # noqa: S608 - ours
+
+
+async def test_what_goes_on_after_it_was_read_is_told_with_its_receipt(
+    world: World, receiver: Receiver, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start()
+    record = await decided(world)
+    again = followed_up(record, builders.ask(question="And now?"), record.last_change, SLA)
+    meanwhile(world, monkeypatch, lambda: world.write(again))
+    world.feed.record_changed(record)
+    await world.quiet()
+    assert receipts(receiver)[:2] == [("requested", None), ("answered", f"{ID}/1")]
 
 
 async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(

@@ -166,3 +166,26 @@ def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
     assert "unexpected error" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "very-secret" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["check"], ["run"], ["list", "--json"], ["keys"], ["move", "--to", "postgresql://db-1/clarify"]],
+)
+def test_cli_without_the_driver_says_what_to_install(tmp_path: Path, arguments: list[str]) -> None:
+    storage = "" if arguments[0] == "move" else '[storage]\nurl_env = "DATABASE"\n'
+    (tmp_path / "clarify.toml").write_text(f'[slack]\nfallback_channel = "C1"\n{storage}')
+    environ = {"DATABASE": "postgresql://db-1/clarify", "SLACK_API_URL": "http://127.0.0.1:9/api/"}
+    code = "import sys; sys.modules['psycopg'] = None; import bot.cli; bot.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, **TOKENS, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("run pip install '.[postgres]' in the clone of clarify-bot.\n")
+    assert "unexpected" not in done.stderr
+    assert ('"message": "PostgreSQL' in done.stdout) == ("--json" in arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 
@@ -11,14 +13,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import FIRST_RESERVED_ISSUE, Arrived, Inbox, declared_issue, reserve_above
+from bot.producers.inbox import (
+    FIRST_RESERVED_ISSUE,
+    Arrived,
+    Inbox,
+    Session,
+    declared_issue,
+    issue_for,
+    reserve_above,
+    take,
+)
 from bot.producers.receiver import Arrival, Gaps, Receiver, Trouble
 from bot.producers.sse import Frame, Oversize
+from bot.storage.ledger import LockedError
 from bot.storage.store import Store
+from bot.storage.tx import Tx, Work
 from core.aaep import parse_event
 from core.workflow import Speaker
 from tests.kit.clocks import START, ManualClock
-from tests.kit.databases import sqlite_of
+from tests.kit.databases import Server, sqlite_of
 from tests.kit.events import incoming, other, raw
 from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded, until_ticking
 
@@ -175,6 +188,37 @@ async def test_sessions_without_an_issue_get_reserved_ones(inbox: Inbox) -> None
     await put(inbox, raw(event_id="e4", reply_token="r4"), producer="writer")
     first = FIRST_RESERVED_ISSUE
     assert await issues(inbox) == [first, first, first + 1, first + 2]
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("s", "s")])
+async def test_two_bots_that_store_events_and_questions_never_wait_for_each_other(
+    postgres_server: Server, first: str, second: str
+) -> None:
+    """One has the inbox and needs a session or a number; the other has those, and needs the inbox."""
+    url = postgres_server.new()
+    one, other_bot = await Store.open(url), await Store.open(url)
+    both_hold_something = threading.Barrier(2)
+
+    def event_of(session: str) -> Work[Any]:
+        return lambda tx: take(tx, incoming(raw(event_id=session, reply_token=session, session_id=session)))
+
+    def asked_in(session: str) -> Work[Any]:
+        return lambda tx: issue_for(tx, Session("planner", session, "agent", None, None))
+
+    def meet(_tx: Tx) -> None:
+        both_hold_something.wait(20)
+
+    def all_of(store: Store, *works: Work[Any]) -> Awaitable[list[Any]]:
+        return asyncio.gather(*map(store.write, works), return_exceptions=True)
+
+    found = await asyncio.gather(
+        all_of(one, event_of("e"), meet, event_of(first)),
+        all_of(other_bot, asked_in(second), meet, event_of("f")),
+    )
+    await one.close()
+    await other_bot.close()
+    errors = [each for results in found for each in results if isinstance(each, Exception)]
+    assert [type(each) for each in errors] == [LockedError], "it is tried again"
 
 
 async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:

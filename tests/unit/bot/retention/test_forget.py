@@ -16,15 +16,20 @@ from typing import Any
 
 import pytest
 
-from bot.errors import StorageUnavailable
+from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
 from bot.retention.sqlite import InSqlite
 from bot.storage import beside
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
+from core.clarification import Clarification, abandoned, answered, reply_settled
+from core.ledger import OfRecord
+from core.matching import followed_up
 from core.records import Subject
+from tests.kit import builders
 from tests.kit.builders import foreign
 from tests.kit.clocks import START
 from tests.kit.databases import open_store
@@ -315,6 +320,80 @@ async def test_only_what_is_on_its_way_is_refused_and_follows(store: Store, tmp_
     with kept.read_only() as tx:
         assert not [row for row in words_in(tx) if "-8-" in row["name"]]
     assert await all_of(store, "select state from erasures where ts = '51.0'") == ["wanted"]
+
+
+@pytest.mark.parametrize("abandon", [False, True])
+async def test_what_is_asked_again_meanwhile_stays_as_it_is_and_goes_once_it_is_over(
+    store: Store, tmp_path: Path, *, abandon: bool
+) -> None:
+    """It was over when it was found."""
+    ledger, kept = DatabaseLedger(store), InSqlite(tmp_path / "clarify.db")
+    first = await settled(store, ledger, 1)
+    await settled(store, ledger, 2)
+    found = find(kept, "s9")
+    assert not found.unsettled
+    next_question = builders.ask(question=SECRET, session_id="s9", event_id="e9", reply_token="t9")
+    again = await written(ledger, followed_up(first, next_question, builders.NOW, builders.SLA))
+    await said(store, "card:CLR-42-001:2", "70.0", clarification=again.id, round=2)
+    await put(store, "pushed_replies", producer="planner", token="t9", digest="d", body=SECRET)
+    of_it = (
+        "select * from clarifications where id = 'CLR-42-001'",
+        "select * from messages where clarification = 'CLR-42-001'",
+        "select token from pushed_replies where token = 't9'",
+    )
+    before = [await all_of(store, sql) for sql in of_it]
+
+    traces, left = forget_all(kept, found, now=START, abandoned=abandon)
+
+    assert [each.id for each in traces.unsettled] == ["CLR-42-001"]
+    assert not traces.is_all(abandoned=abandon)
+    assert [await all_of(store, sql) for sql in of_it] == before
+    assert await all_of(store, "select ts from erasures") == ["62.0"], "the other went"
+
+    await written(ledger, abandoned(again, "by hand", builders.NOW))
+    assert forget_all(kept, left, now=START, abandoned=True)[0].is_all(abandoned=True)
+    assert await all_of(store, "select ts from erasures order by ts") == ["61.0", "62.0", "70.0"]
+    assert await all_of(store, of_it[-1]) == []
+    assert await all_of(store, f"select id from clarifications where body like '%{SECRET}%'") == []  # noqa: S608 - ours
+
+
+async def test_answer_on_its_way_by_now_stays_unless_it_is_abandoned(store: Store, tmp_path: Path) -> None:
+    ledger, kept = DatabaseLedger(store), InSqlite(tmp_path / "clarify.db")
+    first = await settled(store, ledger, 1)
+    found = find(kept, first.id)
+    await written(ledger, reply_settled(first, "sending", None))
+    traces, left = forget_all(kept, found, now=START)
+    assert [each.id for each in traces.unsettled] == [first.id]
+    assert await all_of(store, "select ts from erasures") == []
+    assert forget_all(kept, left, now=START, abandoned=True)[0].is_all(abandoned=True)
+    assert await all_of(store, "select ts from erasures") == ["61.0"]
+
+
+async def settled(store: Store, ledger: DatabaseLedger, seq: int) -> Clarification:
+    """What agents asked in the session s9, with its card, once the producer has the answer."""
+    asked: dict[str, Any] = {"session_id": "s9", "event_id": f"e{seq}", "reply_token": f"t{seq}"}
+    over = answered(
+        builders.record(seq=seq, question=SECRET, **asked), builders.YES, builders.ADE, builders.NOW
+    )
+    record = await written(ledger, reply_settled(over, "confirmed", None))
+    await said(store, f"card:{record.id}:1", f"6{seq}.0", clarification=record.id)
+    return record
+
+
+async def written(ledger: DatabaseLedger, record: Clarification) -> Clarification:
+    return await ledger.transact(OfRecord(record.id), lambda book: book.put(record))
+
+
+async def test_database_that_moved_meanwhile_is_not_changed(store: Store, tmp_path: Path) -> None:
+    """Whoever confirms at the prompt after a move is told where the conversation is now."""
+    await store.run("update installation set moved_to = 'elsewhere.db'")
+    kept = InSqlite(tmp_path / "clarify.db")
+    with kept.read_only() as tx:
+        before = words_in(tx)
+    with pytest.raises(StorageMoved, match=r"has moved to elsewhere\.db"):
+        forget(tmp_path, GONE)
+    with kept.read_only() as tx:
+        assert words_in(tx) == before != []
 
 
 async def test_log_that_still_holds_it_is_told_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -96,6 +97,19 @@ async def test_move_that_broke_at_its_end_is_only_ended(source: InSqlite, target
         move(source, target, now=NOW, replace=True)
 
 
+async def test_move_that_broke_at_its_end_is_ended_where_it_went(source: InSqlite, tmp_path: Path) -> None:
+    """Another target that an earlier move left unfinished is not ended with it."""
+    first, second = InSqlite(tmp_path / "first.db"), InSqlite(tmp_path / "second.db")
+    with pytest.raises(StorageUnavailable):
+        move(source, breaking(first, "contents"), now=NOW, replace=False)
+    with pytest.raises(StorageUnavailable):
+        move(source, breaking(second, "change"), now=NOW, replace=False)
+    with pytest.raises(StorageMoved, match=re.escape(f"has moved to {second.name}")):
+        move(source, first, now=NOW, replace=False)
+    move(source, second, now=NOW, replace=False)
+    assert [await starts_on(each) for each in (source, first, second)] == [False, False, True]
+
+
 async def test_copy_that_differs_is_not_used(source: InSqlite, target: Kept) -> None:
     def lose_one(kept: Kept) -> None:
         kept.change(lambda tx: tx.run("update issues set highest = 4 where issue = 8"))
@@ -157,3 +171,36 @@ async def test_bot_that_opened_the_database_before_it_moved_does_not_lead_on_it(
             await early.lead()
     finally:
         await early.close()
+
+
+async def test_shell_that_opened_the_database_before_it_moved_changes_nothing_there(
+    source: InSqlite, tmp_path: Path
+) -> None:
+    shell = await Store.open(source.database, beside=True)
+    try:
+        await shell.run("update issues set highest = 13 where issue = 7")
+        move(source, InSqlite(tmp_path / "target.db"), now=NOW, replace=False)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="has moved to"):
+                await shell.run("update issues set highest = 14 where issue = 7")
+    finally:
+        await shell.close()
+    assert numbers(source) == {7: 13, 8: 3}
+
+
+async def test_follower_that_opened_the_database_before_it_moved_changes_nothing_there(
+    tmp_path: Path, postgres_server: Server
+) -> None:
+    source = InPostgres(postgres_server.new())
+    early, leader = await Store.open(source.url), await Store.open(source.url)
+    try:
+        assert await leader.lead()
+        await leader.close()
+        await early.run("insert into issues values (7, 13)")
+        move(source, InSqlite(tmp_path / "target.db"), now=NOW, replace=False)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="has moved to"):
+                await early.run("update issues set highest = 14 where issue = 7")
+    finally:
+        await early.close()
+    assert numbers(source) == {7: 13}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -12,16 +13,17 @@ from typing import Any
 import pytest
 
 from bot import home
+from bot.producers.inbox import lock_of
 from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage.ledger import fill as fill_records
 from bot.storage.store import Store
-from bot.storage.tx import Outcome, Work
+from bot.storage.tx import Outcome, Tx, Work
 from core.index import Index
 from core.records import Subject
 from tests.kit.builders import NOW as START
 from tests.kit.builders import closed, record
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import sqlite_of
+from tests.kit.databases import Server, sqlite_of
 from tests.kit.ledgers import held
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put, recorded
@@ -263,6 +265,30 @@ async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
     await recorded(store, "CLR-1-001", producer="planner", session="asked", closed=NEW, live=0)
     assert await sweep(store) == {"sessions": 1}
     assert await names(store, "sessions", "session_id") == ["asked", "heard", "shown"]
+
+
+async def test_session_in_which_another_bot_asks_now_stays(postgres_server: Server) -> None:
+    """Its question is not committed yet."""
+    url, asking, swept = postgres_server.new(), threading.Event(), threading.Event()
+    store, other = await Store.open(url), await Store.open(url)
+    await fill(store, "sessions", *({"session_id": name} for name in ("asked", "over")))
+
+    def ask(tx: Tx) -> None:
+        assert tx.lock(lock_of("planner", "asked"))
+        asking.set()
+        assert swept.wait(60)
+
+    asks = asyncio.create_task(other.write(ask))
+    try:
+        assert await asyncio.to_thread(asking.wait, 60)
+        assert await sweep(store) == {"sessions": 1}
+        assert await names(store, "sessions", "session_id") == ["asked"]
+    finally:
+        swept.set()
+        await asks
+    assert await sweep(store) == {"sessions": 1}
+    await store.close()
+    await other.close()
 
 
 async def pragma(store: Store, name: str) -> int:
