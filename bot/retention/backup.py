@@ -26,7 +26,7 @@ from bot.oncall import incidents, pages, swaps, turns
 from bot.producers import inbox, push
 from bot.storage import ledger
 from bot.storage.beside import Columns, Contents
-from bot.storage.sqlite import newest_version
+from bot.storage.schema import refusal
 from bot.storage.tx import Tx
 from core.clarification import Moment
 from core.files import make_folder, sync
@@ -72,8 +72,8 @@ def verified(folder: Path) -> Manifest:
         raise BackupError(
             f"{folder / NAME} is not a manifest that this release can read (see {fields})."
         ) from None
-    if manifest.storage_version > newest_version():
-        raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
+    if (why := refusal(manifest.storage_version)) is not None:
+        raise BackupError(f"{folder} {why}")
     try:
         found = _digest(folder / DATABASE)
     except OSError as error:

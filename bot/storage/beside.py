@@ -17,9 +17,10 @@ from typing import NamedTuple, Self
 from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
-from bot.errors import BackupError, StorageInUseError, StorageMoved, StorageUnavailable
+from bot.errors import BackupError, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
 from bot.storage.database import require_here
-from bot.storage.sqlite import migrate, newest_version, require_current
+from bot.storage.schema import REMEDY, newest_version, require_usable
+from bot.storage.sqlite import migrate, require_current, version_of
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync
 
@@ -174,7 +175,7 @@ def copy(path: Path, to: Path) -> int:
             problem = target.execute("pragma quick_check").fetchone()[0]
             if problem != "ok":
                 raise BackupError(f"{path} is damaged: {problem}.")
-            return int(target.execute("pragma user_version").fetchone()[0])
+            return version_of(target)
     except sqlite3.Error as error:
         raise BackupError(f"{path} could not be copied: {error}.") from error
 
@@ -284,8 +285,10 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _require_here(db: sqlite3.Connection, path: Path) -> None:
-    """Raises StorageMoved if a storage of this version moved to another database."""
-    if db.execute("pragma user_version").fetchone()[0] == newest_version():
+    """Raises StorageError if this release cannot use a storage, and StorageMoved if it moved to another database."""
+    version = version_of(db)
+    require_usable(version, str(path))
+    if version == newest_version():
         require_here(str(path), db.execute("select moved_to, moved_from from installation").fetchone())
 
 
@@ -302,6 +305,8 @@ def check_storage(path: Path) -> CheckResult:
         return wrong(subject, str(error), "name the database that it moved to")
     except StorageInUseError:
         return wrong(subject, f"{path} is in use by another instance", "stop that instance first")
+    except StorageError as error:
+        return wrong(subject, str(error), REMEDY)
     except OSError as error:
         fix = "make it writable for this user"
         return wrong(subject, f"{path} cannot be locked: {error.strerror}", fix)

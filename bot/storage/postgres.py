@@ -20,8 +20,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from functools import lru_cache, partial
-from importlib import resources
-from importlib.resources.abc import Traversable
 from math import inf
 from typing import Any, Self
 
@@ -31,7 +29,7 @@ from psycopg import sql
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
-from bot.storage import lease
+from bot.storage import lease, schema
 from bot.storage.beside import NOTED, SlackConnections
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import (
@@ -69,7 +67,6 @@ _FAR = 0.02  # seconds
 _SUBJECT = "storage.url_env"
 _UNREAD = "The storage could not be read"
 _LOOKS = 5
-SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _LOCK = "hashtextextended('clarify lock ' || %s::text, 0)"  # the number of a name's advisory lock
@@ -106,10 +103,10 @@ class PostgreSQL(Database):
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
-        """Connects and migrates the database to the newest version.
+        """Connects, and makes or upgrades the tables.
 
         Raises:
-            StorageError: it cannot be used, or a newer version wrote it.
+            StorageError: it cannot be used, or is of a version that this release cannot use.
             StorageUnavailable: it cannot be reached now.
         """
         server = Server()
@@ -387,25 +384,20 @@ def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
 
 
 def prepared(db: PostgresConnection) -> Row:
-    """Migrates the database to this release's version, and renumbers what was loaded from a dump of another server, whose
-    transactions had higher numbers. Returns the row of the installation.
+    """Makes the tables or brings them to this release's version, and renumbers what was loaded from a dump of another server,
+    whose transactions had higher numbers. Returns the row of the installation.
     """
-    files = migrations()
-    newest = max(files)
     with db.transaction():
         db.execute("select pg_advisory_xact_lock(%s)", [MIGRATING])
-        db.execute("create table if not exists schema_version (version bigint not null)")
-        row = db.execute("select version from schema_version").fetchone()
-        version = 0 if row is None else int(row["version"])
-        if version > newest:
-            raise StorageError(
-                f"The database has version {version}, written by a newer clarify-bot; this one knows {newest}."
-            )
-        for number in sorted(each for each in files if each > version):
-            db.execute(files[number].read_text(encoding="utf-8").encode())
-        db.execute("delete from schema_version")
-        db.execute("insert into schema_version (version) values (%s)", [newest])
-        PostgresTx(db).renumber()
+        version, newest, tx = version_of(db), schema.newest_version(), PostgresTx(db)
+        schema.require_usable(version, "The database")
+        if version < newest:
+            db.execute(schema.for_postgres(version).encode())
+            if not version:
+                schema.make_installation(tx)
+            db.execute("delete from schema_version")
+            db.execute("insert into schema_version (version) values (%s)", [newest])
+        tx.renumber()
     return _require_here(db)
 
 
@@ -421,16 +413,15 @@ def _require_here(db: PostgresConnection) -> Row:
     return require_here("The database", found)
 
 
-def migrations() -> dict[int, Traversable]:
-    """Returns the migrations by the version that they lead to, numbered as in SQLite."""
-    folder = resources.files("bot.storage").joinpath("migrations", "postgres")
-    return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}
+def version_of(db: PostgresConnection) -> int:
+    """Returns the version of the tables; 0: there are none yet."""
+    row = db.execute("select version from schema_version").fetchone() if _has_tables(db) else None
+    return 0 if row is None else int(row["version"])
 
 
 def our_tables() -> list[str]:
-    """Returns the names of all tables that the migrations create."""
-    made = (_MADE.findall(file.read_text(encoding="utf-8")) for file in migrations().values())
-    return sorted({SCHEMA_VERSION, *(name for names in made for name in names)})
+    """Returns the names of all tables."""
+    return sorted(_MADE.findall(schema.for_postgres(0)))
 
 
 def check(url: str, listen_url: str) -> tuple[list[CheckResult], SlackConnections | None]:
@@ -492,16 +483,13 @@ def _check_tables(db: PostgresConnection) -> CheckResult:
     if there and (lacks := _lacks(db)):
         text = f"this user needs read and write access to all tables: {', '.join(lacks)}"
         return wrong(subject, text, "create and use them with one user, or grant the rights")
-    row = db.execute("select version from schema_version").fetchone() if there else None
-    newest = max(migrations())
-    if row is None or row["version"] < newest:
+    if (why := schema.refusal(version := version_of(db))) is not None:
+        return wrong(subject, f"the database {why}", schema.REMEDY)
+    if version < schema.newest_version():
         may = db.execute("select has_schema_privilege(current_schema(), 'create') as may").fetchone()
         if may is None or not may["may"]:
             return wrong(subject, "this user cannot create tables", "grant it `create` on the schema")
         return right(subject, "its tables will be created or upgraded")
-    if row["version"] > newest:
-        text = f"its tables have version {row['version']}; this release supports up to {newest}"
-        return wrong(subject, text, "upgrade this bot")
     found = db.execute("select moved_to, moved_from from installation").fetchone()
     try:
         if found is not None:

@@ -12,8 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -22,6 +20,7 @@ from filelock import FileLock, Timeout
 from watchfiles import awatch
 
 from bot.errors import StorageBusy, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
+from bot.storage import schema
 from bot.storage.database import Database, require_here
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock, SystemClock
@@ -51,7 +50,7 @@ class SQLite(Database):
 
     @classmethod
     async def open(cls, path: Path, *, beside: bool = False) -> Self:
-        """Opens or creates the file and migrates it to the newest version.
+        """Opens or creates the file, with the tables of this release.
 
         `beside`: a bot may be running on it, and hears of each write; an existing file is not migrated.
 
@@ -198,7 +197,7 @@ def _is_made(path: Path) -> bool:
     if not path.exists():
         return False
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-        return bool(db.execute("pragma user_version").fetchone()[0])
+        return bool(version_of(db))
 
 
 def changed_signal(path: Path) -> Path:
@@ -302,37 +301,28 @@ async def _connect(path: Path, undo: AsyncExitStack) -> _SqliteConnection:
     return connection
 
 
-def newest_version() -> int:
-    """Returns the storage version of this release."""
-    return len(_migrations())
-
-
-def _migrations() -> list[Traversable]:
-    folder = resources.files("bot.storage").joinpath("migrations")
-    return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
-
-
 def require_current(db: sqlite3.Connection, path: Path) -> None:
     """Raises StorageUnavailable if the storage has another version than this release's."""
-    version = db.execute("pragma user_version").fetchone()[0]
-    if version != newest_version():
-        raise StorageUnavailable(
-            f"{path} is of version {version}: start the bot once, which brings it up to date."
-        )
+    schema.require_current(version_of(db), str(path))
 
 
 def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Migrates the storage at `path` to this release's version, in one transaction: no other process sees half of it.
+    """Makes the tables of the storage at `path`, or brings them to this release's version, in one transaction: no other process
+    sees half of it.
 
     Raises:
-        StorageError: a newer release wrote it.
+        StorageError: it is of a version that this release cannot use.
     """
-    files = _migrations()
-    version = int(db.execute("pragma user_version").fetchone()[0])
-    if version > len(files):
-        raise StorageError(
-            f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
-        )
-    if version < len(files):
-        scripts = "\n".join(file.read_text(encoding="utf-8") for file in files[version:])
-        db.executescript(f"begin immediate;\n{scripts}\npragma user_version = {len(files)};\ncommit;")
+    version, newest = version_of(db), schema.newest_version()
+    schema.require_usable(version, str(path))
+    if version < newest:
+        db.executescript(f"begin immediate;\n{schema.for_sqlite(version)}")
+        if not version:
+            schema.make_installation(Tx(db))
+        db.execute(f"pragma user_version = {newest}")
+        db.execute("commit")
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """Returns the version of a storage; 0: it has no tables yet."""
+    return int(db.execute("pragma user_version").fetchone()[0])

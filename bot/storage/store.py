@@ -53,7 +53,7 @@ class Store:
 
     @classmethod
     async def open(cls, place: Path | str, listen_url: str | None = None, *, beside: bool = False) -> Store:
-        """Opens or creates the storage and migrates it to the newest version.
+        """Opens or creates the storage, with the tables of this release.
 
         Args:
             place: SQLite's file, or PostgreSQL's address (`postgresql://…`).
@@ -62,7 +62,7 @@ class Store:
 
         Raises:
             StorageInUseError: another instance holds the file.
-            StorageError: it cannot be opened, or a newer version wrote it.
+            StorageError: it cannot be opened, or is of a version that this release cannot use.
         """
         if isinstance(place, Path):
             return cls(await SQLite.open(place, beside=beside))

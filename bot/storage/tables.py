@@ -25,14 +25,15 @@ from bot.storage.connection import PostgresConnection, connect, words
 from bot.storage.lease import Terms
 from bot.storage.postgres import (
     MIGRATING,
-    SCHEMA_VERSION,
     PostgresTx,
     led,
-    migrations,
     our_tables,
     prepared,
+    version_of,
 )
+from bot.storage.schema import require_current
 from bot.storage.sqlite import migrate
+from bot.storage.sqlite import version_of as version_of_file
 from bot.storage.tx import Row, Tx
 from core.files import make_private
 
@@ -51,7 +52,7 @@ _NEVER_EMPTY = frozenset(
         "receipts",
         "replicas",
         "signing_keys",
-        SCHEMA_VERSION,
+        "schema_version",
     }
 )
 
@@ -101,7 +102,7 @@ class Tables:
                 for table in _autoincremented(file):
                     _continue_after(file, table, self._last_number(table))
                 file.execute("commit")
-                return int(file.execute("pragma user_version").fetchone()[0])
+                return version_of_file(file)
         except sqlite3.Error as error:
             raise BackupError(f"{path} cannot be written: {error}.") from error
 
@@ -192,11 +193,7 @@ def held(url: str) -> Iterator[Tables]:
                 raise BackupError("The database is empty: no bot has used it yet.")
             names = sql.SQL(", ").join(map(sql.Identifier, there))
             db.execute(sql.SQL("lock table {} in exclusive mode").format(names))
-            row = db.execute("select version from schema_version").fetchone()
-            if row is None or row["version"] != max(migrations()):
-                raise StorageUnavailable(
-                    "The database is of another version: start the bot once, which brings it up to date."
-                )
+            require_current(version_of(db), "The database")
             _require_no_bot(db)
             yield Tables(db)
             # Keeps a leader that stood still all along from continuing.

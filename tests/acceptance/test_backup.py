@@ -300,6 +300,10 @@ def _newer(copy: Path) -> None:
     _edit(copy, "storage_version", 999)
 
 
+def _earlier(copy: Path) -> None:
+    _edit(copy, "storage_version", 32)
+
+
 def _newer_format(copy: Path) -> None:
     _edit(copy, "format", 2)
 
@@ -313,7 +317,7 @@ def _edit(copy: Path, field: str, value: Any) -> None:
     (copy / "manifest.json").write_text(json.dumps(manifest | {field: value}))
 
 
-@pytest.mark.parametrize("damage", [_cut, _gone, _newer, _newer_format, _none])
+@pytest.mark.parametrize("damage", [_cut, _gone, _newer, _earlier, _newer_format, _none])
 async def test_restore_of_a_damaged_backup_changes_nothing(
     tmp_path: Path, files: LedgerFiles, damage: Any
 ) -> None:

@@ -50,7 +50,7 @@ async def open_store(path: Path) -> Store:
 
 
 def make_tables(path: Path) -> None:
-    """Have SQLite's file with our tables, an installation of its own: the migrations alone take longer than most tests."""
+    """Have SQLite's file with our tables, an installation of its own: making them takes longer than most tests."""
     if not path.exists():
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
             db.deserialize(_with_our_tables())
@@ -100,7 +100,7 @@ class Server:
         return self.url(name)
 
     def _make_template(self) -> None:
-        """Run the migrations once: on each database of its own they take longer than most tests."""
+        """Make our tables once: on each database of its own that takes longer than most tests."""
         if self._has_template:
             return
         self._run(f"create database {_TEMPLATE}")

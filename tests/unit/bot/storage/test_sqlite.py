@@ -1,4 +1,4 @@
-"""SQLite: one instance per file, what stands in its way is said, earlier versions open."""
+"""SQLite: one instance per file, what stands in its way is said."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
-from bot.storage import sqlite
+from bot.storage import schema, sqlite
 from bot.storage.store import Store
 from tests.kit.databases import sqlite_of
 
@@ -94,7 +93,7 @@ async def test_second_instance_is_refused_until_the_first_is_gone(tmp_path: Path
     await (await Store.open(tmp_path / "clarify.db")).close()
 
 
-async def test_open_migrates_once(tmp_path: Path) -> None:
+async def test_open_makes_the_tables_once(tmp_path: Path) -> None:
     path = tmp_path / "clarify.db"
     for _ in range(2):
         store = await Store.open(path)
@@ -102,34 +101,8 @@ async def test_open_migrates_once(tmp_path: Path) -> None:
         assert await keys(store) == {"a"}
         await store.close()
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("pragma user_version").fetchone()[0] == sqlite.newest_version()
+        assert db.execute("pragma user_version").fetchone()[0] == schema.newest_version()
         assert db.execute("pragma journal_mode").fetchone()[0] == "wal"
-
-
-async def test_rows_of_earlier_versions_outlive_columns_that_are_renamed(tmp_path: Path) -> None:
-    path = tmp_path / "clarify.db"
-    files = sorted(
-        resources.files("bot.storage").joinpath("migrations").iterdir(), key=lambda file: file.name
-    )
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(
-            "".join(file.read_text() for file in files if file.name < "0010") + "pragma user_version = 9;"
-        )
-        db.execute(
-            "insert into homes (user, team, channel, opened_at, pages) values ('U1', 'T', 'D', 1, '{}')"
-        )
-        db.execute(
-            "insert into overrides (policy, user, since, until, made_by) values ('p', 'U1', 0, 1, 'U2')"
-        )
-        db.execute("insert into incident_log (incident, at, what, user) values (1, 0, 'taken', 'U1')")
-        db.executemany("insert into slack_events (event_id, body) values (?, '{}')", [("Ev9",), ("Ev1",)])
-        db.commit()
-    store = await Store.open(path)
-    for table in ("homes", "overrides", "incident_log"):
-        assert [row["user_id"] for row in await store.read(f"select user_id from {table}")] == ["U1"]  # noqa: S608
-    events = await store.read("select event_id, state from slack_events order by seq")
-    assert [tuple(dict(row).values()) for row in events] == [("Ev9", "new"), ("Ev1", "new")]
-    await store.close()
 
 
 def newer(path: Path) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 
 from bot.errors import StorageInUseError
 from bot.storage import beside, tables
-from bot.storage.sqlite import newest_version
+from bot.storage.schema import newest_version
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from tests.kit.databases import Server
@@ -84,13 +84,73 @@ def columns(url: str) -> dict[str, set[str]]:
     return found
 
 
-def test_both_databases_have_the_same_tables_and_columns(url: str, file: Path) -> None:
-    with closing(sqlite3.connect(file)) as db:
-        shared = {table: set(names) for table, names in beside.columns(db).items()}
-    found = columns(url)
-    assert shared.keys() <= found.keys()
-    assert found.keys() - shared.keys() <= ITS_OWN
-    assert {table: found[table] for table in shared} == shared
+TYPES = {"integer": "bigint", "real": "double precision", "text": "text", "blob": "bytea"}
+ITS_COLUMNS = """
+select table_name, column_name, data_type, is_nullable = 'NO', coalesce(replace(column_default, '::text', ''), '')
+from information_schema.columns where table_schema = current_schema()
+"""
+ITS_REFERENCES = """
+select conrelid::regclass::text, attname, confrelid::regclass::text from pg_constraint
+join pg_attribute on attrelid = conrelid and attnum = conkey[1] where contype = 'f' and confdeltype = 'c'
+"""
+ITS_INDEXES = """
+select c.relname, x.indrelid::regclass::text, x.indisunique, x.indpred is not null,
+       array(select pg_get_indexdef(x.indexrelid, n, true) from generate_series(1, x.indnkeyatts) as n)
+from pg_index x join pg_class c on c.oid = x.indexrelid where c.relnamespace = current_schema()::regnamespace
+"""
+
+
+def test_both_databases_have_the_same_schema(url: str, file: Path) -> None:
+    with closing(sqlite3.connect(file)) as ours, closing(psycopg.connect(url)) as theirs:
+        names = set(beside.columns(ours))
+        assert columns(url).keys() - names == ITS_OWN
+        its_columns = theirs.execute(ITS_COLUMNS).fetchall()
+        assert {each for each in its_columns if each[0] in names} == {
+            (table, name, TYPES[type_.lower()], bool(required or key), default or "")
+            for table in names
+            for _, name, type_, required, default, key in ours.execute(f"pragma table_info({table})")
+        }
+        assert set(theirs.execute(ITS_REFERENCES).fetchall()) == {
+            (table, row[3], row[2])
+            for table in names
+            for row in ours.execute(f"pragma foreign_key_list({table})")
+            if row[6] == "CASCADE"
+        }
+        its_indexes = theirs.execute(ITS_INDEXES).fetchall()
+        # Those of constraints have names of their own: they are compared by what they are of.
+        assert {
+            (not name.endswith(("_key", "_pkey")) and name, table, *how, tuple(of))
+            for name, table, *how, of in its_indexes
+            if table in names
+        } == {
+            (origin == "c" and name, table, bool(unique), bool(partial), columns_of(ours, name))
+            for table in names
+            for _, name, unique, origin, partial in ours.execute(f"pragma index_list({table})")
+        } | {(False, table, True, False, (key,)) for table, key in rowids(ours, names)}
+
+
+def columns_of(db: sqlite3.Connection, index: str) -> tuple[str, ...]:
+    return tuple(row[2] for row in db.execute(f"pragma index_info({index})"))
+
+
+def rowids(db: sqlite3.Connection, tables: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The keys for which SQLite needs no index, by table: the number of the row."""
+    for table in tables:
+        keys = [row for row in db.execute(f"pragma table_info({table})") if row[5]]
+        if len(keys) == 1 and keys[0][2].lower() == "integer":
+            yield table, keys[0][1]
+
+
+def test_the_database_numbers_where_the_schema_says_so(url: str, file: Path) -> None:
+    with closing(sqlite3.connect(file)) as ours, closing(psycopg.connect(url)) as theirs:
+        found = {
+            (table, name)
+            for table in beside.columns(ours)
+            for _, name, type_, required, _, key in ours.execute(f"pragma table_info({table})")
+            if key and type_.lower() == "integer" and not required
+        }
+        its = "select table_name, column_name from information_schema.columns where is_identity = 'YES'"
+        assert found | {("news", "id")} == set(theirs.execute(its).fetchall())
 
 
 def test_all_that_a_file_holds_is_the_same_after_a_database(url: str, file: Path, tmp_path: Path) -> None:

@@ -1,6 +1,0 @@
--- Who was told last that they are on call, so that a change of shift is told once. Only policies that announce it.
-
-create table turns (
-  policy text collate "C" primary key,
-  users text collate "C" not null
-);

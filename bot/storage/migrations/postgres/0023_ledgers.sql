@@ -1,1 +1,0 @@
--- SQLite's version 23; here these tables were there from the first on.
