@@ -77,6 +77,11 @@ class Stdio:
         """Whether nothing more was said about a request."""
         return self._queues[key].empty()
 
+    def rest(self, key: Any) -> list[Json]:
+        """Returns what more was said about a request."""
+        queue = self._queues[key]
+        return [queue.get_nowait() for _ in range(queue.qsize())]
+
     @asynccontextmanager
     async def events(self, message: Json) -> AsyncIterator[AsyncIterator[Json]]:
         """Sends a request and yields what is said about it. Cancels the request afterwards."""

@@ -505,8 +505,7 @@ async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: st
         task_id = (await agent.call("ask_human", question="Which one?", choices=["a", "b"]))["taskId"]
         message = agent.message("subscriptions/listen", notifications={"taskIds": [task_id]})
         async with door.events(message) as left:
-            for _ in ("it is heard", "the task's state"):
-                await anext(left)
+            await anext(left)
         card = await stage.card("Which one?")
         async with asyncio.timeout(30), agent.listening(task_id) as stays:
             await anext(stays)
@@ -514,7 +513,8 @@ async def test_cancelled_listener_over_stdio_hears_no_more(stage: World, url: st
             await until_ended(stays, task_id)
             assert "result" in await anext(stays)
         assert await door.end() == 0
-        assert door.is_silent(message["id"])
+        # That the question is in Slack may have been on its way.
+        assert all(each["params"]["status"] == "working" for each in door.rest(message["id"]))
 
 
 @pytest.mark.either_database
