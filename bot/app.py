@@ -841,7 +841,7 @@ class Bot:
         if before is not None or record.needs_something:  # else it was settled before
             for event in lifecycle(before, record, self.base.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
-        if ours and record.is_open and record.asked.earlier and not record.asked.earlier[-1].get("receipt"):
+        if ours and record.is_open and record.earlier and record.earlier[-1].receipt is None:
             self.slack.app.later.run(self.told.owing.sign_in_time(record.id), "receipt of an earlier round")
         for part in self._followers:
             part.record_changed(record)

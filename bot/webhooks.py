@@ -49,8 +49,8 @@ from bot.storage.tx import Tx
 from core.bus import FORGOTTEN, RECEIPT, LifecycleEvent, Name, lifecycle, told_in
 from core.clarification import Clarification
 from core.clock import Clock, iso
-from core.receipts import is_decided, number_of
-from core.records import agrees, as_of
+from core.receipts import at_round, is_decided
+from core.records import agrees
 
 _log = structlog.get_logger("clarify.webhooks")
 _PATIENCE = timedelta(days=3)  # how long an event is retried
@@ -211,25 +211,17 @@ def _events(tx: Tx, change: RecordChange, record: Clarification) -> Iterator[tup
         yield from ((event.name, None) for event in lifecycle(None, record, change.at))
     for name, number in told:
         if name == RECEIPT:
-            receipt = _receipt(record, _ended(record, number))
+            receipt = _receipt(record, at_round(record, number))
             if receipt is not None:
                 for each in _unsigned(tx, record.id, number):
                     yield each, receipt
         elif name in _OF_DECISIONS:
-            ended = _ended(record, number)
+            ended = at_round(record, number)
             if ended is not None and is_decided(ended) and ended.asked.receipt is None:
                 _note_unsigned(tx, record.id, number, name, change.at)
             yield name, _receipt(record, ended)
         else:
             yield name, None
-
-
-def _ended(record: Clarification, number: int) -> Clarification | None:
-    """Returns a record as of the end of a round; None: it is not known any more."""
-    if number_of(record) == number:
-        return record
-    rounds = (as_of(record, place) for place in range(len(record.asked.earlier)))
-    return next((each for each in rounds if number_of(each) == number), None)
 
 
 def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
@@ -241,8 +233,7 @@ def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
 
 def _kept(receipt: str | None, stored: Clarification) -> str | None:
     """Returns a receipt if its record still has it: it may have been forgotten since it was read."""
-    earlier = [past.get("receipt") for past in stored.asked.earlier]
-    return receipt if receipt in [stored.asked.receipt, *earlier] else None
+    return receipt if receipt in [each.receipt for each in stored.rounds] else None
 
 
 def _message(event: str, at: datetime, data: Mapping[str, object]) -> dict[str, object]:

@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 from core.answers import words_in
 from core.clarification import (
-    Aaep,
     Answer,
     Approval,
     ApprovedMeanwhile,
@@ -34,7 +33,9 @@ from core.clarification import (
     Edit,
     FourEyes,
     Refusal,
+    Round,
     Standing,
+    amended,
     answered,
     renewed,
 )
@@ -64,7 +65,7 @@ _DEEPEST = 20
 _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the lock
 
 
-def version_of(asked: Aaep) -> str:
+def version_of(asked: Round) -> str:
     """Returns the version of an action's arguments, as buttons carry it. Each edit changes it."""
     content = [len(asked.edits or ()), _with_whole_numbers(asked.arguments)]
     return hashlib.blake2b(
@@ -141,7 +142,7 @@ def check_four_eyes(record: Clarification, decider: Decider) -> None:
         raise OwnRequest(record.id)
 
 
-def check_reason(asked: Aaep, reason: str | None) -> None:
+def check_reason(asked: Round, reason: str | None) -> None:
     """Raises ReasonWanted if an accept with this reason does not count."""
     if asked.reason_wanted and len(words_in(reason or "")) < LEAST_REASON:
         raise ReasonWanted(LEAST_REASON)
@@ -200,7 +201,7 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
         global_id=decider.global_id,
         rationale=answer.rationale,
     )
-    return renewed(record, aaep=asked.model_copy(update={"approvals": (*before, mine)}))
+    return renewed(amended(record, approvals=(*before, mine)))
 
 
 def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Clarification:
@@ -224,9 +225,7 @@ def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Cl
     if not lapsed:
         return record
     gone = (*(asked.lapsed or ()), *(each.model_copy(update={"lapsed_at": at}) for each in lapsed))
-    return record.model_copy(
-        update={"aaep": asked.model_copy(update={"approvals": remain or None, "lapsed": gone})}
-    )
+    return amended(record, approvals=remain or None, lapsed=gone)
 
 
 def _is_same(approval: Approval, decider: Decider, known: Mapping[str | None, Standing]) -> bool:
@@ -237,7 +236,7 @@ def _is_same(approval: Approval, decider: Decider, known: Mapping[str | None, St
     return same or known.get(approval.user) == "same"
 
 
-def approved_by(asked: Aaep) -> list[str]:
+def approved_by(asked: Round) -> list[str]:
     """Returns the names of those who accepted, in that order, without a person who rejected it afterwards."""
     before = [each.decided_by for each in asked.approvals or ()]
     if asked.response is None or asked.decided_by is None:
@@ -306,15 +305,15 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
         at=at,
         lapsed=asked.approvals or (),
     )
-    after = asked.model_copy(update={"edits": (*(asked.edits or ()), edit), "approvals": None})
-    if (trouble := trouble_with(after.arguments)) is not None:
+    after = amended(record, edits=(*(asked.edits or ()), edit), approvals=None)
+    if (trouble := trouble_with(after.asked.arguments)) is not None:
         raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
     if problems := edit_problems(asked, edit.changed):
         raise AnswerRejected(f"These changes to the arguments are not valid. {problems[0].sentence}")
-    return record.model_copy(update={"aaep": after})
+    return after
 
 
-def edit_problems(asked: Aaep, changed: Mapping[str, Any]) -> list[Problem]:
+def edit_problems(asked: Round, changed: Mapping[str, Any]) -> list[Problem]:
     """Returns where edited arguments do not fit the schema that the agent sent with them. What was there before does not
     count: a redacted value need not fit.
     """

@@ -131,13 +131,12 @@ def told_in(what: str) -> list[tuple[Name | Literal["receipt"], int]]:
 
 def _signed_late(before: Clarification, record: Clarification) -> Iterator[int]:
     """Yields the numbers of the rounds that ended before and have got their receipt only now."""
-    earlier, then = record.asked.earlier, before.asked
-    lacked = [past.get("receipt") is None for past in then.earlier]
-    lacked.append(not before.is_open and then.receipt is None)
-    has = [past.get("receipt") is not None for past in earlier] + [record.asked.receipt is not None]
+    lacked = [past.receipt is None for past in before.earlier]
+    lacked.append(not before.is_open and before.asked.receipt is None)
+    has = [each.receipt is not None for each in record.rounds]
     for place, (did_lack, has_it) in enumerate(zip(lacked, has, strict=False)):
         if did_lack and has_it:
-            yield number_of(record if place == len(earlier) else as_of(record, place))
+            yield number_of(record if place == len(record.earlier) else as_of(record, place))
 
 
 _FIRST_SEEN: dict[Status, Name | None] = {

@@ -20,7 +20,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
-    ValidationError,
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
@@ -217,11 +216,11 @@ class Direct(Record):
     form: dict[str, Any] | None = None
 
 
-class Aaep(Record):
-    """The fields that only this project adds to a clarification: the current round, and its answer.
+class Round(Record):
+    """What was asked in a round, and what became of it.
 
     Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
-    producer's. `handed_to`: who was offered it and has not taken it yet. `earlier`: the same fields of earlier rounds.
+    producer's. `handed_to`: who was offered it and has not taken it yet.
 
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead. `from_file`:
@@ -235,7 +234,7 @@ class Aaep(Record):
     `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
     it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not. See `core.approvals`.
-    `receipt`: of the round, once it has ended; see `core.receipts`.
+    `receipt`: of the round, once it has ended; see `core.receipts`. `forgotten`: its contents were removed.
     """
 
     producer: str | None = None
@@ -297,7 +296,7 @@ class Aaep(Record):
     requested_by: Requester | None = None
     four_eyes: FourEyes | None = None
     refusals: tuple[Refusal, ...] | None = None
-    earlier: tuple[dict[str, Any], ...] = ()
+    forgotten: bool | None = None
 
     @property
     def is_confirmation(self) -> bool:
@@ -367,6 +366,9 @@ class Aaep(Record):
         )
 
 
+_FREE_TEXT = Round()
+
+
 class Clarification(Record):
     id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
     issue_number: Count
@@ -382,7 +384,7 @@ class Clarification(Record):
     resolved_at: Moment | None = None
     thread: tuple[Entry, ...] = ()
     revision: int = 0
-    aaep: Aaep | None = None
+    rounds: tuple[Round, ...] = ()  # that were asked through the bot; empty: another implementation's
 
     # What this very object is known to be; copies are not: see `core.records`.
     __slots__ = ("_agrees",)
@@ -448,9 +450,14 @@ class Clarification(Record):
         return self.asked.handed_to.user if self.asked.handed_to else None
 
     @property
-    def asked(self) -> Aaep:
-        """What the current round asks; a foreign record without `aaep` takes free text."""
-        return self.aaep or Aaep()
+    def asked(self) -> Round:
+        """The current round; one that another implementation asked takes free text."""
+        return self.rounds[-1] if self.rounds else _FREE_TEXT
+
+    @property
+    def earlier(self) -> tuple[Round, ...]:
+        """The rounds before the current one."""
+        return self.rounds[:-1]
 
     @property
     def question(self) -> str:
@@ -532,7 +539,7 @@ class Ask:
     """A question to be recorded in a ledger. `expires_at` is on our clock; None: it never expires.
 
     A producer's event has producer, session, event, token and time; a request between agents has `via` instead.
-    `sla`, `max_rounds`: of the workflow; None: as configured, and the protocol's. `held_back`: see `Aaep`.
+    `sla`, `max_rounds`: of the workflow; None: as configured, and the protocol's. `held_back`: see `Round`.
     """
 
     agent_id: str
@@ -681,19 +688,6 @@ def agent_key(agent: str) -> str:
     return one_line(agent).casefold()
 
 
-def past_round(fields: Mapping[str, Any]) -> Aaep:
-    """Reads an earlier round; an empty one if another program broke it."""
-    try:
-        return Aaep.model_validate(fields)
-    except ValidationError:
-        return Aaep(kinds=())
-
-
-def rounds_of(record: Clarification) -> list[Aaep]:
-    """Returns the facts of each round that was asked through the bot, oldest first."""
-    return [*map(past_round, record.asked.earlier), record.asked]
-
-
 def parse_id(text: str) -> tuple[int, int]:
     """`CLR-42-001` → (42, 1).
 
@@ -721,7 +715,7 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         stale_after=stale_after(now, ask.sla or sla, ask.expires_at),
         thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
         revision=1,
-        aaep=_facts(ask, ()),
+        rounds=(asking(ask),),
     )
 
 
@@ -738,8 +732,8 @@ def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarificatio
     latest, sla = escalation_limit(record.asked_last, record.expires_at), record.sla(sla)
     later = now + sla if latest is None else max(now, min(now + sla, latest))
     at = max(now, record.asked_last)  # so that it counts for this question, though a clock went back
-    asked = record.asked.model_copy(update={"nudges": record.nudges + 1, "nudged_at": at})
-    return renewed(record, status="pending", stale_after=later, aaep=asked)
+    counted = amended(record, nudges=record.nudges + 1, nudged_at=at)
+    return renewed(counted, status="pending", stale_after=later)
 
 
 def escalated(record: Clarification, why: Why, words: str, now: datetime, by: str = US) -> Clarification:
@@ -748,18 +742,16 @@ def escalated(record: Clarification, why: Why, words: str, now: datetime, by: st
     Raises:
         IllegalTransition: it is already, or closed.
     """
-    news: dict[str, Any] = {"escalated_at": now, "escalated_for": why, **_NOT_HELD}
     return changed_to(
-        record,
+        amended(record, escalated_at=now, escalated_for=why, **_NOT_HELD),
         "escalated",
         thread=(*record.thread, new_entry(record.round, by, "escalation", words, now)),
-        aaep=record.asked.model_copy(update=news),
     )
 
 
 def held_back(record: Clarification, reason: str) -> Clarification:
     """Records that people are asked instead of the target, for `reason`. Keeps the status."""
-    return renewed(record, aaep=record.asked.model_copy(update={"held_back": reason}))
+    return renewed(amended(record, held_back=reason))
 
 
 def taken(record: Clarification, holder: Holder, before: str | None = None) -> Clarification:
@@ -769,9 +761,8 @@ def taken(record: Clarification, holder: Holder, before: str | None = None) -> C
         AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
-    return renewed(
-        record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder, "taken_from": before})
-    )
+    held = {**_NOT_HELD, "taken_by": holder, "taken_from": before}
+    return renewed(amended(record, **held))
 
 
 def taken_over(record: Clarification, holder: Holder) -> Clarification:
@@ -805,7 +796,7 @@ def released(record: Clarification, user: str) -> Clarification:
     holder = record.asked.taken_by
     if holder is None or holder.user != user or record.status == "escalated":
         return record
-    return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
+    return renewed(amended(record, **_NOT_HELD))
 
 
 def left(record: Clarification, user: str) -> Clarification:
@@ -818,7 +809,7 @@ def left(record: Clarification, user: str) -> Clarification:
     holder = record.asked.taken_by or record.asked.handed_to
     if holder is None or holder.user != user:
         return record
-    return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
+    return renewed(amended(record, **_NOT_HELD))
 
 
 def handed(record: Clarification, holder: Holder) -> Clarification:
@@ -828,7 +819,7 @@ def handed(record: Clarification, holder: Holder) -> Clarification:
         AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
-    return renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "handed_to": holder}))
+    return renewed(amended(record, **{**_NOT_HELD, "handed_to": holder}))
 
 
 def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
@@ -847,15 +838,14 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     news = given(answer, decider, at) | {"reply": first_reply_state(asked)}
     was_escalated = record.status == "escalated"
     return changed_to(
-        record,
+        amended(record, **news),
         "resolved" if was_escalated else "answered",
         thread=(*record.thread, entry),
         resolved_at=at if was_escalated else None,
-        aaep=asked.model_copy(update=news),
     )
 
 
-def first_reply_state(asked: Aaep) -> ReplyState | None:
+def first_reply_state(asked: Round) -> ReplyState | None:
     """Returns the reply's state right after an answer, or None if no agent waits for one."""
     if not asked.reply_token:
         return None
@@ -886,11 +876,10 @@ def abandoned(
     """Closes it without an answer. Reason and words go into the thread."""
     entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}. {words}".rstrip(), now)
     return changed_to(
-        record,
+        amended(record, closed=reason),
         "abandoned",
         thread=(*record.thread, entry),
         resolved_at=now,
-        aaep=record.asked.model_copy(update={"closed": reason}),
     )
 
 
@@ -909,12 +898,12 @@ def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: dat
 
 def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
     """Sets the state of the reply to the producer. Keeps the status."""
-    return renewed(record, aaep=record.asked.model_copy(update={"reply": state, "reply_note": note}))
+    return renewed(amended(record, reply=state, reply_note=note))
 
 
 def went_on(record: Clarification, at: datetime) -> Clarification:
     """Records that the session continued after the answer."""
-    return renewed(record, aaep=record.asked.model_copy(update={"went_on_at": at}))
+    return renewed(amended(record, went_on_at=at))
 
 
 def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
@@ -953,9 +942,9 @@ def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) ->
     return Entry(round=number, from_=by, type=kind, body=body, timestamp=at)
 
 
-def facts_of(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
-    """What the record keeps of a question."""
-    return Aaep.model_validate(_facts(ask, earlier))
+def amended(record: Clarification, **news: Any) -> Clarification:
+    """Returns a record with `news` in its current round, and with the same revision."""
+    return record.model_copy(update={"rounds": (*record.earlier, record.asked.model_copy(update=news))})
 
 
 def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester | None:
@@ -964,8 +953,8 @@ def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester
     return requester if four_eyes is not None and counts else None
 
 
-def _facts(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """What both name alike, and what they do not."""
+def asking(ask: Ask) -> Round:
+    """Returns the round that a question begins: what both name alike, and what they do not."""
     given: dict[str, Any] = {name: getattr(ask, name) for name in _GIVEN}
     given["choices"] = tuple(Option(value=choice.value, label=choice.label) for choice in ask.choices)
     given["sla_minutes"] = ask.sla / timedelta(minutes=1) if ask.sla else None
@@ -973,11 +962,11 @@ def _facts(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> dict[str, Any]:
         given |= {name: getattr(wanted, name) for name in _CONSENT}
         given |= {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
         given["claimed_risk"] = ask.claimed_risk
-    return given | {"earlier": earlier}
+    return Round.model_validate(given)
 
 
-_GIVEN = {field.name for field in fields(Ask)} & Aaep.model_fields.keys()
-_CONSENT = {field.name for field in fields(Confirmation)} & Aaep.model_fields.keys()
+_GIVEN = {field.name for field in fields(Ask)} & Round.model_fields.keys()
+_CONSENT = {field.name for field in fields(Confirmation)} & Round.model_fields.keys()
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:

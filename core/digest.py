@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from statistics import median
 
 from core.approvals import RISKS, approved_by, risk_rank
-from core.clarification import US, Aaep, Clarification, one_line, rounds_of
+from core.clarification import US, Clarification, Round, one_line
 from core.clock import spoken
 
 _TOPIC = 120
@@ -230,11 +230,11 @@ class DigestBuilder:
                 self._of_person[who].append(seconds)
             if route:
                 self._of_route[route].append(seconds)
-        for asked in rounds_of(record):
+        for asked in record.rounds:
             if asked.is_confirmation:
                 self._add_approval(asked, record.created, route)
 
-    def _add_approval(self, asked: Aaep, created: datetime, route: str) -> None:
+    def _add_approval(self, asked: Round, created: datetime, route: str) -> None:
         became = _BECAME.get(asked.response) if isinstance(asked.response, str) else None
         ended = became or ("expired" if asked.closed == "expired" else None)
         for name in (ended, "edited" if asked.edits else None):
@@ -358,6 +358,6 @@ def _share(name: str, seconds: Sequence[float], asked: int = 0, approvals: Appro
     return Share(name, asked, len(seconds), middle, approvals)
 
 
-def _risk(asked: Aaep) -> str:
+def _risk(asked: Round) -> str:
     """Returns the risk of an action as it counts: one that nobody said counts as medium, an unknown word as high."""
     return RISKS[risk_rank(asked.risk_level)]

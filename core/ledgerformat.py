@@ -1,6 +1,7 @@
 """Reads and writes the contents of ledger files: records of an issue in the Clarification Protocol's format (architecture §5).
 
-What other programs add stays as it is: unknown fields, and items that are no records of the issue.
+What only this project knows of a record stands in one object there, `aaep`: the current round, with those before it as
+`earlier`. What other programs add stays as it is: unknown fields, and items that are no records of the issue.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from core.clarification import DONE, ID, Clarification
-from core.records import Halved, Raw, read_json
+from core.clarification import DONE, ID, Clarification, Round
+from core.records import Halved, Raw, forgotten, parse, read_json
 
 _NAME = 60  # characters of an id that are shown
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
@@ -85,6 +86,47 @@ def encode(raw: Raw) -> bytes:
         return json.dumps(raw, indent=2).encode()
 
 
+def as_item(raw: Raw) -> Raw:
+    """Returns the JSON of a record as a ledger holds it."""
+    item = {name: each for name, each in raw.items() if name != "rounds"}
+    if rounds := raw.get("rounds"):
+        item["aaep"] = {**rounds[-1], "earlier": rounds[:-1]}
+    return Halved(item) if isinstance(raw, Halved) else item
+
+
+def as_raw(item: Raw) -> Raw:
+    """Returns an item of a ledger as our record's JSON. An earlier round that somebody broke says nothing."""
+    raw = {name: each for name, each in item.items() if name not in {"aaep", "rounds"}}
+    asked = item.get("aaep")
+    if isinstance(asked, dict):
+        current = {name: each for name, each in asked.items() if name != "earlier"}
+        past = asked.get("earlier")
+        raw["rounds"] = [*map(_past, past if isinstance(past, list) else []), current]
+    elif asked is not None:
+        raw["rounds"] = asked  # which it cannot be
+    return Halved(raw) if isinstance(item, Halved) else raw
+
+
+def _past(asked: object) -> object:
+    try:
+        Round.model_validate(asked)
+    except ValidationError:
+        return {"kinds": []}
+    return asked
+
+
+def read_item(item: object) -> Clarification | None:
+    """Returns the record of an item of a ledger; None: it is none."""
+    return parse(as_raw(item)) if isinstance(item, dict) else None
+
+
+def blanked(item: object) -> Raw:
+    """Returns an item of a ledger without its contents; unchanged if it has none (`core.records.forgotten`)."""
+    raw = as_raw(item) if isinstance(item, dict) else {}
+    gone = forgotten(raw)
+    return as_item(gone) if gone != raw or not isinstance(item, dict) else item
+
+
 def identity(item: object) -> str:
     """Returns the id of an item, as written; empty: it has none."""
     return str(item.get("id")) if isinstance(item, dict) else ""
@@ -94,7 +136,7 @@ def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None
     """Returns why an item of a ledger (`position` from 1) is not a record, without its contents, or None if it is one."""
     fields = {item.field} if isinstance(item, Stray) else set()
     try:
-        Clarification.model_validate(item)
+        Clarification.model_validate(as_raw(item) if isinstance(item, dict) else item)
     except ValidationError as error:
         fields |= {_field(problem["loc"]) for problem in error.errors()}
     if not fields:
@@ -114,6 +156,7 @@ def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None
 
 def _field(path: tuple[int | str, ...]) -> str:
     """Returns the path of an invalid field, without unusual keys: they may be contents."""
+    path = ("aaep", *path[2:]) if path[:1] == ("rounds",) else path
     known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
     return ".".join(known[:3]) or "record"
 

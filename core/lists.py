@@ -11,7 +11,7 @@ from datetime import datetime
 from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-from core.clarification import Aaep, Clarification
+from core.clarification import Clarification, Round
 
 _T = TypeVar("_T")
 Outcome = Literal["approved", "rejected", "answered"]
@@ -114,7 +114,7 @@ def order(record: Clarification) -> tuple[bool, float, float, str]:
     return True, -record.asked_last.timestamp(), 0.0, record.id
 
 
-def decided_of(asked: Aaep, last: DecidedBy, answer: str) -> Decided:
+def decided_of(asked: Round, last: DecidedBy, answer: str) -> Decided:
     """How an answered question was decided. `last`: who gave the answer; earlier approvals count only for an approval."""
     if not asked.is_confirmation or asked.response not in {"accept", "reject"}:
         return Decided("answered", (last,), answer)

@@ -25,9 +25,10 @@ from core.clarification import (
     ReplyState,
     abandoned,
     agent_key,
+    amended,
+    asking,
     changed_to,
     escalated,
-    facts_of,
     new_entry,
     one_line,
     renewed,
@@ -77,11 +78,11 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
     """
     asked = record.asked
     if ask.reply_token is None:
-        event_ids = [*(past.get("eventId") for past in asked.earlier), asked.event_id]
+        event_ids = [each.event_id for each in record.rounds]
         return ask.event_id is not None and ask.event_id in event_ids
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
-    tokens = [*(past.get("replyToken") for past in asked.earlier), asked.reply_token]
+    tokens = [each.reply_token for each in record.rounds]
     questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
     return (ask.reply_token, ask.question) in zip(tokens, questions, strict=False)
 
@@ -177,16 +178,11 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     """Records a follow-up as the next round; escalates it if the rounds are used up."""
     exhausted = record.round >= record.max_rounds
     number = record.round + (0 if exhausted else 1)
-    past = record.asked
-    earlier = (
-        *past.earlier,
-        past.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"earlier"}),
-    )
     asked_again: dict[str, Any] = {
         "round": number,
         "thread": (*record.thread, new_entry(number, ask.agent_id, "question", ask.question, now)),
         "stale_after": stale_after(now, ask.sla or sla, ask.expires_at),
-        "aaep": facts_of(ask, earlier),
+        "rounds": (*record.earlier, record.asked, asking(ask)),
     }
     if not exhausted:
         return changed_to(record, "pending", **asked_again)
@@ -206,13 +202,12 @@ def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarificat
         new_entry(number, US, "question", record.question, now),
     )
     again = renewed(
-        record,
+        amended(record, **NOT_REMINDED, receipt=None),
         status="pending",
         round=number,
         resolved_at=None,
         stale_after=stale_after(now, sla, record.expires_at),
         thread=thread,
-        aaep=record.asked.model_copy(update={**NOT_REMINDED, "receipt": None}),
     )
     if not exhausted:
         return again

@@ -263,8 +263,7 @@ def _goes_round(record: Clarification) -> str | None:
     """Why a clarification repeats itself, or None."""
     if len({entry.round for entry in record.thread}) < 2:
         return None
-    past = record.asked.earlier[-1] if record.asked.earlier else {}
-    if past.get("reply") in _NOT_TAKEN:
+    if record.earlier and record.earlier[-1].reply in _NOT_TAKEN:
         return None
     if (
         rounds := _same_rounds([e for e in record.thread if e.type == "question" and e.from_ != US])

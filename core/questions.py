@@ -26,7 +26,7 @@ from pydantic import (
 from core.aaep import Choice, Confirmation, Kind, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
-from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind, Requester, barred
+from core.clarification import Ask, Clarification, Direct, DirectKind, Requester, Round, barred
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
@@ -681,14 +681,14 @@ def asked_in(record: Clarification) -> dict[str, Any]:
     return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
 
 
-def risk_of(asked: Aaep) -> dict[str, str | None] | None:
+def risk_of(asked: Round) -> dict[str, str | None] | None:
     """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: neither is set."""
     counted = asked.risk_level
     claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
     return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
-def _choices_in(asked: Aaep, direct: Direct) -> list[dict[str, Any]] | None:
+def _choices_in(asked: Round, direct: Direct) -> list[dict[str, Any]] | None:
     descriptions = direct.descriptions or (None,) * len(asked.choices)
     return [
         {"value": choice.value, "label": choice.label} | ({"description": description} if description else {})
@@ -696,7 +696,7 @@ def _choices_in(asked: Aaep, direct: Direct) -> list[dict[str, Any]] | None:
     ] or None
 
 
-def answer_in(asked: Aaep) -> tuple[Any, str | None]:
+def answer_in(asked: Round) -> tuple[Any, str | None]:
     """Returns the answer in the shape of its kind, and a person's own text if choices were asked."""
     direct, response = asked.direct, asked.response
     if direct is None or response is None:

@@ -20,12 +20,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 import rfc8785
-from pydantic import ValidationError
 
 from core.aaep import Kind
-from core.clarification import US, Aaep, Clarification
+from core.clarification import US, Clarification, Round
 from core.clock import iso
 from core.questions import answer_in, asked_in, closing_comment, risk_of, status_of
+from core.records import as_of
 
 TYP = "clarify-decision+jwt"
 INLINE = 2048  # bytes of a text or value that is not replaced by its digest
@@ -56,8 +56,8 @@ class Checked:
 
 def is_decided(record: Clarification) -> bool:
     """Whether the round has ended so that it gets a receipt: not if the record was forgotten."""
-    asked = record.aaep
-    if asked is None or record.is_open or (asked.model_extra or {}).get("forgotten"):
+    asked = record.asked
+    if record.is_open or asked.forgotten:
         return False
     return asked.response is not None or asked.closed is not None
 
@@ -84,18 +84,12 @@ def jti_of(record: Clarification) -> str:
     return f"{record.id}/{number_of(record)}"
 
 
-def at_round(record: Clarification, number: int) -> Clarification:
-    """Returns a record as it was when an earlier round had ended; the record itself if that is its current round."""
-    earlier = record.asked.earlier
-    if not 0 < number < record.round:
+def at_round(record: Clarification, number: int) -> Clarification | None:
+    """Returns a record as of the end of a round; None: it is not known any more."""
+    if number_of(record) == number:
         return record
-    fields = earlier[number - 1] if number <= len(earlier) else {"kinds": ()}
-    try:
-        asked = Aaep.model_validate({**fields, "earlier": earlier[: number - 1]})
-    except ValidationError:
-        asked = Aaep(kinds=())
-    thread = tuple(each for each in record.thread if each.round <= number)
-    return record.model_copy(update={"round": number, "status": "answered", "thread": thread, "aaep": asked})
+    rounds = (as_of(record, place) for place in range(len(record.earlier)))
+    return next((each for each in rounds if number_of(each) == number), None)
 
 
 def claims_of(record: Clarification, issuer: str) -> Claims:
@@ -237,7 +231,7 @@ def _shown(record: Clarification) -> dict[str, Any]:
     return shown
 
 
-def _answer(asked: Aaep) -> Any:
+def _answer(asked: Round) -> Any:
     if asked.is_confirmation:
         return {"decision": asked.response, "arguments": _short(asked.arguments)}
     if asked.direct is None:
@@ -245,7 +239,7 @@ def _answer(asked: Aaep) -> Any:
     return _short(answer_in(asked)[0])
 
 
-def _edits(asked: Aaep) -> list[dict[str, Any]]:
+def _edits(asked: Round) -> list[dict[str, Any]]:
     """Returns who changed the arguments when, and the digest of what they were before."""
     found, arguments = [], dict((asked.direct.arguments if asked.direct else None) or {})
     for edit in asked.edits or ():
@@ -255,7 +249,7 @@ def _edits(asked: Aaep) -> list[dict[str, Any]]:
 
 
 def deciders_of(
-    asked: Aaep, sha256: str | None, text: Callable[[str | None], Any] = lambda text: text
+    asked: Round, sha256: str | None, text: Callable[[str | None], Any] = lambda text: text
 ) -> list[dict[str, Any]]:
     """Returns everyone whose decision counts, in order. `sha256`: of the arguments; `text`: shortens reasons."""
     found: list[dict[str, Any]] = [

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from core.aaep import whole_characters
-from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Aaep, Clarification, parse_id
+from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Clarification, parse_id
 from core.errors import NotFound
 
 Raw = dict[str, Any]
@@ -36,13 +36,10 @@ _LONG_FIELDS = (
     "reply_note",
 )
 PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
-_ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
-_OURS = frozenset(_ALIASES.values())
 
 _ID_IN_TEXT = re.compile(r"CLR-\d+-\d+")
 
 FORGOTTEN = "(forgotten)"
-_FORGOTTEN_MARK = "forgotten"
 _CLOSE_REASONS = frozenset(
     {
         "expired",
@@ -66,7 +63,7 @@ _KEPT_OF_RECORD = (
     "resolvedAt",
     "revision",
 )
-_KEPT_OF_AAEP = (
+_KEPT_OF_ROUND = (
     "producer",
     "agentId",
     "sessionId",
@@ -178,20 +175,17 @@ class Book:
         self, record: Clarification, before: Clarification | None, *, owed: bool
     ) -> Clarification:
         """Adds the receipt of a round that ends with this write, or those that are `owed`."""
-        signer, asked = self.signer, record.asked
+        signer, signed = self.signer, dict[int, str | None]()
         if signer is None:
             return record
         for place, then in unsigned_rounds(record) if owed else ():
             if signer.owes(then):
-                past = {**asked.earlier[place], "receipt": signer.made(then)}
-                earlier = (*asked.earlier[:place], past, *asked.earlier[place + 1 :])
-                asked = asked.model_copy(update={"earlier": earlier})
-        if not record.is_open and asked.receipt is None:
+                signed[place] = signer.made(then)
+        if not record.is_open and record.asked.receipt is None:
             ends = before is None or before.is_open
-            receipt = signer.made(record) if ends or (owed and signer.owes(record)) else None
-            if receipt is not None:
-                asked = asked.model_copy(update={"receipt": receipt})
-        return record if asked is record.asked else record.model_copy(update={"aaep": asked})
+            if ends or (owed and signer.owes(record)):
+                signed[len(record.rounds) - 1] = signer.made(record)
+        return _with_receipts(record, signed) if any(signed.values()) else record
 
     def next_seq(self) -> int:
         """Gives out the number of a new record: never one that was used before."""
@@ -221,17 +215,10 @@ def _whole(value: Any) -> Any:
 
 def dump(record: Clarification) -> Raw:
     """Returns a record's JSON."""
-    return _tidied(_as_written(record))
-
-
-def _tidied(raw: Raw) -> Raw:
-    """Removes our own fields that are not set."""
-    if raw.get("aaep") is not None:
-        raw["aaep"] = {
-            key: value for key, value in raw["aaep"].items() if value is not None or key not in _OURS
-        }
-    else:
-        raw.pop("aaep", None)
+    raw = _as_written(record)
+    raw["rounds"] = [
+        {key: value for key, value in each.items() if value is not None} for each in raw["rounds"]
+    ]
     return raw
 
 
@@ -246,12 +233,12 @@ def outline(record: Clarification) -> Outline:
         update={"arguments": None, "form": None, "default": None}
     )
     short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale", "receipt")}
-    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct, "earlier": ()}
+    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct}
     thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
     return Outline.model_construct(
         **{name: getattr(record, name) for name in Clarification.model_fields}
         | {"topic": record.short_topic, "thread": tuple(thread)}
-        | {"aaep": record.aaep and asked.model_copy(update=fields)}
+        | {"rounds": (asked.model_copy(update=fields),) if record.rounds else ()}
     )
 
 
@@ -318,17 +305,20 @@ def agrees(record: Clarification, receipts: Receipts | None) -> bool:
     return True
 
 
+def _with_receipts(record: Clarification, signed: Mapping[int, str | None]) -> Clarification:
+    """Returns a record with the receipts of its rounds, by their place."""
+    rounds = list(record.rounds)
+    for place, receipt in signed.items():
+        rounds[place] = rounds[place].model_copy(update={"receipt": receipt})
+    return record.model_copy(update={"rounds": tuple(rounds)})
+
+
 def _mark(record: Clarification) -> None:
     object.__setattr__(record, "_agrees", True)
 
 
 def as_of(record: Clarification, place: int) -> Clarification:
     """Returns a record as of the end of an earlier round: `place` in `earlier`."""
-    asked, past = record.asked, record.asked.earlier[place]
-    try:
-        then = Aaep.model_validate({**past, "earlier": asked.earlier[:place]})
-    except ValidationError:  # somebody changed the row; then it matches nothing
-        then = Aaep(receipt=str(past.get("receipt")))
     # We ask again within a round if an answer does not count.
     asks = [at for at, entry in enumerate(record.thread) if entry.type == "question" and entry.from_ != US]
     thread = record.thread[: asks[place + 1]] if place + 1 < len(asks) else record.thread
@@ -338,15 +328,15 @@ def as_of(record: Clarification, place: int) -> Clarification:
             "thread": thread,
             "status": "answered",
             "resolved_at": None,
-            "aaep": then,
+            "rounds": record.rounds[: place + 1],
         }
     )
 
 
 def signed_rounds(record: Clarification) -> Iterator[Clarification]:
     """Yields the record as of the end of each round that has a receipt."""
-    for place, past in enumerate(record.asked.earlier):
-        if past.get("receipt") is not None:
+    for place, past in enumerate(record.earlier):
+        if past.receipt is not None:
             yield as_of(record, place)
     if record.asked.receipt is not None:
         yield record
@@ -354,8 +344,8 @@ def signed_rounds(record: Clarification) -> Iterator[Clarification]:
 
 def unsigned_rounds(record: Clarification) -> Iterator[tuple[int, Clarification]]:
     """Yields the earlier rounds that have no receipt: the place, and the record as of their end."""
-    for place, past in enumerate(record.asked.earlier):
-        if past.get("receipt") is None:
+    for place, past in enumerate(record.earlier):
+        if past.receipt is None:
             yield place, as_of(record, place)
 
 
@@ -387,7 +377,7 @@ def is_direct(record: Clarification) -> bool:
 
 def is_forgotten(record: Clarification) -> bool:
     """Whether the contents of a record were removed."""
-    return bool((record.asked.model_extra or {}).get(_FORGOTTEN_MARK))
+    return bool(record.asked.forgotten)
 
 
 def forgotten(item: object) -> Raw:
@@ -399,15 +389,14 @@ def forgotten(item: object) -> Raw:
     kept = _only(_as_written(record), _KEPT_OF_RECORD)
     kept |= {"from": _role(record.from_), "to": _role(record.to), "topic": FORGOTTEN}
     kept["thread"] = [_forgotten_entry(entry, record) for entry in _as_written(record)["thread"]]
-    if record.aaep is not None:
-        kept["aaep"] = _forgotten_aaep(_as_written(record)["aaep"])
+    kept["rounds"] = [_forgotten_round(each) for each in _as_written(record)["rounds"]]
     if parse(kept) == record:
         return raw
     return kept | {"revision": record.revision + 1}
 
 
-def _forgotten_aaep(asked: Mapping[str, Any]) -> Raw:
-    kept = _only(asked, _KEPT_OF_AAEP) | {_FORGOTTEN_MARK: True}
+def _forgotten_round(asked: Mapping[str, Any]) -> Raw:
+    kept = _only(asked, _KEPT_OF_ROUND) | {"forgotten": True}
     if kept.get("reply") in UNDELIVERED:
         kept["reply"] = "unconfirmed"  # it may have been sent, and is not sent again
     for name in ("response", "label"):
@@ -419,7 +408,6 @@ def _forgotten_aaep(asked: Mapping[str, Any]) -> Raw:
         kept["decidedBy"] = decided if decided.startswith("agent:") else FORGOTTEN
     if isinstance(by := asked.get("answeredBy"), dict):
         kept["answeredBy"] = {"surface": by.get("surface", "")}
-    kept["earlier"] = [_forgotten_aaep(past) for past in asked.get("earlier") or () if isinstance(past, dict)]
     return kept
 
 
@@ -444,7 +432,7 @@ def _placeholder(raw: Raw) -> Raw:
     """Returns a record to replace an invalid one: without contents, but its number stays used."""
     name = raw.get("id")
     if not isinstance(name, str) or (match := ID.fullmatch(name)) is None:
-        return {"status": "abandoned", _FORGOTTEN_MARK: True}
+        return {"status": "abandoned", "forgotten": True}
     return {
         "id": name,
         "issueNumber": int(match[1]),

@@ -30,6 +30,7 @@ from core.clarification import (
     Why,
     abandoned,
     agent_key,
+    amended,
     answered,
     check_open,
     claimed,
@@ -470,7 +471,7 @@ class Router:
             found = may_answer if may_answer < asked.needed else None
             if not record.is_open or asked.too_few == found:
                 return
-            after = renewed(record, aaep=asked.model_copy(update={"too_few": found}))
+            after = renewed(amended(record, too_few=found))
             if found is not None and record.escalates and record.status != "escalated":
                 words = escalation_words(after, "too few people")
                 after = escalated(after, "too few people", words, self._clock.now())
@@ -596,12 +597,12 @@ class Router:
 
 
 def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record: Clarification) -> None:
-    if record.round != number or record.aaep is None or is_forgotten(record):
+    if record.round != number or not record.rounds or is_forgotten(record):
         return
     refusals = record.asked.refusals or ()
     for each in attempts:
         refusals = with_refusal(refusals, each)
-    book.put(renewed(record, aaep=record.asked.model_copy(update={"refusals": refusals})))
+    book.put(renewed(amended(record, refusals=refusals)))
 
 
 def check_follow_up(record: Clarification, ask: Ask) -> None:

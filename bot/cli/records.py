@@ -13,7 +13,7 @@ from bot.views.fields import form_words
 from bot.views.verify import receipt_command
 from bot.views.wording import (
     TAMPERED,
-    Round,
+    ShownRound,
     closed_words,
     decided_plainly,
     extra_aloud,
@@ -28,7 +28,7 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import Confirmation
-from core.clarification import Aaep, ArgumentsChanged, Clarification, Entry, NotOpen, Status, Superseded
+from core.clarification import ArgumentsChanged, Clarification, Entry, NotOpen, Round, Status, Superseded
 from core.clock import iso
 
 _STYLES: dict[Status, str] = {
@@ -215,7 +215,7 @@ def _ways(record: Clarification) -> Iterator[Part]:
     yield Cell(f"To answer: clarify answer {record.id} {example}", style="dim")
 
 
-def _decided_on(asked: Aaep) -> Iterator[Part]:
+def _decided_on(asked: Round) -> Iterator[Part]:
     """Yields what an approval decided on: the risk, the arguments, and who edited them or approved first."""
     if (wanted := asked.confirmation) is None:
         return
@@ -256,7 +256,7 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
         yield Cell(ways[decision], style="dim")
 
 
-def _over(shown: Round, now: datetime) -> str:
+def _over(shown: ShownRound, now: datetime) -> str:
     record = shown.record
     if shown.stage == "answered":
         since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""

@@ -19,7 +19,7 @@ from bot.oncall.pages import Logged
 from bot.views import inert
 from core.answers import from_text
 from core.approvals import approved_by
-from core.clarification import US, Aaep, Approval, Clarification, Edit, Entry, rounds_of
+from core.clarification import US, Approval, Clarification, Edit, Entry, Round
 from core.clock import iso
 from core.errors import AnswerRejected
 from core.questions import risk_of
@@ -38,7 +38,7 @@ COLUMNS = (
     *("number", "channel", "failed", "event", "policy", "step", "until", "sendings", "receipt"),
 )
 """Of a CSV file. `risk` takes two of them; what has parts is JSON."""
-_UNKNOWN = Aaep(kinds=())
+_UNKNOWN = Round(kinds=())
 # Spreadsheets take such a cell for a formula, also behind a tab or a line's end, and in full width.
 _LIVE = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -112,7 +112,7 @@ def _line(record: Clarification, number: int, kind: str, by: str, at: datetime) 
 
 def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
     """Yields the entries of a record's thread."""
-    answers, facts = _answers(record), dict(enumerate(rounds_of(record)))
+    answers, facts = _answers(record), dict(enumerate(record.rounds))
     for place, group in _groups(record).items():
         entry, asked = record.thread[place], facts.get(group, _UNKNOWN)
         line = _line(record, entry.round, entry.type, entry.from_, entry.timestamp) | {"body": entry.body}
@@ -126,7 +126,7 @@ def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
         yield entry.timestamp, line
 
 
-def _asked(asked: Aaep) -> Line:
+def _asked(asked: Round) -> Line:
     surface = asked.via or ("aaep" if asked.producer else "ledger")
     line: Line = {"surface": surface, "producer": asked.producer, "session": asked.session_id}
     if not asked.is_confirmation:
@@ -145,7 +145,7 @@ def _asked(asked: Aaep) -> Line:
     }
 
 
-def _answered(asked: Aaep, entry: Entry) -> Line:
+def _answered(asked: Round, entry: Entry) -> Line:
     by = asked.answered_by
     line: Line = {
         "decidedBy": asked.decided_by,
@@ -167,7 +167,7 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
     return line | {"receipt": asked.receipt}
 
 
-def _is_accept(entry: Entry, asked: Aaep) -> bool:
+def _is_accept(entry: Entry, asked: Round) -> bool:
     """Whether an answer that does not count, since another program wrote it, would approve the action."""
     if entry.type != "answer" or not asked.is_confirmation:
         return False
@@ -177,7 +177,7 @@ def _is_accept(entry: Entry, asked: Aaep) -> bool:
         return False
 
 
-def _approvals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple[datetime, Line]]:
+def _approvals(record: Clarification, number: int, asked: Round) -> Iterator[tuple[datetime, Line]]:
     """Yields the edits of an action's arguments, and the accepts before the deciding one, also those that lapsed."""
     for edit, before in _edits(asked):
         for each in edit.lapsed:
@@ -199,7 +199,7 @@ def _approval(record: Clarification, number: int, approval: Approval) -> Line:
     }
 
 
-def _refusals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple[datetime, Line]]:
+def _refusals(record: Clarification, number: int, asked: Round) -> Iterator[tuple[datetime, Line]]:
     """Yields who tried to approve and may not, at their last attempt."""
     for each in asked.refusals or ():
         line = _line(record, number, "refusal", each.by, each.last)
@@ -218,7 +218,7 @@ def _refusals(record: Clarification, number: int, asked: Aaep) -> Iterator[tuple
         )
 
 
-def _edits(asked: Aaep) -> Iterator[tuple[Edit, Line]]:
+def _edits(asked: Round) -> Iterator[tuple[Edit, Line]]:
     """Yields the edits, each with the arguments before it."""
     arguments: Line = dict((asked.direct.arguments if asked.direct else None) or {})
     for edit in asked.edits or ():
@@ -237,7 +237,7 @@ def _edit(edit: Edit, before: Line) -> Line:
 
 
 def _reminders(
-    record: Clarification, number: int, asked: Aaep, posted: Sequence[Reminder]
+    record: Clarification, number: int, asked: Round, posted: Sequence[Reminder]
 ) -> Iterator[tuple[datetime, Line]]:
     """Yields the reminders that were posted, and the latest one that the ledger counts."""
     mine = {each.number: each for each in posted if each.round == number}
@@ -278,14 +278,14 @@ def _without_people(sending: Line) -> Line:
     return sending | {"to": to, "mentions": []}
 
 
-def _numbered(record: Clarification) -> list[tuple[int, Aaep]]:
+def _numbered(record: Clarification) -> list[tuple[int, Round]]:
     """Returns the facts of each round that was asked through the bot, oldest first, with its number."""
     numbers = {group: record.thread[place].round for place, group in _groups(record).items()}
-    return [(numbers.get(group, record.round), asked) for group, asked in enumerate(rounds_of(record))]
+    return [(numbers.get(group, record.round), asked) for group, asked in enumerate(record.rounds)]
 
 
 def _groups(record: Clarification) -> dict[int, int]:
-    """Returns which facts of `rounds_of` each entry is about, by its place in the thread. A question that the bot opened
+    """Returns which facts of its rounds each entry is about, by its place in the thread. A question that the bot opened
     again is the same one.
     """
     found, group = {}, -1
@@ -295,10 +295,10 @@ def _groups(record: Clarification) -> dict[int, int]:
     return found
 
 
-def _answers(record: Clarification) -> dict[int, Aaep]:
+def _answers(record: Clarification) -> dict[int, Round]:
     """Returns the facts of each answer, by its place in the thread, found by its time. A resolution may be the answer."""
-    found: dict[int, Aaep] = {}
-    for asked in rounds_of(record):
+    found: dict[int, Round] = {}
+    for asked in record.rounds:
         for kind in ("answer", "resolution"):
             places = [
                 place

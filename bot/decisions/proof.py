@@ -13,7 +13,7 @@ from bot.signing import Signing
 from bot.storage.store import Store
 from bot.storage.tx import Row
 from bot.views.verify import Proof
-from core.clarification import Clarification
+from core.clarification import Clarification, amended
 from core.ledger import Ledger
 from core.receipts import Checked, Problem, at_round, jti_of
 
@@ -27,7 +27,7 @@ async def prove(
 
     `signing`: None: there are no keys.
     """
-    ended = at_round(record, number)
+    ended = at_round(record, number) or record
     receipt = ended.asked.receipt
     if signing is None:
         checked = Checked("missing" if receipt is None else "key")
@@ -55,7 +55,7 @@ def _of_the_log(signing: Signing, ended: Clarification, logged: str | None) -> C
     problem: Problem = "removed" if ended.asked.receipt is None else "log"
     if logged is None:
         return Checked(problem)
-    there = ended.model_copy(update={"aaep": ended.asked.model_copy(update={"receipt": logged})})
+    there = amended(ended, receipt=logged)
     return replace(signing.check(there), problem=problem)
 
 

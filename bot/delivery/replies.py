@@ -17,7 +17,7 @@ from bot.producers.producers import Producers
 from bot.storage.store import Store
 from bot.storage.tx import Tx, batches
 from bot.views import inert
-from core.clarification import Aaep, Clarification, ReplyState
+from core.clarification import Clarification, ReplyState, Round
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgerUnreadable, NotFound
 from core.escalation import NewIncident, Raise
@@ -249,7 +249,7 @@ def _note(tx: Tx, clarification: str, token: str, *, uncertain: bool) -> None:
     )
 
 
-def _reply(asked: Aaep) -> Reply:
+def _reply(asked: Round) -> Reply:
     if asked.reply_token is None or asked.response is None or asked.answered_at is None:
         raise NotFound("the answer to send")
     return Reply(

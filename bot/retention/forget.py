@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bot import github, outbox
 from bot.decisions import log
@@ -338,16 +338,15 @@ def _part(clarification: str, record: Clarification | None) -> Subject:
     """Returns a clarification with what asked each of its rounds."""
     events, tokens = set[Pair](), set[Pair]()
     if record is not None:
-        now = {"eventId": record.asked.event_id, "replyToken": record.asked.reply_token}
-        for each in (*record.asked.earlier, now):
-            if (producer := each.get("producer", record.producer)) is not None:
-                events |= _named(each, "eventId", producer)
-                tokens |= _named(each, "replyToken", producer)
+        for each in record.rounds:
+            if each.producer is not None:
+                events |= _named(each.producer, each.event_id)
+                tokens |= _named(each.producer, each.reply_token)
     return Subject(frozenset({clarification}), events=frozenset(events), tokens=frozenset(tokens))
 
 
-def _named(asked: Mapping[str, Any], name: str, producer: str) -> set[Pair]:
-    return {(producer, asked[name])} if isinstance(asked.get(name), str) else set()
+def _named(producer: str, name: str | None) -> set[Pair]:
+    return set() if name is None else {(producer, name)}
 
 
 def _may_go(item: Raw, *, abandoned: bool) -> bool:

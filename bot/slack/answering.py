@@ -42,7 +42,7 @@ from bot.views.verify import Proof, verify_view
 from core import answers
 from core.answers import Written
 from core.approvals import check_four_eyes, check_seen, why_refused
-from core.clarification import Answer, Clarification, Decider, Holder, NotOpen
+from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, amended
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index, whole
@@ -381,7 +381,7 @@ def _tried(read: Read, seen: Clarification) -> str | None:
 def _with_action(seen: Clarification) -> Clarification:
     """Returns a record of the index so that it can be accepted: it lacks the action's text."""
     asked = seen.asked
-    return seen.model_copy(update={"aaep": asked.model_copy(update={"action": asked.action or seen.topic})})
+    return amended(seen, action=asked.action or seen.topic)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

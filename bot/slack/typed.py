@@ -29,10 +29,10 @@ from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
-from bot.views.wording import Round, round_of
+from bot.views.wording import ShownRound, round_of
 from core import answers
 from core.answers import Written, is_talk, without_mark
-from core.clarification import Aaep, Clarification
+from core.clarification import Clarification, Round
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError
 
@@ -392,7 +392,7 @@ class TypedMessages:
             return TypedResponse(reaction.text or None)
         return _privately(reaction)
 
-    async def _decided_since(self, record: Clarification, reply: TypedReply) -> Round | None:
+    async def _decided_since(self, record: Clarification, reply: TypedReply) -> ShownRound | None:
         """Returns the round that a missed reply would have answered in time, had we read it before the decision."""
         if not reply.message.missed:
             return None
@@ -404,7 +404,7 @@ class TypedMessages:
         in_time = expires is None or at < expires
         return shown if in_time and ended is not None and at < ended else None
 
-    async def _shown_to(self, record: Clarification, reply: TypedReply) -> Round | None:
+    async def _shown_to(self, record: Clarification, reply: TypedReply) -> ShownRound | None:
         """Returns the round that was shown when the reply was written."""
         if not await self._is_older(reply, record):
             return round_of(record)
@@ -498,7 +498,7 @@ def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
     return any(each == user and abs(moment - said_at) < timedelta(milliseconds=1) for each, moment in given)
 
 
-def _read_as(asked: Aaep, written: Written) -> str | None:
+def _read_as(asked: Round, written: Written) -> str | None:
     """Returns the label of the answer that a message gives; None: it gives none."""
     try:
         return answers.from_written(asked, written).label

@@ -42,7 +42,7 @@ from bot.views.fields import choosing, positions
 from bot.views.markdown import GAP, rich_parts
 from core.aaep import whole_characters
 from core.answers import from_field_text
-from core.clarification import Aaep
+from core.clarification import Round
 from core.errors import AnswerRejected
 from core.forms import FormField, FormOption, fields_in
 from core.questions import REDACTED
@@ -208,7 +208,7 @@ def _level(line: str) -> int:
     return min(_DEEPEST_ITEM, (len(line) - len(line.lstrip(" "))) // 2)
 
 
-def change_words(asked: Aaep) -> list[str]:
+def change_words(asked: Round) -> list[str]:
     """Returns the last change of the arguments, one line each; empty if they were never changed."""
     edits = asked.edits or ()
     if not edits:
@@ -220,7 +220,7 @@ def change_words(asked: Aaep) -> list[str]:
     ]
 
 
-def shows_originals(asked: Aaep) -> bool:
+def shows_originals(asked: Round) -> bool:
     """Returns whether `change_words` has all of what the agent sent in the arguments that people changed."""
     edits = asked.edits or ()
     sent = (asked.direct.arguments if asked.direct else None) or {}
@@ -232,7 +232,7 @@ def shows_originals(asked: Aaep) -> bool:
     ) and all(name not in edit.changed for edit in edits[:-1] for name in last)
 
 
-def changed_in_all(asked: Aaep) -> str:
+def changed_in_all(asked: Round) -> str:
     """Returns how the arguments differ from what the agent sent, one line each, after `CHANGED`; empty if they were never
     changed.
     """

@@ -70,7 +70,7 @@ from bot.views.wording import (
     QUESTION,
     REASON,
     SUMMARY,
-    Round,
+    ShownRound,
     Verbosity,
     accepted_before,
     action_words,
@@ -244,7 +244,7 @@ class Spoken:
     is_whole: bool = True
 
 
-def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: str | None) -> Card:
+def open_card(shown: ShownRound, verbosity: Verbosity, spoken: Spoken, instead_of: str | None) -> Card:
     """Returns a card that takes an answer. `instead_of`: the channel in which it could not be posted."""
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
@@ -276,7 +276,7 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
     )
 
 
-def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
+def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
     """A question in its agent's words, cut to fit."""
     terse = verbosity == "terse"
     listed = bool(shown.labels) and (not uses_buttons(shown) or bool(shown.described))
@@ -314,7 +314,7 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
     )
 
 
-def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
+def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
     """An action and its consequence. The stakes are always shown in full, whatever else is cut."""
     terse, extra = verbosity == "terse", extra_words(wanted)
     stakes, again = stakes_alerts(wanted), _dialog(wanted)
@@ -353,11 +353,11 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     )
 
 
-def _detail(shown: Round, verbosity: Verbosity) -> str:
+def _detail(shown: ShownRound, verbosity: Verbosity) -> str:
     return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
-def _closing_facts(shown: Round) -> tuple[Words, ...]:
+def _closing_facts(shown: ShownRound) -> tuple[Words, ...]:
     """Returns when it was decided, who changed it and said what before, the reply's state, and why it is closed."""
     answered = shown.stage == "answered"
     facts: list[Words] = []
@@ -372,7 +372,7 @@ def _closing_facts(shown: Round) -> tuple[Words, ...]:
     return (*facts, *plain_words(producer_words(shown)))
 
 
-def _line(shown: Round) -> tuple[Part, ...] | None:
+def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     """Returns how a question ended, in one line: what a closed card says, with View full if it was decided or something is
     left out; of an approval with a receipt also with Verify, which otherwise is behind View full. None if it does not fit a
     line.
@@ -414,7 +414,7 @@ def _line(shown: Round) -> tuple[Part, ...] | None:
     return (text,)
 
 
-def closed_card(shown: Round, text: str) -> Card:
+def closed_card(shown: ShownRound, text: str) -> Card:
     """Returns a card that takes no answer any more: how it was decided and by whom, what was asked, what was at stake, why.
     Its only controls are View full, if it was decided or something is cut, and beside it Verify, if it has a receipt.
     `text`: the message's, which shares its budget.
@@ -466,22 +466,22 @@ def closed_card(shown: Round, text: str) -> Card:
     )
 
 
-def _title(shown: Round) -> str:
+def _title(shown: ShownRound) -> str:
     """Returns how it was decided and by whom, in bold; empty if it was not."""
     return f"*{capital(decided_words(shown.decided))}*" if shown.decided is not None else ""
 
 
-def _risk(shown: Round) -> str:
+def _risk(shown: ShownRound) -> str:
     """Returns how grave what was decided is, and whether it can be undone; empty for a question, or without a decision."""
     wanted = shown.asked.confirmation if shown.decided is not None else None
     return risk_words(wanted) if wanted is not None else ""
 
 
-def _reason(shown: Round) -> str:
+def _reason(shown: ShownRound) -> str:
     return shown.reason if shown.decided is not None else ""
 
 
-def _answer(shown: Round, title: str) -> str:
+def _answer(shown: ShownRound, title: str) -> str:
     """Returns a question's answer, unless `title` has all of it, as it was given."""
     decided = shown.decided
     if decided is None or decided.outcome != "answered":
@@ -490,7 +490,7 @@ def _answer(shown: Round, title: str) -> str:
     return "" if f"“{whole}”" in title else f"{_ANSWER_IS}{decided.answer}"
 
 
-def uses_buttons(shown: Round) -> bool:
+def uses_buttons(shown: ShownRound) -> bool:
     """Returns whether each choice gets a button: they are few, short and easy to tell apart."""
     labels = [label.casefold() for label in shown.labels]
     return (
@@ -502,7 +502,7 @@ def uses_buttons(shown: Round) -> bool:
     )
 
 
-def options(shown: Round, room: int = MENU_OPTIONS * OPTION) -> list[str]:
+def options(shown: ShownRound, room: int = MENU_OPTIONS * OPTION) -> list[str]:
     """Returns the choices' labels as options: numbered, at most 75 characters, or fewer to fit into `room`."""
     width = min(OPTION, max(_LEAST_OPTION, room // max(1, len(shown.labels))))
     return [inert.clip(f"{n}. {label}", width) for n, label in enumerate(shown.labels, 1)]
@@ -517,7 +517,7 @@ def reply_dialog(wanted: Confirmation) -> Dialog:
     return Dialog(MEANT_THIS, _action_and_stakes(wanted, _BRIEF), MEANT, CANCEL)
 
 
-def _has_modal(shown: Round) -> bool:
+def _has_modal(shown: ShownRound) -> bool:
     """Returns whether Answer… is offered: if buttons and menus cannot give every answer."""
     kinds = shown.asked.kinds
     several = shown.asked.multi_select and bool(shown.labels)
@@ -525,12 +525,12 @@ def _has_modal(shown: Round) -> bool:
     return several or not _has_control(shown) or bool(by_form & set(kinds)) or not kinds
 
 
-def _has_control(shown: Round) -> bool:
+def _has_control(shown: ShownRound) -> bool:
     """Returns whether a control offers every choice."""
     return len(shown.labels) <= MENU_OPTIONS
 
 
-def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
+def _buttons(shown: ShownRound, *, cut: bool) -> tuple[Button, ...]:
     record, number, wanted = shown.record, shown.number, shown.asked.confirmation
     found: list[Button] = []
     if uses_buttons(shown):
@@ -547,7 +547,7 @@ def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
     return (*found, view_full(record, number)) if cut else tuple(found)
 
 
-def _owner_buttons(shown: Round) -> tuple[Button, ...]:
+def _owner_buttons(shown: ShownRound) -> tuple[Button, ...]:
     """Returns Take, or Take over and Release. No buttons if several people must approve. An escalated question is
     released on the page of the person who claimed it.
     """
@@ -566,7 +566,7 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
     return over, button(Press("letgo", record.id, number), RELEASE, f"Release {record.id}, if you claimed it")
 
 
-def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
+def _decisions(shown: ShownRound, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
     """Yields a button for each decision that the agent accepts. With high stakes, Accept asks for confirmation. On a
     `cut` card, where a reason is wanted, or where the dialog could not name the whole action, it opens the whole action
     instead, which also asks. The colour that warns is on the button that does harm: Accept where the risk is high, else
@@ -616,14 +616,14 @@ def _action_line(wanted: Confirmation) -> str:
     return inert.line(plain(inert.visible(wanted.action, prose=True), exact=True))
 
 
-def _selects(shown: Round, room: int) -> tuple[Select, ...]:
+def _selects(shown: ShownRound, room: int) -> tuple[Select, ...]:
     if not shown.labels or shown.asked.multi_select or not _has_control(shown):
         return ()
     values = [Press("choice", shown.record.id, shown.number, str(n)).pack() for n in range(len(shown.labels))]
     return (Select(CHOOSE, SELECT_ACTION, tuple(zip(options(shown, min(MENU, room)), values, strict=True))),)
 
 
-def _clipped_choices(shown: Round, room: int) -> str:
+def _clipped_choices(shown: ShownRound, room: int) -> str:
     """Returns the choices numbered, long ones cut, the last ones omitted if there are too many."""
     most = len(shown.labels) if _has_control(shown) else _LINES
     labels = shown.labels[: max(1, min(most, (room - 2 * _LEAST_LINE) // _LEAST_LINE))]
@@ -635,7 +635,7 @@ def _clipped_choices(shown: Round, room: int) -> str:
     return "\n".join(map("".join, zip(numbers, clipped, strict=True))) + more
 
 
-def _heading(shown: Round) -> str:
+def _heading(shown: ShownRound) -> str:
     notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
     if shown.stage != "open":
         notes.append(shown.decided.outcome if shown.decided is not None else shown.stage)
@@ -646,7 +646,7 @@ def _heading(shown: Round) -> str:
     return " · ".join((said, shown.id, *notes))
 
 
-def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
+def _alerts(shown: ShownRound, instead_of: str | None) -> Iterable[Words]:
     yield from plain_words(escalation_reason(shown, _SMALL), too_few_words(shown.asked))
     yield from live_words(holder_words(shown))
     yield from plain_words(*instead_words(shown, _SMALL))
@@ -656,27 +656,27 @@ def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
         yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
 
 
-def _reminded(shown: Round) -> tuple[Words, ...]:
+def _reminded(shown: ShownRound) -> tuple[Words, ...]:
     return (reminder_words(shown.reminded_at),) if shown.reminded_at is not None else ()
 
 
-def _cuts_default(shown: Round, limit: int) -> bool:
+def _cuts_default(shown: ShownRound, limit: int) -> bool:
     return inert.size(answers.default_label(shown.asked)) > limit
 
 
-def _hint(shown: Round, *, is_whole: bool) -> str:
+def _hint(shown: ShownRound, *, is_whole: bool) -> str:
     hint, first = _how(shown, is_whole=is_whole), _accept_shows_all(shown, is_whole=is_whole)
     if hint and answers.takes_words(shown.asked):
         hint = f"Or in this thread: {hint[0].lower()}{hint[1:]}"
     return " ".join(filter(None, (first, hint, HOW_TO_COMMENT)))
 
 
-def _accept_shows_all(shown: Round, *, is_whole: bool) -> str:
+def _accept_shows_all(shown: ShownRound, *, is_whole: bool) -> str:
     wanted = shown.asked.confirmation
     return ACCEPT_SHOWS_ALL if wanted and not is_whole and "accept" in wanted.allowed else ""
 
 
-def _how(shown: Round, *, is_whole: bool) -> str:
+def _how(shown: ShownRound, *, is_whole: bool) -> str:
     """Returns how to answer in words. That a form also takes JSON is only said after an unreadable reply. A card that
     is not whole cannot be accepted in words.
     """
@@ -691,7 +691,7 @@ def _how(shown: Round, *, is_whole: bool) -> str:
 
 
 def open_text(
-    shown: Round, pointer: str = POINTER, *, is_whole: bool = True, says_why: bool = True
+    shown: ShownRound, pointer: str = POINTER, *, is_whole: bool = True, says_why: bool = True
 ) -> Spoken:
     """Returns the text for a screen reader of an open question. `pointer` says where the whole is, `is_whole` whether
     the blocks beside it show everything, `says_why` whether it begins with the reason for the escalation.
@@ -726,7 +726,7 @@ def open_text(
     return Spoken(text, () if wanted else whole_pieces(shown), is_whole=False)
 
 
-def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
+def closed_text(shown: ShownRound, limit: int = inert.TEXT_LIMIT) -> str:
     """Returns the text of a closed question, at most `limit`. Only the names of people are live."""
     begin = f"{_says(shown)} ({_about(shown)}):"
     asked = inert.fallback(_followed(begin, _was_asked(shown)), 1500)
@@ -757,7 +757,7 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
 
 
-def whole_pieces(shown: Round) -> tuple[str, ...]:
+def whole_pieces(shown: ShownRound) -> tuple[str, ...]:
     """Returns all of an open question in pieces for the thread, plain, each at most 3900 when sent. Not its deadline, which
     only the card can show in the reader's time zone.
     """
@@ -777,7 +777,7 @@ def in_pieces(text: str) -> tuple[str, ...]:
     return tuple(piece for piece in found if piece.strip(f"{inert.BAR}\n"))
 
 
-def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
+def plain_text(shown: ShownRound) -> tuple[str, tuple[str, ...]]:
     """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer,
     and `more`.
     """
@@ -789,13 +789,13 @@ def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
     return text, whole_pieces(shown) if begun != question else ()
 
 
-def _asks(shown: Round, *, says_why: bool = True) -> str:
+def _asks(shown: ShownRound, *, says_why: bool = True) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
     asks = f"{_says(shown)} ({_about(shown)}{again}):"
     return " ".join(filter(None, (escalation_reason(shown, 200) if says_why else "", asks)))
 
 
-def _about(shown: Round) -> str:
+def _about(shown: ShownRound) -> str:
     """Returns the question's id, and the producer where the agent's name needs it."""
     return f"{shown.record.id}, producer: {shown.producer}" if shown.producer else shown.record.id
 
@@ -805,13 +805,13 @@ def _followed(begin: str, said: str) -> str:
     return f"{begin}{chr(10) if said.startswith(inert.BAR) else ' '}{said}"
 
 
-def _stakes(shown: Round) -> str:
+def _stakes(shown: ShownRound) -> str:
     """Returns how grave an approval is and what silence does; empty for a question."""
     wanted = shown.asked.confirmation
     return stakes_words(wanted) if wanted else ""
 
 
-def _was_asked(shown: Round) -> str:
+def _was_asked(shown: ShownRound) -> str:
     """Returns the question, or the action as its open card words it, without markup."""
     wanted = shown.asked.confirmation
     return attributed(words(shown.question)) if wanted is None else "\n".join(filter(None, said_of(wanted)))
@@ -825,7 +825,7 @@ def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
     )
 
 
-def brief_parts(shown: Round, limit: int) -> tuple[Rich, ...]:
+def brief_parts(shown: ShownRound, limit: int) -> tuple[Rich, ...]:
     """Returns `brief_words` as formatted."""
     if shown.asked.confirmation is not None:
         return barred(brief_words(shown, limit))
@@ -845,11 +845,11 @@ def extra_parts(said: Iterable[str]) -> tuple[Rich, ...]:
     )
 
 
-def _says(shown: Round) -> str:
+def _says(shown: ShownRound) -> str:
     return f"{shown.agent} {shown.verb} {shown.target}".rstrip()
 
 
-def producer_words(shown: Round) -> str:
+def producer_words(shown: ShownRound) -> str:
     """Returns who vouches for the agent's name, which is only its own claim; empty if it is asked in the producer's name."""
     return f"Producer: {shown.producer}" if shown.producer else ""
 
@@ -862,7 +862,7 @@ def _beginning(parts: list[str], room: int) -> str:
     )
 
 
-def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
+def _consent_parts(shown: ShownRound, wanted: Confirmation) -> list[str]:
     """Returns an action in the agent's own words, with people's changes."""
     changes = change_words(shown.asked)
     changed = "\n".join((CHANGED, *map(inert.with_bar, changes))) if changes else ""
@@ -875,7 +875,7 @@ def _listed(lines: str) -> str:
     return lines if inert.size(lines) <= _PLAIN else inert.with_bar(lines)
 
 
-def _parts(shown: Round) -> list[str]:
+def _parts(shown: ShownRound) -> list[str]:
     """Returns all of a question or an action, in the agent's own words."""
     if shown.asked.confirmation:
         return _consent_parts(shown, shown.asked.confirmation)

@@ -79,7 +79,7 @@ from bot.views.wording import (
     LABELS,
     REASON,
     SUMMARY,
-    Round,
+    ShownRound,
     action_words,
     capital,
     change_heading,
@@ -102,7 +102,7 @@ from bot.views.wording import (
 from core import answers
 from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import LEAST_REASON, check_reason, check_seen, edit_problems, version_of
-from core.clarification import Aaep, Answer, Approval, Clarification, Edit
+from core.clarification import Answer, Approval, Clarification, Edit, Round
 from core.errors import AnswerRejected, ReasonWanted
 from core.lists import Page, page_of
 from core.questions import REDACTED
@@ -313,7 +313,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
         raise SubmissionErrors({block: str(error)}) from error
 
 
-def _one_of(asked: Aaep) -> str:
+def _one_of(asked: Round) -> str:
     """Returns what to do if a question takes several kinds of answer."""
     return _CHOICE_OR_OWN if set(asked.kinds) == {"multiple_choice", "freetext"} else _ONE_OF_SEVERAL
 
@@ -340,7 +340,7 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
     return replace(answer, changed=changed) if changed else answer
 
 
-def _misfits(asked: Aaep, changed: Mapping[str, Any]) -> dict[str, str]:
+def _misfits(asked: Round, changed: Mapping[str, Any]) -> dict[str, str]:
     """Returns where edited arguments do not fit the agent's schema: at the field, or at the first one that was edited."""
     if not changed:
         return {}
@@ -357,7 +357,7 @@ def _misfits(asked: Aaep, changed: Mapping[str, Any]) -> dict[str, str]:
     return errors
 
 
-def _arguments_schema(asked: Aaep) -> dict[str, Any] | None:
+def _arguments_schema(asked: Round) -> dict[str, Any] | None:
     return asked.direct.arguments_schema if asked.direct else None
 
 
@@ -374,20 +374,20 @@ def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
     return answer
 
 
-def _check_reason(asked: Aaep, answer: Answer) -> None:
+def _check_reason(asked: Round, answer: Answer) -> None:
     try:
         check_reason(asked, answer.rationale)
     except ReasonWanted as error:
         raise SubmissionErrors({RATIONALE_BLOCK: _REASON_TOO_SHORT}) from error
 
 
-def _changeable(asked: Aaep) -> dict[str, Input]:
+def _changeable(asked: Round) -> dict[str, Input]:
     """Returns the fields in which a person may edit arguments before accepting."""
     is_editable = asked.direct is not None and asked.direct.editable and asked.is_confirmation
     return editable(asked.arguments, _arguments_schema(asked)) if is_editable else {}
 
 
-def _read(block: str, said: list[str], asked: Aaep) -> Answer:
+def _read(block: str, said: list[str], asked: Round) -> Answer:
     if block == CHOICES_BLOCK and _types_choices(asked):
         return answers.from_choice_text(asked, said[0])
     if block == CHOICES_BLOCK:
@@ -411,7 +411,7 @@ def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
     return [text] if text.strip() else []
 
 
-def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
+def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...]:
     """Returns what is to be accepted, without the arguments that an input shows in full."""
     fields = _changeable(shown.asked)
     left = {
@@ -431,14 +431,14 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[_Shown, ...]:
     )
 
 
-def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
+def _hides(asked: Round, arguments: Mapping[str, Any]) -> bool:
     """Returns whether some of these arguments are redacted. A person's own `[redacted]` does not count."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     texts = {name: json.dumps(each) for name, each in arguments.items()}
     return any(REDACTED in text and text == json.dumps(sent.get(name)) for name, text in texts.items())
 
 
-def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]:
+def _whole_consent(shown: ShownRound, wanted: Confirmation) -> Iterator[str | _Shown]:
     """Yields everything: the arguments as they are, each change, and as the agent sent them."""
     asked, decided = shown.asked, shown.decided
     yield from action_parts(action_words(wanted), consequence_words(wanted))
@@ -459,7 +459,7 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
         yield words(each.rationale) if each.rationale else ""
 
 
-def _originals(asked: Aaep) -> tuple[Section | Rich, ...]:
+def _originals(asked: Round) -> tuple[Section | Rich, ...]:
     """Returns the arguments as the agent sent them."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     heading = "The original arguments, as the agent sent them:"
@@ -483,7 +483,7 @@ def _said(text: str) -> tuple[_Shown, ...]:
     return sections(text) if inert.size(text) <= SECTION else barred(text)
 
 
-def _asked(shown: Round) -> Iterator[str | _Shown]:
+def _asked(shown: ShownRound) -> Iterator[str | _Shown]:
     """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
@@ -505,7 +505,7 @@ def _asked(shown: Round) -> Iterator[str | _Shown]:
     yield from _around(shown)
 
 
-def _around(shown: Round) -> Iterator[str | _Shown]:
+def _around(shown: ShownRound) -> Iterator[str | _Shown]:
     """Yields the topic, who may not approve, what happens without an answer, and why it was escalated."""
     asked = shown.asked
     if shown.topic:
@@ -523,7 +523,7 @@ def _around(shown: Round) -> Iterator[str | _Shown]:
     yield from barred(sides)
 
 
-def _decision(shown: Round) -> Iterator[str | _Shown]:
+def _decision(shown: ShownRound) -> Iterator[str | _Shown]:
     """Yields how it was decided, by whom and why; nothing if it was not."""
     if (decided := shown.decided) is None:
         return
@@ -534,7 +534,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     yield from barred(shown.reason, label=REASON)
 
 
-def _standing(shown: Round) -> Iterator[str | _Shown]:
+def _standing(shown: ShownRound) -> Iterator[str | _Shown]:
     """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
         yield reply_words(shown.asked)
@@ -543,7 +543,7 @@ def _standing(shown: Round) -> Iterator[str | _Shown]:
     yield from _history(shown)
 
 
-def _history(shown: Round) -> Iterator[str | _Shown]:
+def _history(shown: ShownRound) -> Iterator[str | _Shown]:
     thread = shown.record.thread
     if len(thread) > 1:
         yield "Thread:"
@@ -580,7 +580,7 @@ def _cost(part: _Shown) -> int:
             return 200 + sum(json_size(run.text) + 120 for run in part.runs)
 
 
-def _fields(asked: Aaep) -> tuple[str, ...]:
+def _fields(asked: Round) -> tuple[str, ...]:
     """Returns the block_ids of the inputs in a question's modal, in order."""
     found = []
     if "multiple_choice" in asked.kinds and asked.choices:
@@ -594,7 +594,7 @@ def _fields(asked: Aaep) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _types_choices(asked: Aaep) -> bool:
+def _types_choices(asked: Round) -> bool:
     """Returns whether a choice is typed, because a menu cannot hold all of them (and "None of these" with other
     kinds).
     """
@@ -602,7 +602,7 @@ def _types_choices(asked: Aaep) -> bool:
     return len(asked.choices) + none > MENU_OPTIONS
 
 
-def _decision_inputs(shown: Round, allowed: Iterable[Decision], locale: str) -> tuple[Input, ...]:
+def _decision_inputs(shown: ShownRound, allowed: Iterable[Decision], locale: str) -> tuple[Input, ...]:
     """Returns the inputs for the decision, without a default, and for a reason."""
     offered = tuple((LABELS[decision], decision) for decision in allowed)
     return (
@@ -611,7 +611,7 @@ def _decision_inputs(shown: Round, allowed: Iterable[Decision], locale: str) -> 
     )
 
 
-def _reason_input(shown: Round, locale: str, *, optional: bool) -> Input:
+def _reason_input(shown: ShownRound, locale: str, *, optional: bool) -> Input:
     """Returns the input for a reason. `optional`: also for a reject, which needs none."""
     wanted = shown.asked.reason_wanted
     least = f" At least {LEAST_REASON} characters{' to accept it' if optional else ''}." if wanted else ""
@@ -628,7 +628,7 @@ def _reason_input(shown: Round, locale: str, *, optional: bool) -> Input:
     )
 
 
-def _input(shown: Round, block: str, locale: str, *, several: bool) -> Input:
+def _input(shown: ShownRound, block: str, locale: str, *, several: bool) -> Input:
     """Returns the input for one kind of answer; if there are `several`, only one may be filled in."""
     label, element, hint = _LABELS[block], "radio_buttons", ""
     offered: tuple[tuple[str, str], ...] = ()
@@ -650,20 +650,20 @@ def _input(shown: Round, block: str, locale: str, *, several: bool) -> Input:
     return Input(block, label, element, several, hint, offered, most=_most(shown))
 
 
-def _is_events(shown: Round) -> bool:
+def _is_events(shown: ShownRound) -> bool:
     """Returns whether a producer's event asked it, so that AAEP's limits apply."""
     return shown.asked.reply_token is not None
 
 
-def _most(shown: Round) -> int:
+def _most(shown: ShownRound) -> int:
     return _TEXT_LIMIT if _is_events(shown) else BODY_LIMIT
 
 
-def _up_to(shown: Round, locale: str) -> str:
+def _up_to(shown: ShownRound, locale: str) -> str:
     return in_words(f"Up to {_most(shown)} characters", locale)
 
 
-def _choice_element(shown: Round, *, several: bool) -> str:
+def _choice_element(shown: ShownRound, *, several: bool) -> str:
     labels = shown.labels
     few = len(labels) <= (9 if several else 10) and all(inert.size(label) <= OPTION for label in labels)
     if shown.asked.multi_select:
@@ -671,7 +671,7 @@ def _choice_element(shown: Round, *, several: bool) -> str:
     return "radio_buttons" if few else "static_select"
 
 
-def _choice_options(shown: Round) -> tuple[tuple[str, str], ...]:
+def _choice_options(shown: ShownRound) -> tuple[tuple[str, str], ...]:
     """Returns the labels if all fit and differ, else numbered ones."""
     labels = shown.labels
     short = all(inert.size(label) <= OPTION for label in labels)

@@ -180,8 +180,8 @@ def _questions(section: HomeSection, page: Page[Clarification], user: str) -> li
 
 def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
-    state, asked = _state(question, user), question.aaep
-    agent = (asked.agent_name if asked else None) or audience_of(question).agent
+    state, asked = _state(question, user), question.asked
+    agent = asked.agent_name or audience_of(question).agent
     facts = (
         Words(f"{_id(question.id)} · {name_of(agent)}{again}"),
         # Everything beside a question is mrkdwn.
@@ -190,7 +190,7 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
     said = question.question or question.topic
-    words = listed_words(asked, said, _QUESTION) if asked else inert.quoted(plain(said), _QUESTION)
+    words = listed_words(asked, said, _QUESTION)
     return Section(Words(words), fields=facts), Actions(buttons)
 
 

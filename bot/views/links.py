@@ -25,7 +25,7 @@ from bot.views.blockkit import (
     Section,
     Words,
 )
-from core.clarification import Aaep
+from core.clarification import Round
 
 # Ends at blanks, quotation marks, brackets of other scripts, ideographic punctuation, and at isolates, which `inert` adds.
 # Takes in all else: an address is judged whole, so that its harmless beginning is no link.
@@ -73,7 +73,7 @@ class Links:
 NO_LINKS = Links()
 """Allows nothing."""
 
-LinksOf = Callable[[Aaep], Links]
+LinksOf = Callable[[Round], Links]
 """Returns what may be linked to in an agent's question."""
 
 
@@ -83,7 +83,7 @@ def links_by_producer(producers: Iterable[ProducerSettings]) -> LinksOf:
     """
     by_name = {each.name: Links.of(each.links) for each in producers if each.links}
 
-    def links_of(asked: Aaep) -> Links:
+    def links_of(asked: Round) -> Links:
         if asked.producer is None or asked.reply_token is None:
             return NO_LINKS
         return replace(by_name.get(asked.producer, NO_LINKS), exact=asked.confirmation is not None)

@@ -40,7 +40,7 @@ from bot.views.markdown import plain
 from bot.views.wording import (
     ID_LIMIT,
     TAMPERED,
-    Round,
+    ShownRound,
     asked_words,
     closed_words,
     decided_aloud,
@@ -333,7 +333,7 @@ def _short(text: str) -> str:
     return inert.escape(inert.as_name(text, _SHORT) or inert.BLANK)
 
 
-def _state(shown: Round) -> str:
+def _state(shown: ShownRound) -> str:
     """Returns its state, as our own mrkdwn."""
     record, asked = shown.record, shown.asked
     if shown.decided is not None:
@@ -351,17 +351,17 @@ def _state(shown: Round) -> str:
     return " · ".join(parts)
 
 
-def _answerable(shown: Sequence[Round]) -> Iterable[Section]:
+def _answerable(shown: Sequence[ShownRound]) -> Iterable[Section]:
     """Yields each question on one line, with its button."""
     for n, each in enumerate(shown):
         line = f"{inert.line(each.record.id, ID_LIMIT)}: {_asked(each, _ROW)}"
         yield Section(Words(line), answer_button(each.record, each.number, n))
 
 
-def _asked(shown: Round, limit: int) -> str:
+def _asked(shown: ShownRound, limit: int) -> str:
     """Returns the question; of an open approval, after its stakes."""
     return listed_words(shown.asked, shown.question, limit) if shown.stage == "open" else _bare(shown, limit)
 
 
-def _bare(shown: Round, limit: int) -> str:
+def _bare(shown: ShownRound, limit: int) -> str:
     return inert.quoted((plain if shown.asked.confirmation is None else asked_words)(shown.question), limit)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pydantic.alias_generators import to_camel
-
 from bot.views.inert import isolate
 from core.aaep import Event
-from core.clarification import Clarification
+from core.clarification import Clarification, Round
 
 _LANGUAGES = frozenset(
     ["ar", "arc", "ckb", "dv", "fa", "he", "iw", "nqo", "prs", "ps", "sd", "syr", "ug", "ur", "yi"]
@@ -25,8 +23,8 @@ _KEPT = (
     "summary_detailed",
     "action",
     "consequence",
+    "extra_context",
 )
-_IN_FILE = frozenset(map(to_camel, _KEPT))  # earlier rounds use the ledger's field names
 
 
 def reads_rtl(hints: object) -> bool:
@@ -54,24 +52,23 @@ def hinted(event: Event) -> Event:
 
 def directed(record: Clarification) -> Clarification:
     """Returns the record with the agent's text isolated as its event said: for display, never stored."""
-    asked = record.asked
-    if not asked.rtl:
+    if not record.asked.rtl:
         return record
-    choices = tuple(
-        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in asked.choices
-    )
-    told = {key: _directed(getattr(asked, key)) for key in (*_KEPT, "extra_context")}
-    earlier = tuple(
-        {key: _directed(value) if key in _IN_FILE else value for key, value in past.items()}
-        for past in asked.earlier
-    )
     thread = tuple(
         each.model_copy(update={"body": isolate(each.body, rtl=True)}) if each.type == "question" else each
         for each in record.thread
     )
-    aaep = asked.model_copy(update={**told, "choices": choices, "earlier": earlier})
     topic = isolate(record.topic, rtl=True)
-    return record.model_copy(update={"aaep": aaep, "thread": thread, "topic": topic})
+    rounds = tuple(map(_directed_round, record.rounds))
+    return record.model_copy(update={"rounds": rounds, "thread": thread, "topic": topic})
+
+
+def _directed_round(asked: Round) -> Round:
+    choices = tuple(
+        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in asked.choices
+    )
+    told = {key: _directed(getattr(asked, key)) for key in _KEPT}
+    return asked.model_copy(update={**told, "choices": choices})
 
 
 def _directed(value: object) -> object:

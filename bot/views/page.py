@@ -57,7 +57,7 @@ from bot.views.locale import directed
 from bot.views.markdown import attributed, barred, blocks, growth
 from bot.views.wording import (
     CONTEXT,
-    Round,
+    ShownRound,
     aloud,
     brief_line,
     brief_words,
@@ -76,7 +76,7 @@ from bot.views.wording import (
     words,
 )
 from core import answers
-from core.clarification import Clarification
+from core.clarification import Clarification, amended
 
 ItemState = Literal["live", "taken", "snoozed", "closed"]
 OPEN_ONE = "Open"
@@ -137,16 +137,15 @@ class PageItem:
         return inert.line(self.clarification or self.title, _HEADING) or "Something"
 
     @property
-    def shown(self) -> Round | None:
+    def shown(self) -> ShownRound | None:
         """The question's current state."""
         return round_of(self.record) if self.record is not None else None
 
     def with_question(self, record: Clarification | None, link: str | None) -> PageItem:
         # The page shows its own holder; the ledger may still name one whose time ran out. It is not changed any more
         # once it is closed, so it leaves out what becomes of the reply.
-        if record is not None and record.aaep is not None:
-            aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None, "reply": None})
-            record = record.model_copy(update={"aaep": aaep})
+        if record is not None and record.rounds:
+            record = amended(record, taken_by=None, handed_to=None, reply=None)
         return replace(self, record=record and directed(record), link=link)
 
     def bare(self) -> PageItem:
@@ -191,13 +190,13 @@ class PageContent:
         return 1 < self.count == len(self.items) and all(each.state == "taken" for each in self.items)
 
     @property
-    def waiting(self) -> Round | None:
+    def waiting(self) -> ShownRound | None:
         """The question that can be answered on the page."""
         shown = self.only.shown if self.only is not None and self.only.state != "closed" else None
         return shown if shown is not None and shown.record.is_open and not self.covered else None
 
     @property
-    def decided(self) -> Round | None:
+    def decided(self) -> ShownRound | None:
         """The question of the page, if people decided it."""
         shown = self.only.shown if self.only is not None else None
         return shown if shown is not None and shown.decided is not None else None
@@ -380,7 +379,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     return [*live_words(capital(decided_words(shown.decided)), when)]
 
 
-def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: Spoken) -> Card:
+def _question_card(content: PageContent, item: PageItem, shown: ShownRound, spoken: Spoken) -> Card:
     """Returns the question's own card, with the reason for the page and the page's controls."""
     whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.asked)))
     # Its menu is not cut, its text barely below a screenful. The reason for the page gets the rest.
@@ -403,7 +402,7 @@ def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: S
     )
 
 
-def _decided_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
+def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, text: str) -> Card:
     """Returns the decided question's own card, and why on-call is paged about it until that is closed."""
     why, alert = _why_still(content, item), _alert(content)
     card = closed_card(shown, text + why + " ".join(each.text for each in alert))
@@ -513,7 +512,7 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
 
 
 def _question_spoken(
-    content: PageContent, item: PageItem, shown: Round, head: str, *, is_whole: bool
+    content: PageContent, item: PageItem, shown: ShownRound, head: str, *, is_whole: bool
 ) -> Spoken:
     why = inert.fallback(sentence(inert.clip(why_words(item), _WHY_ALOUD)), _WHY_ALOUD)
     asked = open_text(shown, _POINTER, is_whole=is_whole, says_why=not why)

@@ -13,7 +13,7 @@ from bot.views import inert
 from bot.views.blockkit import RELEASE, TAKE_OVER
 from bot.views.wording import (
     HOW_TO_COMMENT,
-    Round,
+    ShownRound,
     closed_by,
     dated,
     decided_words,
@@ -24,7 +24,7 @@ from bot.views.wording import (
     round_of,
 )
 from core import answers
-from core.clarification import HUMAN, Aaep, Clarification, agent_key
+from core.clarification import HUMAN, Clarification, Round, agent_key
 
 BUSY = "Busy: someone else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
@@ -173,7 +173,7 @@ def accepted(record: Clarification) -> str:
     return f"{_id(record)} is answered: {_answer(shown)}."
 
 
-def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
+def unreadable_reply(asked: Round, hint: str | None = None) -> str:
     """Says how to answer, after an unreadable reply in the thread. `hint`: the particular problem, if known."""
     said = inert.escape(inert.clip(hint, 600)) if hint else inert.escape(answers.hint(asked))
     return f"I couldn't read that as an answer. {said} {HOW_TO_COMMENT}"
@@ -209,22 +209,22 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
     return f"{status} on {listed(agents)}{' and a person' if len(agents) < len(on) else ''}"
 
 
-def _closed_by(shown: Round) -> str:
+def _closed_by(shown: ShownRound) -> str:
     who = closed_by(shown, _NAME)
     return f" by {who.mrkdwn}" if who else ""
 
 
-def _is_approval(shown: Round) -> bool:
+def _is_approval(shown: ShownRound) -> bool:
     """Returns whether it was approved or rejected, rather than answered."""
     return shown.decided is not None and shown.decided.outcome != "answered"
 
 
-def _answer(shown: Round) -> str:
+def _answer(shown: ShownRound) -> str:
     said = _quoted(shown.answer_label)
     return dated(said, shown.decided) if shown.decided is not None else said
 
 
-def _decided(shown: Round) -> str:
+def _decided(shown: ShownRound) -> str:
     return decided_words(shown.decided, _QUOTED) if shown.decided is not None else "closed"
 
 

@@ -38,7 +38,7 @@ from bot.views.render import Renderer
 from bot.views.shifts import ShiftBegins, ShiftEnds, SwapRequest, shift_card, swap_card
 from bot.views.verify import Proof, verify_view
 from core.agents import AgentNode, ReadyItem
-from core.clarification import Answer, Clarification, Decider, answered, opened
+from core.clarification import Answer, Clarification, Decider, amended, answered, opened
 from core.digest import DigestBuilder
 from core.lists import Decided, DecidedBy, PastDecision, page_of
 from core.questions import NewQuestion, ask_of
@@ -116,7 +116,7 @@ def _record(name: str, seq: int = 1) -> Clarification:
 def _answered() -> Clarification:
     decider = Decider(f"user:slack/T0SAMPLE/{_USER}", "slack", "T0SAMPLE", _USER)
     done = answered(_record("question"), Answer("yes", "Yes"), decider, _LATER)
-    return done.model_copy(update={"aaep": done.asked.model_copy(update={"receipt": "e30.e30.e30"})})
+    return amended(done, receipt="e30.e30.e30")
 
 
 def _item(number: int = 1, record: Clarification | None = None) -> PageItem:

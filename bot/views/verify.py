@@ -29,7 +29,7 @@ from bot.views.blockkit import (
 )
 from bot.views.codec import VERIFY_CALLBACK, Press
 from bot.views.numerals import in_words
-from bot.views.wording import Round, capital, decided_words
+from bot.views.wording import ShownRound, capital, decided_words
 from core.clarification import Clarification
 from core.lists import Decided, DecidedBy, Outcome
 from core.receipts import Checked, Problem
@@ -74,7 +74,7 @@ class Proof:
         return "Not in the log yet" if self.is_place_known else "Unknown, as the database can't be read now"
 
 
-def verify_button(shown: Round) -> tuple[Button, ...]:
+def verify_button(shown: ShownRound) -> tuple[Button, ...]:
     """Returns the button Verify, if the round has a receipt."""
     if shown.asked.receipt is None:
         return ()

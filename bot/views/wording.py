@@ -24,14 +24,13 @@ from core.approvals import RISKS
 from core.clarification import (
     HUMAN,
     US,
-    Aaep,
     Clarification,
     Entry,
     EntryType,
     Option,
+    Round,
     Why,
     agent_key,
-    past_round,
 )
 from core.lists import Decided, DecidedBy, decided_of
 from core.lookalikes import is_disguised, resembles, skeleton
@@ -107,7 +106,7 @@ TAMPERED = (
 
 
 @dataclass(frozen=True)
-class Round:
+class ShownRound:
     """One round of a clarification: `record` with the `asked`, `question` and `answer` of round `number`.
 
     `asks_an_agent`: the target is an agent that a command or an endpoint asks, too.
@@ -115,7 +114,7 @@ class Round:
 
     record: Clarification
     number: int
-    asked: Aaep
+    asked: Round
     question: str
     answer: Entry | None
     stage: Stage
@@ -288,7 +287,7 @@ class Round:
         return named[1] if named and inert.is_user(named[1]) else None
 
 
-def round_of(record: Clarification, number: int | None = None) -> Round:
+def round_of(record: Clarification, number: int | None = None) -> ShownRound:
     """Returns a round of `record`: the current one, or an earlier one (from 1)."""
     if number is None or not 0 < number < record.round:
         answered = not record.is_open and (
@@ -296,13 +295,13 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
         )
         stage: Stage = "open" if record.is_open else "answered" if answered else "closed"
         answer = _last(record, "answer", record.round) if answered else None
-        return Round(record, record.round, record.asked, record.question, answer, stage)
-    past = record.asked.earlier
-    asked = past_round(past[number - 1]) if number <= len(past) else Aaep(kinds=())
+        return ShownRound(record, record.round, record.asked, record.question, answer, stage)
+    earlier = record.earlier
+    asked = earlier[number - 1] if number <= len(earlier) else Round(kinds=())
     question = _last(record, "question", number)
     answer = _last(record, "answer", number)
     known = asked.response is not None or answer is not None
-    return Round(
+    return ShownRound(
         record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
     )
 
@@ -343,7 +342,7 @@ def reminder_words(sent_at: datetime) -> Words:
     return Words(f"Reminder sent {inert.date(sent_at)}", live=True)
 
 
-def until_aloud(asked: Aaep, limit: int, left: str = "") -> str:
+def until_aloud(asked: Round, limit: int, left: str = "") -> str:
     """Returns the deadline for places where Slack formats nothing, and what happens then; `left`: how long that is."""
     until = (
         f"Answer by {inert.utc(asked.expires_at)}{left}." if asked.expires_at else "There is no time limit."
@@ -403,7 +402,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def closed_by(shown: Round, limit: int) -> Words | None:
+def closed_by(shown: ShownRound, limit: int) -> Words | None:
     """Returns who closed it by hand, as a mention or a name of at most `limit`; None if nobody did."""
     if shown.closed_by is None:
         return None
@@ -412,7 +411,7 @@ def closed_by(shown: Round, limit: int) -> Words | None:
     return Words(inert.line(shown.closed_by.from_, limit) or "someone")
 
 
-def reply_words(asked: Aaep) -> str:
+def reply_words(asked: Round) -> str:
     """Returns the state of the reply to the agent; empty if there is none."""
     if asked.reply is None:
         return ""
@@ -423,12 +422,12 @@ def reply_words(asked: Aaep) -> str:
     return f"{said}: {inert.quoted(note)}" if note and asked.reply in ("refused", "too_late") else said
 
 
-def default_of(asked: Aaep) -> str:
+def default_of(asked: Round) -> str:
     """Returns what the agent assumes if no one answers; empty if it did not say, and for an approval (`silence_words`)."""
     return "" if asked.confirmation else inert.plain(answers.default_label(asked)).strip()
 
 
-def default_words(asked: Aaep, limit: int) -> str:
+def default_words(asked: Round, limit: int) -> str:
     """Returns what happens if no one answers, with at most `limit` of the agent's own words."""
     if asked.confirmation:
         return silence_words(asked.confirmation)
@@ -439,7 +438,7 @@ def default_words(asked: Aaep, limit: int) -> str:
     return "If no one answers, the agent decides on its own"
 
 
-def closed_words(shown: Round, limit: int) -> str:
+def closed_words(shown: ShownRound, limit: int) -> str:
     """Returns why it takes no answer any more, with at most `limit` of the agent's own words."""
     if not shown.is_current:
         return f"Closed: asked again in round {shown.number + 1}"
@@ -457,13 +456,13 @@ def closed_words(shown: Round, limit: int) -> str:
     return f"Closed: {inert.quoted(last.body, limit)}" if last else "Closed without an answer"
 
 
-def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
+def fallback_words(asked: Round, quoted: Callable[[str], str]) -> str:
     """Returns what the agent did without an answer; `quoted` puts its default in quotation marks."""
     default = default_of(asked)
     return f"used its default: {quoted(default)}" if default else "had no default"
 
 
-def escalation_words(shown: Round, limit: int) -> str:
+def escalation_words(shown: ShownRound, limit: int) -> str:
     """Returns why a human is needed now, with each side's position; empty unless escalated."""
     if shown.record.status != "escalated":
         return ""
@@ -471,7 +470,7 @@ def escalation_words(shown: Round, limit: int) -> str:
     return f"Escalated. {said}" if said else escalation_reason(shown, limit)
 
 
-def escalation_reason(shown: Round, limit: int) -> str:
+def escalation_reason(shown: ShownRound, limit: int) -> str:
     """Returns why a human is needed now, in one line; empty unless escalated."""
     if shown.record.status != "escalated":
         return ""
@@ -481,7 +480,7 @@ def escalation_reason(shown: Round, limit: int) -> str:
     return f"Escalated. {sentence(said)}" if said else "Escalated: this needs a person now."
 
 
-def reason_hides(shown: Round, limit: int) -> bool:
+def reason_hides(shown: ShownRound, limit: int) -> bool:
     """Returns whether `escalation_reason` leaves out text that the card does not show elsewhere."""
     if shown.record.status != "escalated":
         return False
@@ -491,7 +490,7 @@ def reason_hides(shown: Round, limit: int) -> bool:
     )
 
 
-def has_one_side(shown: Round) -> bool:
+def has_one_side(shown: ShownRound) -> bool:
     """Returns whether an escalation's text, after the reason, only repeats the question."""
     answered = any(entry.type == "answer" for entry in shown.record.thread)
     return shown.asked.escalated_for in _SHOWN_BY_CARD and not answered
@@ -500,7 +499,7 @@ def has_one_side(shown: Round) -> bool:
 FROM_A_FILE = "From a ledger file: the bot's database is newer, so it cannot confirm what the agent asked."
 
 
-def instead_words(shown: Round, limit: int) -> list[str]:
+def instead_words(shown: ShownRound, limit: int) -> list[str]:
     """Returns that a question comes from a ledger file, why people see a question to an agent, and who else is asked: up to
     three sentences.
     """
@@ -516,7 +515,7 @@ def instead_words(shown: Round, limit: int) -> list[str]:
     return said
 
 
-def holder_words(shown: Round) -> str:
+def holder_words(shown: ShownRound) -> str:
     """Returns who has claimed an open question, or to whom it was handed: live for Slack users, escaped; or an empty
     text.
     """
@@ -528,7 +527,7 @@ def holder_words(shown: Round) -> str:
     return f"Handed to {inert.person(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
 
 
-def escalation_of(shown: Round) -> str:
+def escalation_of(shown: ShownRound) -> str:
     """Returns the latest escalation's text."""
     last = _last(shown.record, "escalation", None)
     return inert.plain(last.body).strip() if last else ""
@@ -595,7 +594,7 @@ def consequence_words(wanted: Confirmation) -> str:
     return f"{CONSEQUENCE}{inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
 
 
-def listed_words(asked: Aaep, question: str, limit: int) -> str:
+def listed_words(asked: Round, question: str, limit: int) -> str:
     """Returns an open question on one line of a list; an action after its stakes, with a sign where they are grave."""
     wanted = asked.confirmation
     if wanted is None:
@@ -609,7 +608,7 @@ def asked_words(question: str) -> str:
     return plain(question).removeprefix("Approve: ")
 
 
-def brief_words(shown: Round, limit: int) -> str:
+def brief_words(shown: ShownRound, limit: int) -> str:
     """Returns the question in short, in quotation marks; of an action what is done, the consequence and the main argument, each
     on a line after its label. `limit`: of each in the agent's words.
     """
@@ -625,7 +624,7 @@ def brief_words(shown: Round, limit: int) -> str:
     return "\n".join(filter(None, (*said, main_argument(wanted.arguments, limit))))
 
 
-def brief_line(shown: Round, limit: int) -> str:
+def brief_line(shown: ShownRound, limit: int) -> str:
     """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
     wanted = shown.asked.confirmation
     asked = plain(words(shown.question)) if wanted is None else asked_words(shown.question)
@@ -675,7 +674,7 @@ def extra_label(said: str) -> str:
     return next((each for each in (QUESTION, CONTEXT, DETAILS, SUMMARY) if said.startswith(each)), "")
 
 
-def requester_words(asked: Aaep, named: Callable[[str], str] = inert.person) -> str:
+def requester_words(asked: Round, named: Callable[[str], str] = inert.person) -> str:
     """Returns who may not approve, and why, and whom the agent says it works for: live, escaped. Otherwise an empty text.
     `named`: words a user id or an e-mail address.
     """
@@ -689,7 +688,7 @@ def requester_words(asked: Aaep, named: Callable[[str], str] = inert.person) -> 
     return " ".join(filter(None, (claim, may_not)))
 
 
-def people_words(asked: Aaep) -> str:
+def people_words(asked: Round) -> str:
     """Returns the only person who may answer, whom the agent works for and who may not approve (`requester_words`), and, if
     several people must approve, who did: live, escaped. Otherwise an empty text.
     """
@@ -698,7 +697,7 @@ def people_words(asked: Aaep) -> str:
     return " ".join(filter(None, (asks, requester_words(asked), _approvals_words(asked))))
 
 
-def _approvals_words(asked: Aaep) -> str:
+def _approvals_words(asked: Round) -> str:
     if asked.needed == 1:
         return ""
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
@@ -708,7 +707,7 @@ def _approvals_words(asked: Aaep) -> str:
     return " ".join(filter(None, (approved, lapsed_words(asked))))
 
 
-def lapsed_words(asked: Aaep) -> str:
+def lapsed_words(asked: Round) -> str:
     """Returns whose approval no longer counts, because they may no longer answer: live, escaped. Empty if all count."""
     again = {each.user for each in asked.approvals or ()}
     gone = [each for each in asked.lapsed or () if each.user not in again]
@@ -719,7 +718,7 @@ def lapsed_words(asked: Aaep) -> str:
     return f"{many.format(by)}, because they can no longer answer this."
 
 
-def accepted_before(asked: Aaep) -> str:
+def accepted_before(asked: Round) -> str:
     """Returns what those who approved first had to say or, if it was rejected then, who they are: live, escaped. Empty if
     there is nothing to add.
     """
@@ -728,20 +727,20 @@ def accepted_before(asked: Aaep) -> str:
     return f"{'Comments' if asked.is_consent else 'Earlier approvals'}: {by}" if by else ""
 
 
-def missing_words(asked: Aaep) -> str:
+def missing_words(asked: Round) -> str:
     """Returns how many more people must approve, for a reminder; empty if one is enough."""
     if asked.needed == 1:
         return ""
     return f"{more_approvals(asked)[:-1]} ({asked.needed - asked.missing} of {asked.needed} so far)."
 
 
-def more_approvals(asked: Aaep) -> str:
+def more_approvals(asked: Round) -> str:
     """Returns how many more people must approve, as a sentence."""
     many = "One more person" if asked.missing == 1 else f"{asked.missing} more people"
     return f"{many} must approve."
 
 
-def too_few_words(asked: Aaep) -> str:
+def too_few_words(asked: Round) -> str:
     """Returns a warning if fewer people may answer than must approve; otherwise an empty text."""
     if asked.too_few is None or asked.too_few >= asked.needed:
         return ""
@@ -751,7 +750,7 @@ def too_few_words(asked: Aaep) -> str:
     return f"This needs {what}{besides}, but {may} could answer when it was asked."
 
 
-def change_heading(asked: Aaep) -> str:
+def change_heading(asked: Round) -> str:
     """Returns who changed the arguments last: live, escaped. Empty if nobody did."""
     edits = asked.edits or ()
     if not edits:

@@ -42,7 +42,7 @@ _PENDING, _WAITS, _FOLLOWED = range(len(OPERATIONS), len(OPERATIONS) + 3)
 ROOM = 8 * (len(OPERATIONS) + 3)  # bytes
 
 # What holds a record, whole or in part, and the functions that turn a dumped one into bytes.
-MODELS = (("core.clarification", "Clarification"), ("core.clarification", "Aaep"))
+MODELS = (("core.clarification", "Clarification"), ("core.clarification", "Round"))
 WRITERS = (("core.records", "packed", "serialisations"),)
 
 _ROOT = str(Path(__file__).parents[2])

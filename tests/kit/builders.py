@@ -7,13 +7,13 @@ from typing import Any
 
 from core import aaep
 from core.clarification import (
-    Aaep,
     Answer,
     Ask,
     Clarification,
     Decider,
     Entry,
     Holder,
+    Round,
     answered,
     opened,
     reply_settled,
@@ -117,7 +117,7 @@ def changed(record: Clarification, **more: Any) -> Clarification:
         more[name] = more[name] and Holder(user=more[name], at=NOW)
     own = {name: each for name, each in more.items() if name in Clarification.model_fields}
     asked = {name: each for name, each in more.items() if name not in own}
-    if unknown := asked.keys() - Aaep.model_fields.keys():
+    if unknown := asked.keys() - Round.model_fields.keys():
         raise TypeError(f"no field of a record: {sorted(unknown)}")
     return record.model_copy(update=own | {"aaep": record.asked.model_copy(update=asked)})
 

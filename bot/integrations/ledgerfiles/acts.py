@@ -17,9 +17,9 @@ from typing import Any
 
 from core.clarification import DONE, ID, OPEN, Clarification, Entry
 from core.clock import iso
-from core.ledgerformat import InvalidRecord, Stray, encode, identity, why_invalid
+from core.ledgerformat import InvalidRecord, Stray, encode, identity, read_item, why_invalid
 from core.matching import author_of, is_same
-from core.records import Raw, dump, is_forgotten, parse
+from core.records import Raw, dump, is_forgotten
 from core.router import BODY_LIMIT
 
 _LARGEST = 16 * BODY_LIMIT  # bytes of a new clarification of others, with its question alone
@@ -123,7 +123,7 @@ def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act
             is_news = theirs.thread[:1] and theirs.thread[0].type == "question"
             if is_news and not any(each.entries for each in was) and not is_too_long(item):
                 yield Opens(item)
-        elif (now := parse(ours[name])) is None or is_forgotten(now):
+        elif (now := read_item(ours[name])) is None or is_forgotten(now):
             continue
         elif None not in left or is_same(theirs, now):
             yield from _done_to(name, was, Seen.of(ours[name], now), Seen.of(item, theirs), theirs)
@@ -205,7 +205,7 @@ def _joined(theirs: Raw, ours: Raw) -> Raw:
     """
     kept = _OURS - {"aaep"}  # which we keep where we have none, though we never read it
     more = {key: each for key, each in theirs.items() if key not in ours and key not in kept}
-    if not more or (now := parse(ours)) is None or is_forgotten(now):
+    if not more or (now := read_item(ours)) is None or is_forgotten(now):
         return ours
     # Whatever is wrong with the rest of theirs, it is the same one by these.
     begun = _read({**ours, **{key: theirs.get(key) for key in _BEGUN}, "thread": _thread(theirs)[:1]})
@@ -269,7 +269,7 @@ def _read(item: object) -> Clarification | None:
     """Returns what an item says, whatever stands in the part that only we know. None: it is no record of the protocol."""
     if not isinstance(item, dict) or isinstance(item, Stray):
         return None
-    return parse(type(item)({name: each for name, each in item.items() if name != "aaep"}))
+    return read_item(type(item)({name: each for name, each in item.items() if name != "aaep"}))
 
 
 def _thread(item: Raw) -> list[Any]:

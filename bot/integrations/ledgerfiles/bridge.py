@@ -69,9 +69,9 @@ from core.errors import (
 from core.files import DEBOUNCE, STEP, reason
 from core.ledger import Ledger
 from core.ledgerfiles import LedgerFiles, State, state_of
-from core.ledgerformat import InvalidRecord, encode, identity
+from core.ledgerformat import InvalidRecord, as_item, encode, identity, read_item
 from core.matching import author_of
-from core.records import Raw, is_forgotten, parse, unpacked
+from core.records import Raw, is_forgotten, unpacked
 from core.router import BODY_LIMIT, Router
 
 _log = structlog.get_logger("clarify.ledger")
@@ -402,7 +402,7 @@ class Bridge:
     def _blank(self, issue: int, kept: _Ours, *, is_ours: bool) -> set[str]:
         """Forgets in archived files what was forgotten. Returns the names of those records."""
         items = kept.record["clarifications"]
-        records = [record for record in map(parse, items) if record is not None]
+        records = [record for record in map(read_item, items) if record is not None]
         names = {record.id for record in records if is_forgotten(record)}
         names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
@@ -419,7 +419,7 @@ class Bridge:
         records = list[Raw]()
         for row in rows:
             with suppress(ValueError):  # somebody broke that row; the watch tells of it
-                records += [unpacked(row["body"])] if row["id"] is not None else []
+                records += [as_item(unpacked(row["body"]))] if row["id"] is not None else []
         closed = [row["closed"] for row in rows if row["id"] is not None]
         base = json.loads(rows[0]["base"] or "{}")
         if rows[0]["state"] == _UNKNOWN:

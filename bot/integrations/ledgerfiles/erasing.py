@@ -9,8 +9,8 @@ from pathlib import Path
 from bot.integrations.ledgerfiles.acts import named
 from core.files import is_odd, read_regular
 from core.ledgerfiles import LedgerFiles
-from core.ledgerformat import decode
-from core.records import Raw, forgotten
+from core.ledgerformat import blanked, decode
+from core.records import Raw
 
 
 def blank(files: LedgerFiles, issue: int, names: Container[str], timeout: float) -> None:
@@ -47,5 +47,5 @@ def _may_contain(path: Path, issue: int, names: Container[str]) -> bool:
 
 def _blank(names: Container[str], raw: Raw) -> bool:
     before = raw["clarifications"]
-    raw["clarifications"] = [forgotten(item) if name in names else item for name, item in named(before)]
+    raw["clarifications"] = [blanked(item) if name in names else item for name, item in named(before)]
     return bool(raw["clarifications"] != before)

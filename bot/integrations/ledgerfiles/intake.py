@@ -42,11 +42,21 @@ from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.answers import decision_in
 from core.archive import FIRST_RESERVED, HIGHEST
-from core.clarification import DONE, ID, UNDELIVERED, Aaep, AnsweredBy, Clarification, Entry, Status
+from core.clarification import (
+    DONE,
+    ID,
+    UNDELIVERED,
+    AnsweredBy,
+    Clarification,
+    Entry,
+    Round,
+    Status,
+    amended,
+)
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
-from core.ledgerformat import Stray, decode
+from core.ledgerformat import Stray, decode, read_item
 from core.matching import UNANSWERED, author_of, reopened
 from core.records import Book, Raw, as_of, dump, forgotten, is_forgotten, parse
 
@@ -86,7 +96,7 @@ async def take_in(
         return False
     records = taking.records
     needed = [record for record in records if record.needs_something]
-    cards = delivery.in_doubt(record for record in needed if record.aaep is not None)
+    cards = delivery.in_doubt(record for record in needed if record.rounds)
     notices = []
     if records:
         count = sum(record.is_open for record in needed)
@@ -180,10 +190,10 @@ class _Taking:
             for name, item in named(self._items(issue, path)):
                 if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
                     numbers.add(int(match[2]))
-                found = None if isinstance(item, Stray) else parse(item)
+                found = None if isinstance(item, Stray) else read_item(item)
                 if found is None or name in known or name != name_of(item):
                     continue
-                if found.aaep is None and is_too_long(item):
+                if not found.rounds and is_too_long(item):
                     continue  # the bridge tells of it when it comes to it
                 try:
                     taken = self._taken(found.model_copy(update={"id": name}))
@@ -222,7 +232,7 @@ class _Taking:
 
     def _taken(self, record: Clarification) -> Clarification:
         """Returns a record as it counts."""
-        if record.aaep is None:
+        if not record.rounds:
             asker = author_of(record.from_).removeprefix("agent:")
             thread = tuple(
                 _entry(each, asker if each.type == "question" else _writer(each.from_))
@@ -246,14 +256,14 @@ class _Taking:
         if is_proven and record.asked.is_confirmation and record.asked.reply in UNDELIVERED:
             # Its receipt does not say to which token it goes.
             bare = UNANSWERED | _UNPROVEN | {"receipt": None, "from_file": True}
-            return reopened(_with(record, bare), self.now, self.sla)
+            return reopened(amended(record, **bare), self.now, self.sla)
         if is_proven:
-            return _with(record, {"label": _proven_words(record, record.asked.label or "")})
+            return amended(record, label=_proven_words(record, record.asked.label or ""))
         return _begun(record) if record.is_open or _is_undecided(record) else self._unproven(record)
 
     def _proven(self, record: Clarification, rounds: Collection[int]) -> Iterator[Clarification]:
         """Yields the record as of the end of each proven round."""
-        for place in range(len(record.asked.earlier)):
+        for place in range(len(record.earlier)):
             if (then := as_of(record, place)).round in rounds:
                 yield then
         if record.round in rounds:
@@ -262,14 +272,14 @@ class _Taking:
     def _rounds_checked(self, record: Clarification) -> tuple[Clarification, set[int]]:
         """Returns a record with its earlier rounds as they count, and the numbers of those that have a valid receipt."""
         proven = set[int]()
-        for place, past in enumerate(record.asked.earlier):
+        rounds = list(record.rounds)
+        for place, past in enumerate(record.earlier):
             then = as_of(record, place)
             if self.keys.proves(then):
                 proven.add(then.round)
-                continue
-            earlier = record.asked.earlier
-            record = _with(record, {"earlier": (*earlier[:place], _past(past), *earlier[place + 1 :])})
-        return record, proven
+            else:
+                rounds[place] = _past(past)
+        return record.model_copy(update={"rounds": tuple(rounds)}), proven
 
     def _unproven(self, record: Clarification) -> Clarification:
         """Returns a record whose round ended without a valid receipt."""
@@ -277,13 +287,13 @@ class _Taking:
         if asked.response is None or not _decides(asked):
             by = None if asked.response is None else author_of(asked.decided_by or "")
             surface = None if by is None else AnsweredBy(surface="ledger")
-            return _with(record, {"receipt": None, "decided_by": by, "answered_by": surface})
+            return amended(record, receipt=None, decided_by=by, answered_by=surface)
         waits = asked.reply in UNDELIVERED
         _log.warning("an approval has no valid receipt", id=record.id, asked_again=waits)
         bare = {**UNANSWERED, **_UNPROVEN, "receipt": None}
         if waits:
-            return reopened(_with(record, bare | {"from_file": True}), self.now, self.sla)
-        return _with(record, bare | {"closed": "resolved elsewhere"})
+            return reopened(amended(record, **bare | {"from_file": True}), self.now, self.sla)
+        return amended(record, **bare | {"closed": "resolved elsewhere"})
 
 
 def _begun(record: Clarification) -> Clarification:
@@ -298,10 +308,10 @@ def _begun(record: Clarification) -> Clarification:
         thread = thread[: last + 1]
     update = {"status": status, "resolved_at": None, "thread": thread}
     bare = UNANSWERED | _UNPROVEN | {"receipt": None, "closed": None, "from_file": True}
-    return _with(record.model_copy(update=update), bare)
+    return amended(record.model_copy(update=update), **bare)
 
 
-def _decides(asked: Aaep) -> bool:
+def _decides(asked: Round) -> bool:
     """Whether an answer may be a decision about an action; what kind of question it was, the file alone says."""
     return asked.is_confirmation or (
         isinstance(asked.response, str) and decision_in(asked.response) is not None
@@ -325,7 +335,8 @@ def _proven_words(then: Clarification, text: str) -> str:
 def _blank(record: Clarification) -> Clarification:
     """Returns a record that says that it was forgotten, without what it may say beside."""
     bare = parse(forgotten(dump(record))) or record
-    bare = _with(bare, UNANSWERED | _UNPROVEN | {"receipt": None, "earlier": ()})
+    bare = amended(bare, **UNANSWERED | _UNPROVEN | {"receipt": None})
+    bare = bare.model_copy(update={"rounds": bare.rounds[-1:]})
     return bare if bare.status in DONE else bare.model_copy(update={"status": "abandoned"})
 
 
@@ -336,17 +347,14 @@ def _is_undecided(record: Clarification) -> bool:
     return asked.response is None and asked.closed is None and has_question
 
 
-def _past(past: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of an earlier round that has no valid receipt."""
-    kept = {name: each for name, each in past.items() if name != "receipt"}
-    if kept.get("response") is None:
-        return kept
-    if "confirmation" in (kept.get("kinds") or ()):
-        return {name: each for name, each in kept.items() if name not in {"response", "label"}}
-    return kept | {
-        "decidedBy": author_of(str(kept.get("decidedBy"))),
-        "answeredBy": {"surface": "ledger"},
-    }
+def _past(past: Round) -> Round:
+    """Returns an earlier round that has no valid receipt."""
+    if past.response is None:
+        return past.model_copy(update={"receipt": None})
+    if past.is_confirmation:
+        return past.model_copy(update={"receipt": None, "response": None, "label": None})
+    by, surface = author_of(str(past.decided_by)), AnsweredBy(surface="ledger")
+    return past.model_copy(update={"receipt": None, "decided_by": by, "answered_by": surface})
 
 
 def _as_read(item: Raw, record: Clarification) -> Seen:
@@ -364,7 +372,3 @@ def _writer(name: str) -> str:
 
 def _entry(entry: Entry, by: str) -> Entry:
     return entry if entry.from_ == by else entry.model_copy(update={"from_": by})
-
-
-def _with(record: Clarification, fields: Mapping[str, Any]) -> Clarification:
-    return record.model_copy(update={"aaep": record.asked.model_copy(update=dict(fields))})

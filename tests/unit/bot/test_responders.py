@@ -26,6 +26,7 @@ from pydantic import SecretStr
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
 from core.aaep import Kind
+from core.clarification import amended
 from core.dispatch import Inquiry
 from core.errors import AgentError
 from tests.kit.builders import record
@@ -43,7 +44,7 @@ def inquiry() -> Inquiry:
 
 def with_facts(inquiry: Inquiry, **facts: object) -> Inquiry:
     record = inquiry.record
-    return Inquiry(record.model_copy(update={"aaep": record.asked.model_copy(update=facts)}))
+    return Inquiry(amended(record, **facts))
 
 
 # from configuration to responders

@@ -64,7 +64,7 @@ def test_audience_table(made: dict[str, Any], expected: Audience) -> None:
 
 
 def test_audience_of_a_record_without_our_fields_is_the_requesters() -> None:
-    found = asked("architect").model_copy(update={"aaep": None, "from_": "engineer"})
+    found = asked("architect").model_copy(update={"rounds": (), "from_": "engineer"})
     assert audience_of(found) == Audience("engineer", "architect")
 
 

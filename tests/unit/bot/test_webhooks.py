@@ -33,6 +33,7 @@ from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,
     Clarification,
+    amended,
     answered,
     escalated,
     nudged,
@@ -623,7 +624,7 @@ async def test_receipt_that_does_not_agree_with_its_record_is_sent_to_nobody(
 ) -> None:
     await world.start()
     record = await decided(world)
-    swapped = record.model_copy(update={"aaep": record.asked.model_copy(update={"receipt": "CLR-42-002/1"})})
+    swapped = amended(record, receipt="CLR-42-002/1")
     world.feed.record_changed(swapped)
     await world.quiet()
     assert receipts(receiver)[-1] == ("answered", None)

@@ -32,7 +32,6 @@ from core.approvals import (
     with_refusal,
 )
 from core.clarification import (
-    Aaep,
     AlreadyAnswered,
     Answer,
     ApprovedMeanwhile,
@@ -45,6 +44,7 @@ from core.clarification import (
     FourEyes,
     Refusal,
     Requester,
+    Round,
     Standing,
     answered,
     opened,
@@ -105,7 +105,7 @@ ARGUMENTS: dict[str, Any] = {"to": "all", "count": 3, "more": {"x": [1.0, None]}
     ],
 )
 def test_reason_counts_by_what_it_says_in_words(reason: str | None, counts: bool) -> None:
-    wanted = Aaep(kinds=("confirmation",), action="Deploy", reason_wanted=True)
+    wanted = Round(kinds=("confirmation",), action="Deploy", reason_wanted=True)
     with nullcontext() if counts else pytest.raises(ReasonWanted):
         check_reason(wanted, reason)
 

@@ -7,7 +7,7 @@ import pytest
 
 from core import clarification
 from core.bus import FORGOTTEN, change, lifecycle, told_in
-from core.clarification import Answer, Clarification
+from core.clarification import Answer, Clarification, amended
 from core.matching import followed_up
 from tests.kit.builders import ADE, LATER, SLA, ask, changed, record
 
@@ -67,7 +67,7 @@ def test_lifecycle_table(before: Clarification | None, after: Clarification, kin
 
 
 UNSIGNED = changed(ANSWERED, revision=2)
-SIGNED = UNSIGNED.model_copy(update={"aaep": UNSIGNED.asked.model_copy(update={"receipt": "signed"})})
+SIGNED = amended(UNSIGNED, receipt="signed")
 SIGNED_LATE = again(SIGNED)
 
 

@@ -17,6 +17,7 @@ from core.clarification import (
     Holder,
     Status,
     abandoned,
+    amended,
     answered,
     claimed,
     escalated,
@@ -170,7 +171,7 @@ def test_sla_that_another_wrote_oddly_does_not_keep_a_question_from_being_chased
     minutes: float | None, sla: timedelta
 ) -> None:
     found = record()
-    odd = found.model_copy(update={"aaep": found.asked.model_copy(update={"sla_minutes": minutes})})
+    odd = amended(found, sla_minutes=minutes)
     assert odd.sla(SLA) == sla
     assert nudged(odd.model_copy(update={"status": "pending"}), LATER, SLA).nudges == 1
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.clarification import Answer, Ask, Clarification, answered, reply_settled
+from core.clarification import Answer, Ask, Clarification, amended, answered, reply_settled
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.matching import is_duplicate, is_follow_up
@@ -286,7 +286,7 @@ def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
     assert not is_follow_up(sent, again)
     assert not is_follow_up(sent, ask(reply_token="rpl_2", question=WANTED.words, topic="money"))
     plain = answered(record(topic="money"), Answer("yes", "yes"), ADE, NOW)
-    heard = plain.model_copy(update={"aaep": plain.asked.model_copy(update={"reply": "delivered"})})
+    heard = amended(plain, reply="delivered")
     assert is_follow_up(heard, ask(reply_token="rpl_2", topic="money"))
     assert not is_follow_up(heard, consent(reply_token="rpl_2", topic="money"))
 

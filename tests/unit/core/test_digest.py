@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from core.clarification import Aaep, Approval, Clarification, Edit, Entry
+from core.clarification import Approval, Clarification, Edit, Entry, Round
 from core.digest import (
     Approvals,
     Count,
@@ -139,8 +139,8 @@ def approval(seq: int, risk: str | None = "high", response: str | None = None, *
     if response is not None:
         at = NOW + timedelta(seconds=after)
         asked |= {"response": response, "decided_by": by, "answered_at": at}
-        return made(seq, "resolved", ("answer", by, after), aaep=Aaep(**(asked | more)))
-    return made(seq, "abandoned" if "closed" in more else "pending", aaep=Aaep(**(asked | more)))
+        return made(seq, "resolved", ("answer", by, after), aaep=Round(**(asked | more)))
+    return made(seq, "abandoned" if "closed" in more else "pending", aaep=Round(**(asked | more)))
 
 
 def by(*people: str) -> tuple[Approval, ...]:

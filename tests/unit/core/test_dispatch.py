@@ -439,7 +439,7 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
         architect.asked.clear()
         ours = dump(await at.get())
         foreign = ours | {
-            "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
+            "id": "CLR-42-002", "to": "architect\n", "status": "stale", "rounds": (), "thread": [],
         }  # fmt: skip
         write_records(tmp_path, 42, ours, foreign)
         architect._script.append("YAML")

@@ -382,7 +382,7 @@ def test_follow_up_is_chased_anew() -> None:
 def test_the_end_of_time_is_no_error() -> None:
     end = datetime.max.replace(tzinfo=UTC)
     entry = record().thread[0].model_copy(update={"timestamp": end})
-    never = record().model_copy(update={"thread": (entry,), "stale_after": None, "aaep": None})
+    never = record().model_copy(update={"thread": (entry,), "stale_after": None, "rounds": ()})
     assert next_call(never, SLA) == DueCall("nudge", end)
 
 

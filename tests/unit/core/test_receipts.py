@@ -22,7 +22,7 @@ import clarify
 from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
 from core.aaep import Confirmation
 from core.approvals import accepted
-from core.clarification import Answer, Clarification, Direct, Requester, abandoned, answered, opened
+from core.clarification import Answer, Clarification, Direct, Requester, abandoned, amended, answered, opened
 from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
 from core.records import Book, agrees, as_of, dump, forgotten, packed, parse, unpacked, unsigned_rounds
@@ -287,7 +287,7 @@ def test_record_that_does_not_agree_with_its_receipt(signing: Signing, cheat: st
         "signature": {"receipt": receipt[:-8] + "AAAAAAAA"},
         "no receipt at all": {"receipt": "x"},
     }[cheat]
-    changed = done.model_copy(update={"aaep": done.asked.model_copy(update=update)})
+    changed = amended(done, **update)
     assert (signing.agrees(done), signing.agrees(changed)) == (True, False)
 
 
@@ -452,9 +452,7 @@ def test_receipt_that_is_not_as_the_bot_makes_them_is_refused(
     assert not found
     assert said in str(found.problem)
     assert found.claims == {}
-    assert not signing.agrees(
-        done.model_copy(update={"aaep": done.asked.model_copy(update={"receipt": receipt})})
-    )
+    assert not signing.agrees(amended(done, receipt=receipt))
 
 
 def test_key_under_the_name_of_another_is_refused(signing: Signing) -> None:
@@ -510,9 +508,7 @@ def test_receipt_has_the_integers_that_readers_round_as_strings(signing: Signing
     assert claims["asked"]["arguments"] == claims["answer"]["arguments"] == as_strings
     receipt = receipt_of(signing, done)
     assert clarify.verify(receipt, keys=signing.jwks, arguments=LARGE)
-    assert signing.agrees(
-        done.model_copy(update={"aaep": done.asked.model_copy(update={"receipt": receipt})})
-    )
+    assert signing.agrees(amended(done, receipt=receipt))
     for other in ({"id": "1187654321098765433"}, {"id": 1187654321098765434}, {"id": 1187654321098765433.0}):
         assert not clarify.verify(receipt, keys=signing.jwks, arguments=LARGE | other)
 

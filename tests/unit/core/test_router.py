@@ -270,15 +270,15 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
 
 
 async def test_number_of_others_that_leaves_no_room_is_replaced(hub: Hub) -> None:
-    highest = record(seq=PLAUSIBLE).model_copy(update={"aaep": None})
-    beyond = record(seq=10**14).model_copy(update={"aaep": None, "topic": "another"})
+    highest = record(seq=PLAUSIBLE).model_copy(update={"rounds": ()})
+    beyond = record(seq=10**14).model_copy(update={"rounds": (), "topic": "another"})
     assert (await hub.router.take_in(highest)).id == highest.id
     assert (await hub.router.take_in(beyond)).id == f"CLR-42-{PLAUSIBLE + 1}"
     assert (await hub.router.open(42, ask())).record.id == f"CLR-42-{PLAUSIBLE + 2}"
 
 
 async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
-    foreign = await hub.router.take_in(record(seq=1).model_copy(update={"aaep": None}))
+    foreign = await hub.router.take_in(record(seq=1).model_copy(update={"rounds": ()}))
     opened = await hub.router.open(42, ask())
     assert opened.record.id == "CLR-42-002"
     await hub.router.session_went_on(news(aaep.COMPLETED))
@@ -521,7 +521,7 @@ async def test_resolve_of_an_open_one_answers_the_producer(hub: Hub, escalate: b
 
 @pytest.mark.parametrize("status", ["pending", "stale", "escalated"])
 async def test_resolve_of_an_open_one_without_a_producer_ends_it(hub: Hub, status: str) -> None:
-    hub.write(dump(record().model_copy(update={"status": status, "aaep": None})))
+    hub.write(dump(record().model_copy(update={"status": status, "rounds": ()})))
     after = await hub.router.resolve(ID, yes, "Yes, go on", ADE, NOW)
     assert after == await hub.get()
     assert (after.status, after.resolved_at, after.asked.reply) == ("resolved", NOW, None)

@@ -100,7 +100,7 @@ async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_s
     world: Sorting,
 ) -> None:
     """Agents may settle what people were shown and ask further, before anybody looks: its controls have to go."""
-    asked = record(to="architect").model_copy(update={"aaep": None})
+    asked = record(to="architect").model_copy(update={"rounds": ()})
     world.changed(escalated(asked, "stale", "Nobody answered.", NOW))
     await until(lambda: world.put_keys == ["card:CLR-42-001:1"])
     world.changed(asked.model_copy(update={"round": 2}))

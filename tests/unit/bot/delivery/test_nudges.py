@@ -215,7 +215,7 @@ async def test_nudges_says_each_once_also_after_a_restart(world: Stage) -> None:
         record_of(),
         answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER),
         escalated(again(record_of()), "stale", "Why.", LATER),
-        again(record_of().model_copy(update={"aaep": None, "to": "security"})),
+        again(record_of().model_copy(update={"rounds": (), "to": "security"})),
     ],
     ids=["not nudged", "answered", "escalated", "foreign"],
 )

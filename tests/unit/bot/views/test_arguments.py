@@ -29,7 +29,7 @@ from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from bot.workspace.controls import encode, initial
 from core.approvals import version_of
-from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
+from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened
 from core.questions import NewQuestion, ask_of
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
@@ -236,7 +236,7 @@ def test_changes_are_shown_with_whose_accept_they_undo() -> None:
         {"changed": {"n": 2}, "user": "U0GOOD", "decided_by": "user:x", "at": NOW}
         | {"lapsed": [{"user": "U0GOOD", "decided_by": "user:y", "at": NOW, "digest": "d"}]}
     )
-    shown = record.model_copy(update={"aaep": record.asked.model_copy(update={"edits": (edit,)})})
+    shown = amended(record, edits=(edit,))
     card = RENDERER.card(shown)
     judge_message(card)
     texts = [str(each["text"]) for each in walk(card.blocks) if isinstance(each.get("text"), str)]

@@ -27,6 +27,7 @@ from core.clarification import (
     ReplyState,
     Why,
     abandoned,
+    amended,
     answered,
     escalated,
     handed,
@@ -118,7 +119,7 @@ def passed_on(why: Why, words: str | None = None, **fields: Any) -> Clarificatio
 
 
 def needing_two(record: Clarification) -> Clarification:
-    return record.model_copy(update={"aaep": record.asked.model_copy(update={"approvals_needed": 2})})
+    return amended(record, approvals_needed=2)
 
 
 def closed_elsewhere(record: Clarification) -> Clarification:
@@ -131,7 +132,7 @@ def ended_by(status: str) -> Clarification:
     """Closed by another implementation."""
     entry = Entry(round=1, from_="<!channel> lead", type="resolution", body="Not needed.", timestamp=LATER)
     record = put_to("architect")
-    return record.model_copy(update={"status": status, "aaep": None, "thread": (*record.thread, entry)})
+    return record.model_copy(update={"status": status, "rounds": (), "thread": (*record.thread, entry)})
 
 
 def choices(count: int, length: int) -> list[dict[str, str]]:

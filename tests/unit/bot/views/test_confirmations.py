@@ -33,6 +33,7 @@ from core.clarification import (
     Decider,
     Direct,
     abandoned,
+    amended,
     answered,
     escalated,
     nudged,
@@ -238,7 +239,7 @@ def needing_three() -> Clarification:
         "approvals_needed": 3,
         "approvals": (first, Approval(decided_by="<!here>", at=NOW, digest="")),
     }
-    return record.model_copy(update={"aaep": record.asked.model_copy(update=before)})
+    return amended(record, **before)
 
 
 APPROVED = answered(needing_three(), Answer("accept", "Accept", "Go"), LAST, NOW)
@@ -330,7 +331,7 @@ def test_agents_words_about_the_stakes_are_whole_and_verbatim_at_the_top() -> No
         "irreversible": True,
     }
     record = consent_of(**said, claimed_risk="x" * 60)
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"claimed_risk": "y" * 60})})
+    record = amended(record, claimed_risk="y" * 60)
     view = RENDERER.accept_modal(record, 1)
     judge_view(view)
     found = [block["text"]["text"] for block in view["blocks"] if block["type"] == "alert"]
@@ -398,7 +399,7 @@ def test_modal_offers_both_decisions_and_chooses_none() -> None:
 def test_action_that_is_lost_can_only_be_rejected() -> None:
     """Another program may write the ledger anew and leave out fields that it does not know."""
     record = consent_of()
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"action": None})})
+    record = amended(record, action=None)
     message = RENDERER.card(record)
     judged(record, message)
     assert "Action: (the agent did not say)" in shown(message.blocks)
@@ -480,7 +481,7 @@ def test_dialog_has_the_command_and_the_consequence_where_there_is_room(
 ) -> None:
     record = consent_of(action="Run it", consequence=consequence, irreversible=False)
     direct = Direct(kind="approval", arguments=arguments)
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"direct": direct})})
+    record = amended(record, direct=direct)
     dialog = next(each["confirm"] for each in walk(RENDERER.card(record).blocks) if "confirm" in each)
     assert dialog["text"]["text"].split("\n") == lines
 

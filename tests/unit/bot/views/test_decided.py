@@ -25,6 +25,7 @@ from core.clarification import (
     Direct,
     Edit,
     abandoned,
+    amended,
     answered,
     nudged,
 )
@@ -57,7 +58,7 @@ def approval(**news: Any) -> Clarification:
         "edits": (edit,),
         "direct": Direct(kind="approval", arguments={"to": "all", "note": "n" * 400}, editable=True),
     }
-    return record.model_copy(update={"aaep": record.asked.model_copy(update=fields | news)})
+    return amended(record, **fields | news)
 
 
 def decide(
@@ -116,7 +117,7 @@ def test_decided_card_and_its_line_keep_title_stakes_reason_and_view_full(
 def test_page_of_a_decided_question_is_its_card(
     record: Clarification, title: str, kept: tuple[str, ...]
 ) -> None:
-    quiet = record.model_copy(update={"aaep": record.asked.model_copy(update={"reply": None})})
+    quiet = amended(record, reply=None)
     own = judged(card(quiet))
     item = about(record, state="closed").with_question(record, "https://x.slack.com/p1")
     page = judged(page_card(content(item)))

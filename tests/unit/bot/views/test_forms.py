@@ -9,7 +9,7 @@ import pytest
 
 from bot.views.codec import Press, unseal
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
-from core.clarification import Answer, Clarification, Decider, answered, escalated
+from core.clarification import Answer, Clarification, Decider, amended, answered, escalated
 from core.matching import followed_up
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
@@ -102,9 +102,7 @@ def test_modal_points_to_view_full_where_it_cannot_hold_all(largest: Clarificati
 @pytest.mark.parametrize(("token", "limit"), [("rpl_1", 3000), (None, 2000)])
 def test_modal_takes_as_much_as_the_router_does(token: str | None, limit: int) -> None:
     record = kinds("freetext", to="architect")
-    view = RENDERER.answer_modal(
-        record.model_copy(update={"aaep": record.asked.model_copy(update={"reply_token": token})})
-    )
+    view = RENDERER.answer_modal(amended(record, reply_token=token))
     element = next(block["element"] for block in view["blocks"] if block["type"] == "input")
     assert element["max_length"] == limit
     assert f"Up to {limit} characters" in str(view)

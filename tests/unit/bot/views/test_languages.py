@@ -33,7 +33,7 @@ from bot.views.notices import (
 from bot.views.page import PageItem, outside_words, page_card
 from bot.views.render import Message
 from core.aaep import parse_event
-from core.clarification import Answer, Clarification, Decider, abandoned, answered
+from core.clarification import Answer, Clarification, Decider, abandoned, amended, answered
 from core.lists import page_of
 from core.matching import followed_up
 from tests.kit.times import walk
@@ -91,7 +91,7 @@ def done(record: Clarification) -> Clarification:
 
 def right_to_left(record: Clarification) -> Clarification:
     """As its event says."""
-    return record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
+    return amended(record, rtl=True)
 
 
 def asking(**fields: Any) -> PageItem:

@@ -39,7 +39,7 @@ from bot.views.notices import nudge
 from bot.views.page import page_card
 from bot.views.render import Renderer
 from bot.views.wording import Verbosity
-from core.clarification import Aaep, Answer, Clarification, Decider, answered
+from core.clarification import Answer, Clarification, Decider, Round, amended, answered
 from core.lists import Page
 from core.matching import followed_up
 from tests.kit.node import node_program
@@ -370,7 +370,7 @@ def text_of(payload: Any) -> str:
 
 
 def laid_out(part: Part, rule: Links = ACME) -> Any:
-    return Renderer(OURS, lambda _: rule).message(Draft("x", "x", (part,), asked=Aaep())).blocks
+    return Renderer(OURS, lambda _: rule).message(Draft("x", "x", (part,), asked=Round())).blocks
 
 
 def linked_runs(*runs: Run) -> Any:
@@ -445,7 +445,7 @@ def test_message_has_a_hundred_links_at_most() -> None:
     many = " ".join(f"https://github.com/acme/{n}" for n in range(90))
     blocks = (
         Renderer(OURS, lambda _: ACME)
-        .message(Draft("x", "x", (Section(Words(many)), Section(Words(many))), asked=Aaep()))
+        .message(Draft("x", "x", (Section(Words(many)), Section(Words(many))), asked=Round()))
         .blocks
     )
     assert links(blocks) == [f"https://github.com/acme/{n}" for n in (*range(90), *range(10))]
@@ -455,7 +455,7 @@ def test_message_has_a_hundred_links_at_most() -> None:
 def of(**changes: Any) -> list[str]:
     """The links of a card, under another producer's name or state."""
     record = record_of(question=f"Merge {PULL}?")
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update=changes)})
+    record = amended(record, **changes)
     return links(LINKING.card(record).blocks)
 
 
@@ -496,7 +496,7 @@ def test_each_round_has_the_rule_of_its_producer() -> None:
     by = Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD")
     record = answered(record_of("Merging", question=f"Merge {PULL}?"), Answer("Yes", "Yes"), by, NOW)
     record = followed_up(record, ask_of(event), NOW, SLA)
-    changed = record.model_copy(update={"aaep": record.asked.model_copy(update={"producer": "q"})})
+    changed = amended(record, producer="q")
     assert links(LINKING.card(record).blocks) == [PULL]
     assert links(LINKING.card(changed).blocks) == []
     assert links(LINKING.card(changed, round=1).blocks) == [PULL]

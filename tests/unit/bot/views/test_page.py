@@ -12,7 +12,7 @@ from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
 from bot.views.page import ItemState, PageItem, outside_words, page_card
-from core.clarification import Clarification
+from core.clarification import Clarification, amended
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of, words
 from tests.unit.bot.views.kit import about, content, item, judged, told_why
@@ -40,7 +40,7 @@ def test_page_of_a_question_carries_everything_to_decide() -> None:
 
 def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     record = record_of()
-    stale = record.model_copy(update={"aaep": record.asked.model_copy(update={"escalated_for": "stale"})})
+    stale = amended(record, escalated_for="stale")
     found = told_why(stale, f"No answer, even after a reminder.\nplanner asks human: “{record.question}”")
     seen = shown(judged(page_card(content(about(found)))).blocks)
     assert "Why: No answer, even after a reminder." in seen
@@ -71,7 +71,7 @@ def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: l
 
 def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
     record = record_of().model_copy(update={"status": "abandoned"})
-    closed = record.model_copy(update={"aaep": record.asked.model_copy(update={"closed": "session ended"})})
+    closed = amended(record, closed="session ended")
     message = judged(
         page_card(content(item(kind="escalated", clarification=record.id, record=closed, state="closed")))
     )

@@ -22,7 +22,7 @@ from bot.views.classic import classic
 from bot.views.forms import DECISION_BLOCK, full_view
 from bot.views.page import page_card
 from bot.views.wording import Verbosity
-from core.clarification import Clarification, Edit, escalated, opened
+from core.clarification import Clarification, Edit, amended, escalated, opened
 from core.escalation import escalation_words
 from core.questions import NewQuestion, ask_of, asked_in
 from core.receipts import claims_of
@@ -116,7 +116,7 @@ def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
 def edited(record: Clarification, *changes: dict[str, Any]) -> Clarification:
     by = {"user": "U0GOOD", "decided_by": "user:x", "at": NOW}
     edits = tuple(Edit.model_validate({"changed": each, **by}) for each in changes)
-    return record.model_copy(update={"aaep": record.asked.model_copy(update={"edits": edits})})
+    return amended(record, edits=edits)
 
 
 def is_hidden(char: str) -> bool:

@@ -10,7 +10,7 @@ from bot.views.card import card
 from bot.views.forms import full_view
 from bot.views.page import page_card
 from bot.views.verify import Proof, verify_view
-from core.clarification import Clarification, abandoned
+from core.clarification import Clarification, abandoned, amended
 from core.receipts import Checked, Problem, arguments_digest, claims_of
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of
@@ -22,7 +22,7 @@ GOOD = "*Verified.* The signature is good"
 
 
 def signed(record: Clarification) -> Clarification:
-    return record.model_copy(update={"aaep": record.asked.model_copy(update={"receipt": "e30.e30.e30"})})
+    return amended(record, receipt="e30.e30.e30")
 
 
 def window(record: Clarification, problem: Problem | None = None, **news: Any) -> str:

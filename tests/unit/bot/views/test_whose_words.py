@@ -34,6 +34,7 @@ from core.clarification import (
     Decider,
     Edit,
     abandoned,
+    amended,
     answered,
     escalated,
     opened,
@@ -295,7 +296,7 @@ def variants(record: Clarification, said: str) -> Iterator[Clarification]:
         )
         half = Approval(decided_by="agent:" + " ".join(said.split()), at=NOW, digest="")
         update = {"edits": (edit,), "approvals": (half,)}
-        yield record.model_copy(update={"aaep": record.asked.model_copy(update=update)})
+        yield amended(record, **update)
     answer = Answer("reject", "Reject") if record.asked.is_confirmation else Answer(said, said)
     yield answered(record, answer, DECIDER, NOW)
     yield answered(record, answer, Decider(f"agent:{' '.join(said.split())}", "ledger"), NOW)
@@ -415,7 +416,7 @@ def counted(said: str) -> Draft:
 def test_a_name_that_could_go_on_with_the_bots_sentence_is_quoted(name: str) -> None:
     assert not is_bare(name)
     record = question("Which?").model_copy(update={"to": "human"})
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"agent_name": name})})
+    record = amended(record, agent_name=name)
     for draft in (card(record), page_card(content(about(record))), notices.nudge(record, [])):
         (head,) = (
             each["text"]["text"] for each in RENDERER.message(draft).blocks if each["type"] == "header"
@@ -492,7 +493,7 @@ def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
     assert said("Deployer") == "Producer: p"
     assert said(None) == ""
     named = record_of(producer={"agent_id": "planner", "agent_name": "Deployer"})
-    named = named.model_copy(update={"aaep": named.asked.model_copy(update={"producer": "CI"})})
+    named = amended(named, producer="CI")
     assert "(CLR-42-001, producer: CI)" in RENDERER.card(named).text
     assert said("P") == ""
     record = answered(asked({"question": "Which?", "agent": "Deployer"}), Answer("x", "x"), DECIDER, NOW)
