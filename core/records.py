@@ -216,10 +216,8 @@ def _whole(value: Any) -> Any:
 def dump(record: Clarification) -> Raw:
     """Returns a record's JSON."""
     raw = _as_written(record)
-    raw["rounds"] = [
-        {key: value for key, value in each.items() if value is not None} for each in raw["rounds"]
-    ]
-    return raw
+    rounds = [{key: value for key, value in each.items() if value is not None} for each in raw.pop("rounds")]
+    return raw | {"rounds": rounds} if rounds else raw
 
 
 class Outline(Clarification):

@@ -18,6 +18,7 @@ from bot.workspace.controls import ControlError
 from bot.workspace.faults import Fault, Faults
 from bot.workspace.interactions import Outcome
 from bot.workspace.state import Message
+from core.ledgerformat import as_item
 from tests.kit import world
 from tests.kit.minimal import MinimalProducer
 from tests.kit.served import reserved_port
@@ -199,7 +200,7 @@ class World:
     def records(self) -> list[dict[str, Any]]:
         """Every clarification, as it is kept."""
         rows = self.rows("select body from clarifications order by issue, number")
-        return [json.loads(body) for (body,) in rows]
+        return [as_item(json.loads(body)) for (body,) in rows]
 
     def in_files(self) -> list[dict[str, Any]]:
         """Every clarification as other implementations find it, archived or not."""

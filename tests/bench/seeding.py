@@ -83,7 +83,7 @@ def _decided(issue: int, number: int, template: Clarification) -> Clarification:
         "reply_token": f"seeded-token-{number}",
     }
     asked = template.asked.model_copy(update=own)
-    return template.model_copy(update={"id": f"CLR-{issue}-001", "issue_number": issue, "aaep": asked})
+    return template.model_copy(update={"id": f"CLR-{issue}-001", "issue_number": issue, "rounds": (asked,)})
 
 
 def _ask(number: int, size: int, now: datetime) -> Ask:

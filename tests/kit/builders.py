@@ -14,6 +14,7 @@ from core.clarification import (
     Entry,
     Holder,
     Round,
+    amended,
     answered,
     opened,
     reply_settled,
@@ -119,7 +120,7 @@ def changed(record: Clarification, **more: Any) -> Clarification:
     asked = {name: each for name, each in more.items() if name not in own}
     if unknown := asked.keys() - Round.model_fields.keys():
         raise TypeError(f"no field of a record: {sorted(unknown)}")
-    return record.model_copy(update=own | {"aaep": record.asked.model_copy(update=asked)})
+    return amended(record.model_copy(update=own), **asked)
 
 
 def closed(seq: int = 1, **more: Any) -> Clarification:

@@ -33,6 +33,7 @@ from bot.storage.postgres import PostgresTx, prepared
 from bot.storage.sqlite import SQLite, migrate, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
+from core.ledgerformat import as_item, as_raw
 from tests.kit.served import reserved_port
 from tests.kit.until import until
 
@@ -229,14 +230,14 @@ def issues_in(place: Place) -> list[int]:
 
 
 def records_in(place: Place, issue: int) -> list[Any]:
-    """The records of an issue, as their rows have them."""
+    """The records of an issue, as a ledger file has them."""
     with _reading(place) as tx:
         return _records(tx, issue) if tx else []
 
 
 def _records(tx: Tx, issue: int) -> list[Any]:
     sql = "select body from clarifications where issue = :issue order by number"
-    return [json.loads(row["body"]) for row in tx.rows(sql, issue=issue)]
+    return [as_item(json.loads(row["body"])) for row in tx.rows(sql, issue=issue)]
 
 
 def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any]]) -> None:
@@ -244,7 +245,7 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
     with _beside(place) as tx:
         before = {each["id"]: each for each in _records(tx, issue)}
         for after in change(_records(tx, issue)):
-            name, body = after["id"], json.dumps(after)
+            name, body = after["id"], json.dumps(as_raw(after))
             revision = after["revision"] if isinstance(after.get("revision"), int) else 1
             record = ledger.record_of(body)
             if record is None:  # no record of ours: what is looked up stays as it was
@@ -264,7 +265,7 @@ def change_rows(place: Place, issue: int, change: Callable[[list[Any]], list[Any
                 then = tx.one("select revision from clarifications where id = :id", id=name)
                 revision = max(record.revision, 1 if then is None else then["revision"] + 1)
                 record = record.model_copy(update={"revision": revision})
-                body = json.dumps(after | {"revision": revision})
+                body = json.dumps(as_raw(after | {"revision": revision}))
                 assert ledger.write(tx, record, body, None if then is None else then["revision"])
 
 

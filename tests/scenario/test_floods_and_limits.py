@@ -119,7 +119,7 @@ async def test_reply_in_the_thread_of_a_roll_up_answers_what_it_holds(stage: Wor
         await stage.level()
         for bot in stage.bots:  # whichever of them a reply comes to
             questions = await bot.slack.app.backfill.threads.asked_in(AGENTS, card.ts)
-            assert {each.aaep.reply_token for each in questions if each.aaep} == held
+            assert {each.asked.reply_token for each in questions} == held
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
         asked = await stage.message("Which question is this an answer to?")
         assert asked.thread_ts == card.ts

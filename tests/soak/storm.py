@@ -36,6 +36,7 @@ from bot.workspace.controls import ControlError
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import AGENTS, ONCALL, TEAM
 from bot.workspace.state import Message, ResponseUrl, User
+from core.ledgerformat import as_item
 from tests.acceptance.world import StandardAgent, Tap, has_controls
 from tests.kit.databases import Server
 from tests.kit.world import said
@@ -622,7 +623,7 @@ class Storm:
             self.pages = db.execute("select count(*) from pages").fetchone()
         wrong = [*self.wrong, *self.fleet.troubles, *(f"paged twice in a moment: {each}" for each in steps)]
         records: dict[str, list[dict[str, Any]]] = {}
-        for record in (json.loads(body) for (body,) in rows):
+        for record in (as_item(json.loads(body)) for (body,) in rows):
             words = record["thread"][0]["body"]
             records.setdefault(words.rpartition(" with ")[2].rstrip("?"), []).append(record)
         for exchange in self.exchanges:

@@ -18,6 +18,7 @@ from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification, Closed
 from core.errors import LedgerUnreadable
 from core.index import Index
+from core.ledgerformat import as_item
 from core.monitor import Monitor
 from core.records import dump
 from core.router import Router
@@ -313,9 +314,8 @@ async def test_watch_tells_of_what_needs_nothing_any_more(watching: World) -> No
     """Its card may show something else, and somebody may wait for it."""
     await asyncio.wait_for(watching.heard.wait(), 60)  # as it begins
     watching.heard.clear()
-    write_records(
-        watching.folder, 42, dump(builders.changed(builders.record(42, 9), status="abandoned", revision=7))
-    )
+    over = builders.changed(builders.record(42, 9), status="abandoned", revision=7)
+    write_records(watching.folder, 42, as_item(dump(over)))
     await asyncio.wait_for(watching.heard.wait(), 60)
     await until(lambda: watching.seen == [("CLR-42-009", "abandoned")])
 

@@ -170,10 +170,10 @@ def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
     full = Confirmation("a", "b", "high", True, "irreversible", "reject", ("reject",), extra)
     kept = open_record(full)
     raw = json.loads(json.dumps(dump(kept)))
-    assert raw["aaep"] | {
+    assert raw["rounds"][0] | {
         "action": "a", "consequence": "b", "riskLevel": "high", "irreversible": True, "reversibility": "irreversible",
         "defaultDecision": "reject", "allowedReplies": ["reject"], "extraContext": extra, "kinds": ["confirmation"],
-    } == raw["aaep"]  # fmt: skip
+    } == raw["rounds"][0]  # fmt: skip
     again = parse(raw)
     assert again is not None
     assert again.asked.confirmation == full
@@ -280,7 +280,7 @@ def test_answer_keeps_its_reason_and_the_thread_says_it() -> None:
 def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
     done = answered(open_record(), Answer("accept", "Accept"), ADE, NOW)
     sent = done.model_copy(
-        update={"topic": "money", "aaep": done.asked.model_copy(update={"reply": "delivered"})}
+        update={"topic": "money", "rounds": (done.asked.model_copy(update={"reply": "delivered"}),)}
     )
     again = consent(reply_token="rpl_2", topic=topic)
     assert not is_follow_up(sent, again)

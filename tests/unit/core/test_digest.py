@@ -139,8 +139,8 @@ def approval(seq: int, risk: str | None = "high", response: str | None = None, *
     if response is not None:
         at = NOW + timedelta(seconds=after)
         asked |= {"response": response, "decided_by": by, "answered_at": at}
-        return made(seq, "resolved", ("answer", by, after), aaep=Round(**(asked | more)))
-    return made(seq, "abandoned" if "closed" in more else "pending", aaep=Round(**(asked | more)))
+        return made(seq, "resolved", ("answer", by, after), rounds=(Round(**(asked | more)),))
+    return made(seq, "abandoned" if "closed" in more else "pending", rounds=(Round(**(asked | more)),))
 
 
 def by(*people: str) -> tuple[Approval, ...]:
@@ -193,9 +193,9 @@ def test_digest_counts_approvals(one: Clarification, counts: Approvals, people: 
 
 
 def test_digest_counts_approvals_of_each_round_route_and_person() -> None:
-    first = approval(1, response="reject").aaep
-    assert first is not None
-    again = approval(1, response="accept", by="user:bea", earlier=(first.model_dump(by_alias=True),))
+    first = approval(1, response="reject")
+    again = approval(1, response="accept", by="user:bea")
+    again = again.model_copy(update={"rounds": (first.asked, again.asked)})
     builder = DigestBuilder()
     builder.add(again, "a")
     builder.add(approval(2, response="accept"), "b")

@@ -20,6 +20,7 @@ from core.clarification import Ask, Clarification, opened
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.ledger import OfIssue
+from core.ledgerformat import as_item
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes
@@ -437,9 +438,9 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
     async with desk(tmp_path, {"architect": architect}) as at:
         await at.ask()
         architect.asked.clear()
-        ours = dump(await at.get())
+        ours = as_item(dump(await at.get()))
         foreign = ours | {
-            "id": "CLR-42-002", "to": "architect\n", "status": "stale", "rounds": (), "thread": [],
+            "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
         }  # fmt: skip
         write_records(tmp_path, 42, ours, foreign)
         architect._script.append("YAML")
@@ -465,7 +466,7 @@ async def test_dispatch_stopped_stops_all_and_begins_again_with_what_is_noted(tm
 def write_as_another(folder: Path) -> None:
     """Another implementation asks: it writes no `aaep`."""
     record = dump(opened(42, 1, question(), NOW, SLA))
-    del record["aaep"]
+    del record["rounds"]
     write_records(folder, 42, record)
 
 

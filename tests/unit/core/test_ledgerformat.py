@@ -27,7 +27,7 @@ def test_oddity_is_told_again_when_its_contents_change_and_only_then() -> None:
         ({"created": "yesterday", "round": "two"}, "CLR-7-001", ("created", "round"), False),
         ({"status": "resolved", "round": "two"}, "CLR-7-001", ("round",), True),
         ({"id": None}, "record 3", ("id",), False),
-        ({"aaep": {"answered by whom?": 1, "earlier": "x"}}, "CLR-7-001", ("aaep.earlier",), False),
+        ({"aaep": {"answered by whom?": 1, "nudges": "x"}}, "CLR-7-001", ("aaep.nudges",), False),
     ],
 )
 def test_oddity_names_fields_and_says_nothing_else(

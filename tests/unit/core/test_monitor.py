@@ -214,7 +214,7 @@ def test_repetitions_choice_made_again_says_nothing_alone() -> None:
     assert len(repetitions([chosen])) == 1
     option = {"value": "pg", "label": "Postgres"}
     asked_with_choices = chosen.model_copy(
-        update={"aaep": chosen.asked.model_validate(chosen.asked.model_dump() | {"choices": [option]})}
+        update={"rounds": (chosen.asked.model_validate(chosen.asked.model_dump() | {"choices": [option]}),)}
     )
     assert repetitions([asked_with_choices]) == []
 
@@ -342,7 +342,7 @@ def test_foreign_record_is_chased_like_ours(status: Status, nudges: int, stale_a
         update={
             "status": status,
             "stale_after": None if stale_after is None else NOW + stale_after * MINUTE,
-            "aaep": None,
+            "rounds": (),
         }
     )
     if nudges:

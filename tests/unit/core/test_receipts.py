@@ -175,9 +175,9 @@ def owed(signing: Signing, record: Clarification) -> bool:
 def test_write_that_ends_a_round_has_its_receipt_and_later_ones_keep_it(signing: Signing) -> None:
     book = book_with(signing)
     book.put(record())
-    assert "receipt" not in rows(book)[0]["aaep"]
+    assert "receipt" not in rows(book)[0]["rounds"][0]
     done = book.put(answered(book.records[0], YES, ADE, LATER))
-    receipt = rows(book)[0]["aaep"]["receipt"]
+    receipt = rows(book)[0]["rounds"][0]["receipt"]
     assert receipt == done.asked.receipt is not None
     again = book.put(done.model_copy(update={"revision": done.revision + 1}))
     assert again.asked.receipt == receipt
@@ -230,14 +230,13 @@ def test_earlier_round_gets_the_receipt_that_it_is_owed(signing: Signing) -> Non
         assert owed(signing, taken_up)
         elsewhere.put(taken_up, owed=True)
         (signed,) = book_with(None, *rows(elsewhere)).records
-        first = signed.asked.earlier[0]["receipt"]
+        first = signed.earlier[0].receipt or ""
         assert clarify.verify(first, keys=signing.jwks).claims["jti"] == "CLR-42-001/1"
         assert agrees(signed, signing)
         assert not owed(signing, signed)
         for cheat in ({"response": "no"}, {"receipt": "x"}, {"receipt": signed.asked.receipt or "y"}):
-            earlier = ({**signed.asked.earlier[0], **cheat},)
-            aaep = signed.asked.model_copy(update={"earlier": earlier})
-            assert not agrees(signed.model_copy(update={"aaep": aaep}), signing)
+            rounds = (signed.earlier[0].model_copy(update=cheat), signed.asked)
+            assert not agrees(signed.model_copy(update={"rounds": rounds}), signing)
         if again.is_open:
             again = book.put(answered(again, YES, ADE, after + timedelta(minutes=1)))
 
@@ -251,7 +250,7 @@ def test_follow_up_after_the_last_round_has_a_receipt_of_its_own(signing: Signin
     (read,) = book_with(None, *rows(book)).records
     names = [
         clarify.verify(each, keys=signing.jwks).claims["jti"]
-        for each in (over.asked.earlier[0]["receipt"], over.asked.receipt or "")
+        for each in (over.earlier[0].receipt or "", over.asked.receipt or "")
     ]
     assert (names, agrees(read, signing)) == (["CLR-42-001/1", "CLR-42-001/2"], True)
 
@@ -269,7 +268,7 @@ def test_forgetting_removes_it(signing: Signing) -> None:
     book = book_with(signing)
     book.put(answered(book.put(record()), YES, ADE, LATER))
     left = forgotten(rows(book)[0])
-    assert "receipt" not in left["aaep"]
+    assert "receipt" not in left["rounds"][0]
     bare = parse(left)
     assert bare is not None
     assert not signing.owes(bare)

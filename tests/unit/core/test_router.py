@@ -26,6 +26,7 @@ from core.clarification import (
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import OfIssue
+from core.ledgerformat import as_item
 from core.monitor import DueCall
 from core.records import PLAUSIBLE, dump
 from core.router import Router
@@ -432,8 +433,8 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
 
 
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
-    foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
-    raw = dump(foreign) | {"priority": "high"}
+    foreign = record().model_copy(update={"status": "stale", "rounds": (), "stale_after": NOW})
+    raw = as_item(dump(foreign)) | {"priority": "high"}
     hub.write(raw)
     assert (await hub.router.apply_due(ID)) == DueCall("nudge", NOW)
     found = await hub.get()
@@ -441,7 +442,7 @@ async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: 
     hub.clock.jump(NOW + SLA)
     await hub.router.apply_due(ID)
     await hub.router.take(ID, holder())
-    after = dump(await hub.get())
+    after = as_item(dump(await hub.get()))
     assert (after["priority"], after["status"]) == ("high", "escalated")
     assert after["aaep"]["takenBy"]["user"] == "U1"
 
@@ -521,7 +522,7 @@ async def test_resolve_of_an_open_one_answers_the_producer(hub: Hub, escalate: b
 
 @pytest.mark.parametrize("status", ["pending", "stale", "escalated"])
 async def test_resolve_of_an_open_one_without_a_producer_ends_it(hub: Hub, status: str) -> None:
-    hub.write(dump(record().model_copy(update={"status": status, "rounds": ()})))
+    hub.write(as_item(dump(record().model_copy(update={"status": status, "rounds": ()}))))
     after = await hub.router.resolve(ID, yes, "Yes, go on", ADE, NOW)
     assert after == await hub.get()
     assert (after.status, after.resolved_at, after.asked.reply) == ("resolved", NOW, None)

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from core.ledgerformat import as_item
+
 Raw = dict[str, Any]
 LEGAL = {
     ("pending", "answered"),
@@ -95,8 +97,7 @@ class Witness:
 
 def _as_read(written: Raw) -> Raw:
     """As the next one reads it."""
-    read: Raw = json.loads(json.dumps(written))
-    return read
+    return as_item(json.loads(json.dumps(written)))
 
 
 def _place(record: Raw) -> tuple[int, int]:

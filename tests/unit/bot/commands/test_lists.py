@@ -107,9 +107,9 @@ async def test_most_urgent_come_first_in_mine_after_what_one_took_and_those_of_o
     def at(n: int, hours: int | None, **more: Any) -> Clarification:
         ends = base.created + timedelta(hours=hours) if hours is not None else None
         asked = base.asked.model_copy(update={"expires_at": ends})
-        return base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n, "aaep": asked, **more})
+        return base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n, "rounds": (asked,), **more})
 
-    records = [at(1, None), at(2, 5), at(3, 1), at(4, 0, aaep=None, to="architect")]
+    records = [at(1, None), at(2, 5), at(3, 1), at(4, 0, rounds=(), to="architect")]
     answer = await lists(tmp_path, records, Gate(), clock).show(List("waiting"), ADE, HERE)
 
     assert rows(answer) == [

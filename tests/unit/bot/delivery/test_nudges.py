@@ -241,7 +241,7 @@ async def test_nudges_of_what_agents_ask_go_where_people_are_asked(
     asked = record_of().asked.model_copy(
         update={"producer": None, "session_id": None, "reply_token": None, "via": via}
     )
-    record = again(record_of().model_copy(update={"to": to, "aaep": asked}))
+    record = again(record_of().model_copy(update={"to": to, "rounds": (asked,)}))
     await world.put(record)
     world.note(record)
     await settled(world)

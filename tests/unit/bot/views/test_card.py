@@ -110,7 +110,7 @@ def put_to(to: str, held_back: str | None = None, **fields: Any) -> Clarificatio
     """Of an agent without a name."""
     record = record_of(**({"producer": {"agent_id": "engineer"}} | fields))
     asked = record.asked.model_copy(update={"held_back": held_back})
-    return record.model_copy(update={"to": to, "aaep": asked})
+    return record.model_copy(update={"to": to, "rounds": (asked,)})
 
 
 def passed_on(why: Why, words: str | None = None, **fields: Any) -> Clarification:
@@ -125,7 +125,7 @@ def needing_two(record: Clarification) -> Clarification:
 def closed_elsewhere(record: Clarification) -> Clarification:
     """Another implementation closed what we had an answer to."""
     asked = record.asked.model_copy(update={"closed": "session ended"})
-    return record.model_copy(update={"status": "abandoned", "resolved_at": NOW, "aaep": asked})
+    return record.model_copy(update={"status": "abandoned", "resolved_at": NOW, "rounds": (asked,)})
 
 
 def ended_by(status: str) -> Clarification:
