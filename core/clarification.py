@@ -216,25 +216,19 @@ class Direct(Record):
     form: dict[str, Any] | None = None
 
 
-class Round(Record):
-    """What was asked in a round, and what became of it.
+class Question(Record):
+    """What a round asks, and by which rules.
 
-    Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
-    producer's. `handed_to`: who was offered it and has not taken it yet.
+    Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the producer's.
 
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead. `from_file`:
     the question was read from a ledger file, by a bot whose database did not know it.
 
-    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so.
-
-    `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
-    last of them; `lapsed`: those who accepted and could no longer answer when another person did, so that they do not count;
-    `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
-    `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
+    `action` and what follows it: of a confirmation (see there). `approvals_needed`: how many different people have to accept
+    (None: one). `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
-    it must be pinned or may be claimed. `refusals`: attempts to approve by those who may not. See `core.approvals`.
-    `receipt`: of the round, once it has ended; see `core.receipts`. `forgotten`: its contents were removed.
+    it must be pinned or may be claimed.
     """
 
     producer: str | None = None
@@ -262,41 +256,17 @@ class Round(Record):
     default_decision: Decision | None = None
     allowed_replies: tuple[Decision, ...] | None = None
     extra_context: dict[str, Any] | None = None
-    response: Response | None = None
-    label: str | None = None
-    rationale: str | None = None
-    decided_by: str | None = None
-    answered_at: Moment | None = None
-    answered_by: AnsweredBy | None = None
-    reply: ReplyState | None = None
-    reply_note: str | None = None
-    went_on_at: Moment | None = None
-    closed: str | None = None
-    nudges: Count = 0
-    nudged_at: Moment | None = None
-    escalated_at: Moment | None = None
-    escalated_for: Why | None = None
-    taken_by: Holder | None = None
-    taken_from: str | None = None
-    handed_to: Holder | None = None
     via: str | None = None
     sla_minutes: float | None = None
     held_back: str | None = None
     from_file: bool | None = None
     rtl: bool | None = None
-    receipt: str | None = None
     direct: Direct | None = None
     claimed_risk: str | None = None
     approvals_needed: Count | None = None
-    approvals: tuple[Approval, ...] | None = None
-    lapsed: tuple[Approval, ...] | None = None
-    too_few: Count | None = None
-    edits: tuple[Edit, ...] | None = None
     reason_wanted: bool | None = None
     requested_by: Requester | None = None
     four_eyes: FourEyes | None = None
-    refusals: tuple[Refusal, ...] | None = None
-    forgotten: bool | None = None
 
     @property
     def is_confirmation(self) -> bool:
@@ -306,11 +276,6 @@ class Round(Record):
     def escalates(self) -> bool:
         """Whether on-call is paged if no one answers."""
         return self.direct is None or self.direct.escalate
-
-    @property
-    def is_consent(self) -> bool:
-        """Whether the answer accepts an action."""
-        return self.is_confirmation and self.response == "accept"
 
     @property
     def barred(self) -> Requester | None:
@@ -328,45 +293,120 @@ class Round(Record):
         return max(1, self.approvals_needed or 1)
 
     @property
-    def missing(self) -> int:
-        """How many more people must accept."""
-        return max(1, self.needed - len(self.approvals or ()))
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the action to be approved, with people's edits."""
-        found = dict((self.direct.arguments if self.direct else None) or {})
-        for edit in self.edits or ():
-            found |= edit.changed
-        return found
-
-    @property
     def form(self) -> Form | None:
         """The form to fill in, or None: the question is no form, or its schema is that of a Yes or No or of choices."""
         schema = self.direct.form if self.direct else None
         return None if schema is None or "form" not in self.kinds else read_form(schema)
 
+
+class Given(Record):
+    """The answer that counts; without one, all is None. `rationale`: why it was decided so."""
+
+    response: Response | None = None
+    label: str | None = None
+    rationale: str | None = None
+    decided_by: str | None = None
+    answered_at: Moment | None = None
+    answered_by: AnsweredBy | None = None
+
+
+class Attention(Record):
+    """Who was reminded of it, and who has it. `handed_to`: who was offered it and has not taken it yet."""
+
+    nudges: Count = 0
+    nudged_at: Moment | None = None
+    escalated_at: Moment | None = None
+    escalated_for: Why | None = None
+    taken_by: Holder | None = None
+    taken_from: str | None = None
+    handed_to: Holder | None = None
+
+
+class Delivery(Record):
+    """Where the answer is on its way to the agent that asked."""
+
+    reply: ReplyState | None = None
+    reply_note: str | None = None
+    went_on_at: Moment | None = None
+
+
+class Consent(Record):
+    """What happened on the way to an approval (`core.approvals`).
+
+    `approvals`: those who accepted before the last of them; `lapsed`: those who accepted and could no longer answer when
+    another person did, so that they do not count; `too_few`: how many could answer when that was looked at, where it is
+    fewer. `edits`: people's changes of the arguments. `refusals`: attempts to approve by those who may not.
+    """
+
+    approvals: tuple[Approval, ...] | None = None
+    lapsed: tuple[Approval, ...] | None = None
+    too_few: Count | None = None
+    edits: tuple[Edit, ...] | None = None
+    refusals: tuple[Refusal, ...] | None = None
+
+
+class Round(Record):
+    """A question, and what became of it. `closed`: why, if it was without an answer; `receipt`: once the round has ended
+    (`core.receipts`); `forgotten`: its contents were removed. The names of the fields of its parts are unique.
+    """
+
+    question: Question = Question()
+    given: Given = Given()
+    attention: Attention = Attention()
+    delivery: Delivery = Delivery()
+    consent: Consent = Consent()
+    closed: str | None = None
+    receipt: str | None = None
+    forgotten: bool | None = None
+
+    @property
+    def is_consent(self) -> bool:
+        """Whether the answer accepts an action."""
+        return self.question.is_confirmation and self.given.response == "accept"
+
+    @property
+    def missing(self) -> int:
+        """How many more people must accept."""
+        return max(1, self.question.needed - len(self.consent.approvals or ()))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the action to be approved, with people's edits."""
+        found = dict((self.question.direct.arguments if self.question.direct else None) or {})
+        for edit in self.consent.edits or ():
+            found |= edit.changed
+        return found
+
     @property
     def confirmation(self) -> Confirmation | None:
         """The action to approve, or None. If another program lost the action, it can only be rejected."""
-        if not self.is_confirmation:
+        asked = self.question
+        if not asked.is_confirmation:
             return None
-        extra = self.extra_context or {}
-        said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
-        allowed = ("reject",) if self.action is None else self.allowed_replies or DECISIONS
+        extra = asked.extra_context or {}
+        said = (asked.consequence, asked.risk_level, asked.irreversible, asked.reversibility)
+        allowed = ("reject",) if asked.action is None else asked.allowed_replies or DECISIONS
         return Confirmation(
-            self.action or NOT_GIVEN,
+            asked.action or NOT_GIVEN,
             *said,
-            self.default_decision,
+            asked.default_decision,
             allowed,
             extra,
             self.arguments,
-            self.claimed_risk,
-            is_direct=self.direct is not None,
+            asked.claimed_risk,
+            is_direct=asked.direct is not None,
         )
 
 
 _FREE_TEXT = Round()
+PARTS: dict[str, type[Record]] = {
+    "question": Question,
+    "given": Given,
+    "attention": Attention,
+    "delivery": Delivery,
+    "consent": Consent,
+}
+PART_OF = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 
 class Clarification(Record):
@@ -397,7 +437,7 @@ class Clarification(Record):
     @property
     def needs_something(self) -> bool:
         """Whether it is open, or its reply is on its way or unconfirmed."""
-        reply = self.asked.reply
+        reply = self.delivery.reply
         if reply == "unclaimed":
             return self.is_open
         return self.status not in DONE or reply in _ON_ITS_WAY
@@ -442,17 +482,42 @@ class Clarification(Record):
     @property
     def claimed_by(self) -> str | None:
         """The Slack user who has claimed it."""
-        return self.asked.taken_by.user if self.asked.taken_by else None
+        return self.attention.taken_by.user if self.attention.taken_by else None
 
     @property
     def offered_to(self) -> str | None:
         """The Slack user it was handed to, who has not claimed it yet."""
-        return self.asked.handed_to.user if self.asked.handed_to else None
+        return self.attention.handed_to.user if self.attention.handed_to else None
 
     @property
-    def asked(self) -> Round:
+    def current(self) -> Round:
         """The current round; one that another implementation asked takes free text."""
         return self.rounds[-1] if self.rounds else _FREE_TEXT
+
+    @property
+    def asked(self) -> Question:
+        """What the current round asks."""
+        return self.current.question
+
+    @property
+    def given(self) -> Given:
+        """The current round's answer."""
+        return self.current.given
+
+    @property
+    def attention(self) -> Attention:
+        """Who was reminded of the current round, and who has it."""
+        return self.current.attention
+
+    @property
+    def delivery(self) -> Delivery:
+        """Where the current round's answer is on its way."""
+        return self.current.delivery
+
+    @property
+    def consent(self) -> Consent:
+        """What happened on the way to the current round's approval."""
+        return self.current.consent
 
     @property
     def earlier(self) -> tuple[Round, ...]:
@@ -771,7 +836,7 @@ def taken_over(record: Clarification, holder: Holder) -> Clarification:
     Raises:
         AlreadyAnswered, Closed: it can no longer be answered.
     """
-    before = record.asked.taken_by
+    before = record.attention.taken_by
     return taken(record, holder, before.user if before is not None and before.user != holder.user else None)
 
 
@@ -782,7 +847,7 @@ def claimed(record: Clarification, holder: Holder) -> Clarification:
         AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
-    return record if record.asked.taken_by is not None else taken(record, holder)
+    return record if record.attention.taken_by is not None else taken(record, holder)
 
 
 def released(record: Clarification, user: str) -> Clarification:
@@ -793,7 +858,7 @@ def released(record: Clarification, user: str) -> Clarification:
         AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
-    holder = record.asked.taken_by
+    holder = record.attention.taken_by
     if holder is None or holder.user != user or record.status == "escalated":
         return record
     return renewed(amended(record, **_NOT_HELD))
@@ -806,7 +871,7 @@ def left(record: Clarification, user: str) -> Clarification:
         AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
-    holder = record.asked.taken_by or record.asked.handed_to
+    holder = record.attention.taken_by or record.attention.handed_to
     if holder is None or holder.user != user:
         return record
     return renewed(amended(record, **_NOT_HELD))
@@ -924,7 +989,7 @@ def check_open(record: Clarification) -> None:
         Closed: it was closed without one.
     """
     if not record.is_open:
-        has_answer = record.asked.response is not None or record.answer is not None
+        has_answer = record.given.response is not None or record.answer is not None
         raise AlreadyAnswered(record) if has_answer else Closed(record)
 
 
@@ -943,8 +1008,18 @@ def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) ->
 
 
 def amended(record: Clarification, **news: Any) -> Clarification:
-    """Returns a record with `news` in its current round, and with the same revision."""
-    return record.model_copy(update={"rounds": (*record.earlier, record.asked.model_copy(update=news))})
+    """Returns a record with `news` in its current round, and with the same revision. `news`: fields of a round or its parts."""
+    return record.model_copy(update={"rounds": (*record.earlier, round_with(record.current, **news))})
+
+
+def round_with(before: Round, **news: Any) -> Round:
+    """Returns a round with other fields, of its own or of its parts."""
+    parts = dict[str, dict[str, Any]]()
+    for name in news:
+        parts.setdefault(PART_OF.get(name, ""), {})[name] = news[name]
+    own = parts.pop("", {})
+    changed = {part: getattr(before, part).model_copy(update=update) for part, update in parts.items()}
+    return before.model_copy(update=changed | own)
 
 
 def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester | None:
@@ -962,11 +1037,11 @@ def asking(ask: Ask) -> Round:
         given |= {name: getattr(wanted, name) for name in _CONSENT}
         given |= {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
         given["claimed_risk"] = ask.claimed_risk
-    return Round.model_validate(given)
+    return Round(question=Question.model_validate(given))
 
 
-_GIVEN = {field.name for field in fields(Ask)} & Round.model_fields.keys()
-_CONSENT = {field.name for field in fields(Confirmation)} & Round.model_fields.keys()
+_GIVEN = {field.name for field in fields(Ask)} & Question.model_fields.keys()
+_CONSENT = {field.name for field in fields(Confirmation)} & Question.model_fields.keys()
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
