@@ -647,7 +647,7 @@ class Bot:
             self._http.begin_stop()
         # A closed subscription times out open questions and undelivered replies: these producers keep theirs.
         waiting = {
-            s.producer for s in self.base.index if s.producer and (s.is_open or s.asked.reply == "sending")
+            s.producer for s in self.base.index if s.producer and (s.is_open or s.delivery.reply == "sending")
         }
         is_there = await self.store.trouble() is None
         if not (self.store.leads and is_there) or await self._is_one_of_several():

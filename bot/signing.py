@@ -193,7 +193,7 @@ class PublicKeys:
             if found.problem != "key":
                 return found.problem in {None, "missing"}
             # Of a storage that was lost: whoever checks it has to know the key.
-            claims = jwt.decode(record.asked.receipt or "", options={"verify_signature": False})
+            claims = jwt.decode(record.current.receipt or "", options={"verify_signature": False})
             return says_the_same(claims, record)
         except Exception:  # noqa: BLE001 - a receipt, or a record, that we did not make
             return False
@@ -207,7 +207,7 @@ class PublicKeys:
 
     def check(self, record: Clarification) -> Checked:
         """Returns whether the receipt of a record's current round is genuine, and says what the record says."""
-        receipt = record.asked.receipt
+        receipt = record.current.receipt
         if receipt is None:
             return Checked("missing")
         try:
@@ -235,7 +235,7 @@ class StoredKeys(PublicKeys):
 
     def agrees(self, record: Clarification) -> bool:
         with self._guard:
-            if record.asked.receipt is not None and not self._read:
+            if record.current.receipt is not None and not self._read:
                 with suppress(StorageUnavailable):  # then their signatures cannot be checked
                     self.known = {each.jwk["kid"]: each for each in stored_keys(self._storage, self._url)}
                 self._read = True
@@ -376,7 +376,7 @@ class Signing(PublicKeys):
         return found.problem is None and found.claims["jti"] == jti
 
     def owes(self, record: Clarification) -> bool:
-        if record.asked.receipt is not None or not is_decided(record):
+        if record.current.receipt is not None or not is_decided(record):
             return False
         return decided_at(record) >= self.since and self.load()
 

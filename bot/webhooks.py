@@ -217,7 +217,7 @@ def _events(tx: Tx, change: RecordChange, record: Clarification) -> Iterator[tup
                     yield each, receipt
         elif name in _OF_DECISIONS:
             ended = at_round(record, number)
-            if ended is not None and is_decided(ended) and ended.asked.receipt is None:
+            if ended is not None and is_decided(ended) and ended.current.receipt is None:
                 _note_unsigned(tx, record.id, number, name, change.at)
             yield name, _receipt(record, ended)
         else:
@@ -228,7 +228,7 @@ def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
     """Returns the receipt of a round that `ended` so, if the record agrees with all of its receipts."""
     if ended is None or not is_decided(ended) or not agrees(record, None):
         return None
-    return ended.asked.receipt
+    return ended.current.receipt
 
 
 def _kept(receipt: str | None, stored: Clarification) -> str | None:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import regex
 
 from core.aaep import RATIONALE_LIMIT, Decision, Response, whole_characters
-from core.clarification import Answer, Option, Round
+from core.clarification import Answer, Option, Question
 from core.errors import AnswerRejected
 from core.forms import Form, FormField
 
@@ -79,7 +79,7 @@ class Written(NamedTuple):
         return not (self.attached or self.files)
 
 
-def from_written(asked: Round, written: Written) -> Answer:
+def from_written(asked: Question, written: Written) -> Answer:
     """Returns the answer that a person gave, with the text that was sent along.
 
     An accept must stand alone: what is sent along may be its condition.
@@ -107,7 +107,7 @@ def _joined(text: str, attached: str) -> str:
     return f"{text.rstrip()}\n\n{attached}" if text.strip() else attached
 
 
-def from_text(asked: Round, text: str) -> Answer:
+def from_text(asked: Question, text: str) -> Answer:
     """Returns the answer that `text` gives to the question.
 
     Raises:
@@ -143,7 +143,7 @@ def from_free_text(text: str) -> Answer:
     return Answer(text, text)
 
 
-def from_choices(asked: Round, indexes: list[int]) -> Answer:
+def from_choices(asked: Question, indexes: list[int]) -> Answer:
     """Returns the choices at `indexes` (from 0), in the order of the question.
 
     AAEP takes several choices as one text, joined by ", "; a direct question takes a list.
@@ -169,7 +169,7 @@ def from_choices(asked: Round, indexes: list[int]) -> Answer:
     return Answer(option.value, f"{option.label} ({option.value})" if is_shared else option.label)
 
 
-def from_choice_text(asked: Round, text: str) -> Answer:
+def from_choice_text(asked: Question, text: str) -> Answer:
     """Returns the choice that `text` names by number, value or label, or several, separated by commas.
 
     Raises:
@@ -182,7 +182,7 @@ def from_choice_text(asked: Round, text: str) -> Answer:
     return answer
 
 
-def from_yes_no(asked: Round, yes: bool) -> Answer:  # noqa: FBT001 - the answer itself is a boolean
+def from_yes_no(asked: Question, yes: bool) -> Answer:  # noqa: FBT001 - the answer itself is a boolean
     """Returns yes or no as an answer.
 
     Raises:
@@ -193,13 +193,13 @@ def from_yes_no(asked: Round, yes: bool) -> Answer:  # noqa: FBT001 - the answer
     return Answer(yes, "Yes" if yes else "No")
 
 
-def from_decision(asked: Round, decision: Decision, rationale: str = "") -> Answer:
+def from_decision(asked: Question, decision: Decision, rationale: str = "") -> Answer:
     """Returns accept or reject as an answer, with the reason (at most 4096 characters) unless it is blank.
 
     Raises:
         AnswerRejected: the question is no confirmation, the agent does not take this decision, or the reason is too long.
     """
-    if decision not in _decisions(asked):
+    if decision not in asked.allowed:
         raise AnswerRejected(hint(asked))
     why = whole_characters(rationale.strip())
     if len(why) > RATIONALE_LIMIT:
@@ -209,7 +209,7 @@ def from_decision(asked: Round, decision: Decision, rationale: str = "") -> Answ
     return Answer(decision, _LABELS[decision], why or None)
 
 
-def from_form(asked: Round, values: Mapping[str, Any]) -> Answer:
+def from_form(asked: Question, values: Mapping[str, Any]) -> Answer:
     """Returns the answer of a form. `values`: by the names of its fields.
 
     Raises:
@@ -238,7 +238,7 @@ def from_field_text(field: FormField, text: str) -> Any:
         case "text":
             value = text
         case "boolean":
-            answer = _yes_no(Round(kinds=("yes_no",)), words)
+            answer = _yes_no(Question(kinds=("yes_no",)), words)
             value = None if answer is None else answer.response
         case "number" | "integer":
             value = number(words)
@@ -271,7 +271,7 @@ def _check_length(text: str) -> None:
         raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
 
 
-def default_label(asked: Round) -> str:
+def default_label(asked: Question) -> str:
     """Returns what the agent assumes if no one answers, as people read it: a choice by its label. Empty: no default."""
     default = asked.default_response or ""
     labels = {_fold(option.value): option.label for option in asked.choices}
@@ -281,11 +281,11 @@ def default_label(asked: Round) -> str:
     return ", ".join(labels[part] for part in parts) if parts and labels.keys() >= set(parts) else default
 
 
-def hint(asked: Round) -> str:
+def hint(asked: Question) -> str:
     """Says how to answer this question in its thread, with an example."""
     if (form := asked.form) is not None:
         return _hint_for_form(form)
-    if decisions := _decisions(asked):
+    if decisions := asked.allowed:
         either = " or ".join(decisions)
         if asked.reason_wanted and "accept" in decisions:
             reject = "Reply with reject, or with" if "reject" in decisions else "Reply with"
@@ -303,14 +303,14 @@ def hint(asked: Round) -> str:
     return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
 
 
-def _hint_with_word(asked: Round, words: str) -> str:
+def _hint_with_word(asked: Question, words: str) -> str:
     """Returns `hint`; if the text starts with a valid answer, such as "yes, but", also says to send just that word."""
     meant: str | None
     if asked.is_confirmation:
         meant = decision_in(words)
         if meant == "accept" and _MENTION.search(words):  # it may be meant for them
             return f"An accept that mentions someone doesn't count. {hint(asked)}"
-        if meant not in _decisions(asked) or (meant == "accept" and asked.reason_wanted):
+        if meant not in asked.allowed or (meant == "accept" and asked.reason_wanted):
             meant = None
     else:
         first = _WORD_END.split(words.casefold(), maxsplit=1)[0]
@@ -319,7 +319,7 @@ def _hint_with_word(asked: Round, words: str) -> str:
     return f"{hint(asked)} If you mean {meant}, reply with just {meant}." if meant else hint(asked)
 
 
-def takes_words(asked: Round) -> bool:
+def takes_words(asked: Question) -> bool:
     """Whether typed text can be an answer: True unless the question is a form with several fields."""
     return asked.form is None or len(asked.form.fields) == 1
 
@@ -335,12 +335,12 @@ def _hint_for_form(form: Form) -> str:
     return f"Reply with {field.expected}."
 
 
-def hint_to_choose(asked: Round) -> str:
+def hint_to_choose(asked: Question) -> str:
     """Says how to name a choice in a field for choices only."""
     return f"Type {_way_to_choose(asked)}."
 
 
-def _way_to_choose(asked: Round) -> str:
+def _way_to_choose(asked: Question) -> str:
     if asked.multi_select:
         return "the numbers of the choices, separated by commas (1, 2), or their labels"
     return "the number of a choice, like 1, or its label"
@@ -377,12 +377,7 @@ def _value(digits: str) -> int | float:
     return float(digits)
 
 
-def _decisions(asked: Round) -> tuple[Decision, ...]:
-    """Returns the decisions that the agent takes, if the question is a confirmation."""
-    return asked.confirmation.allowed if asked.confirmation else ()
-
-
-def _decision(asked: Round, words: str) -> Answer:
+def _decision(asked: Question, words: str) -> Answer:
     """Reads a decision. Consent has one form: in doubt, the person is asked. A rejection only has to be plain."""
     if consent := _CONSENT.fullmatch(words):
         why = consent["why"] or ""
@@ -416,7 +411,7 @@ def _without_emoji(text: str) -> str:
     return _UNSPOKEN.sub("", _EMOJI_CODE.sub("", text))
 
 
-def _numeric(asked: Round, words: str) -> Answer | None:
+def _numeric(asked: Question, words: str) -> Answer | None:
     try:
         value = number(words)
     except AnswerRejected:
@@ -426,7 +421,7 @@ def _numeric(asked: Round, words: str) -> Answer | None:
     return None if value is None else Answer(value, str(value))
 
 
-def _yes_no(asked: Round, words: str) -> Answer | None:  # noqa: ARG001 - the readers share a signature
+def _yes_no(asked: Question, words: str) -> Answer | None:  # noqa: ARG001 - the readers share a signature
     word = words.casefold().rstrip(".!")
     return (
         Answer(response=True, label="Yes")
@@ -437,7 +432,7 @@ def _yes_no(asked: Round, words: str) -> Answer | None:  # noqa: ARG001 - the re
     )
 
 
-def _form_answer(form: Form, asked: Round, text: str) -> Answer:
+def _form_answer(form: Form, asked: Question, text: str) -> Answer:
     """Reads a JSON object of the fields, or the value of the only field."""
     values, only = _json_of(text, dict), form.fields[0] if len(form.fields) == 1 else None
     if only is not None and (
@@ -471,18 +466,18 @@ def _json_of(text: str, kind: type) -> Any:
     return found if isinstance(found, kind) else None
 
 
-def _as_question(field: FormField) -> Round:
+def _as_question(field: FormField) -> Question:
     """Returns a field with choices as a question."""
     choices = tuple(Option(value=str(each.value), label=each.label) for each in field.options)
-    return Round(kinds=("multiple_choice",), choices=choices, multi_select=field.type == "choices")
+    return Question(kinds=("multiple_choice",), choices=choices, multi_select=field.type == "choices")
 
 
-def _choice(asked: Round, words: str) -> Answer | None:
+def _choice(asked: Question, words: str) -> Answer | None:
     picked = _picked(asked, words)
     return None if picked is None else from_choices(asked, picked)
 
 
-def _picked(asked: Round, words: str) -> list[int] | None:
+def _picked(asked: Question, words: str) -> list[int] | None:
     """Returns the indexes (from 0) of the choices that `words` name, or None if a part of them names none."""
     names = _names(asked)
     if (index := _pick(asked, names, words)) is not None:
@@ -494,7 +489,7 @@ def _picked(asked: Round, words: str) -> list[int] | None:
     return picked if parts and len(picked) == len(parts) else None
 
 
-def _names(asked: Round) -> dict[str, set[int]]:
+def _names(asked: Question) -> dict[str, set[int]]:
     """Returns the indexes of the choices with each folded value or label."""
     names: dict[str, set[int]] = {}
     for index, option in enumerate(asked.choices):
@@ -503,7 +498,7 @@ def _names(asked: Round) -> dict[str, set[int]]:
     return names
 
 
-def _pick(asked: Round, names: dict[str, set[int]], words: str) -> int | None:
+def _pick(asked: Question, names: dict[str, set[int]], words: str) -> int | None:
     """Returns the index of the choice that `words` name, or None.
 
     Raises:

@@ -32,6 +32,7 @@ from core.clarification import (
     Decider,
     Edit,
     FourEyes,
+    Question,
     Refusal,
     Round,
     Standing,
@@ -65,9 +66,9 @@ _DEEPEST = 20
 _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the lock
 
 
-def version_of(asked: Round) -> str:
+def version_of(current: Round) -> str:
     """Returns the version of an action's arguments, as buttons carry it. Each edit changes it."""
-    content = [len(asked.edits or ()), _with_whole_numbers(asked.arguments)]
+    content = [len(current.consent.edits or ()), _with_whole_numbers(current.arguments)]
     return hashlib.blake2b(
         json.dumps(content, sort_keys=True, ensure_ascii=True).encode(), digest_size=_DIGEST
     ).hexdigest()
@@ -142,7 +143,7 @@ def check_four_eyes(record: Clarification, decider: Decider) -> None:
         raise OwnRequest(record.id)
 
 
-def check_reason(asked: Round, reason: str | None) -> None:
+def check_reason(asked: Question, reason: str | None) -> None:
     """Raises ReasonWanted if an accept with this reason does not count."""
     if asked.reason_wanted and len(words_in(reason or "")) < LEAST_REASON:
         raise ReasonWanted(LEAST_REASON)
@@ -161,10 +162,10 @@ def check_seen(record: Clarification, version: str | None, *, shown_whole: bool 
         ArgumentsChanged: the person saw an earlier version.
         NotSeen: a typed accept, and the person may have seen an earlier version or only a part.
     """
-    edited = bool(record.asked.edits)
+    edited = bool(record.consent.edits)
     if version is None and (edited or not shown_whole):
         raise NotSeen(record.id, edited=edited)
-    if version != version_of(record.asked) and (edited or version):
+    if version != version_of(record.current) and (edited or version):
         raise ArgumentsChanged(record)
 
 
@@ -189,7 +190,7 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
     if record.asked.needed > 1:
         record = _without_lapsed(record, decider, at)
     asked = record.asked
-    before = asked.approvals or ()
+    before = record.consent.approvals or ()
     if len(before) + 1 >= asked.needed:
         return answered(record, answer, decider, at)
     mine = Approval(
@@ -197,7 +198,7 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
         user=decider.user,
         decided_by=decider.decided_by,
         at=at,
-        digest=version_of(asked),
+        digest=version_of(record.current),
         global_id=decider.global_id,
         rationale=answer.rationale,
     )
@@ -213,7 +214,7 @@ def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Cl
     if (known := decider.approvers) is None:
         raise NotToldApart(record.id)
     asked = record.asked
-    before = asked.approvals or ()
+    before = record.consent.approvals or ()
     lapsed = tuple(each for each in before if known.get(each.user) == "lapsed")
     remain = tuple(each for each in before if each not in lapsed)
     if any(_is_same(each, decider, known) for each in remain):
@@ -224,7 +225,7 @@ def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Cl
         raise NotToldApart(record.id, "who approved before you")
     if not lapsed:
         return record
-    gone = (*(asked.lapsed or ()), *(each.model_copy(update={"lapsed_at": at}) for each in lapsed))
+    gone = (*(record.consent.lapsed or ()), *(each.model_copy(update={"lapsed_at": at}) for each in lapsed))
     return amended(record, approvals=remain or None, lapsed=gone)
 
 
@@ -236,14 +237,14 @@ def _is_same(approval: Approval, decider: Decider, known: Mapping[str | None, St
     return same or known.get(approval.user) == "same"
 
 
-def approved_by(asked: Round) -> list[str]:
+def approved_by(current: Round) -> list[str]:
     """Returns the names of those who accepted, in that order, without a person who rejected it afterwards."""
-    before = [each.decided_by for each in asked.approvals or ()]
-    if asked.response is None or asked.decided_by is None:
+    before = [each.decided_by for each in current.consent.approvals or ()]
+    if current.given.response is None or current.given.decided_by is None:
         return before
-    if asked.is_consent:
-        return [*before, asked.decided_by]
-    return [each for each in before if each != asked.decided_by]
+    if current.is_consent:
+        return [*before, current.given.decided_by]
+    return [each for each in before if each != current.given.decided_by]
 
 
 def why_refused(error: ClarifyError, decider: Decider) -> str | None:
@@ -295,7 +296,11 @@ def _depth(value: Any, level: int = 0) -> int:
 def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime) -> Clarification:
     """Records the next version of the arguments, without any accepts."""
     asked = record.asked
-    if asked.direct is None or not asked.direct.editable or not changed.keys() <= asked.arguments.keys():
+    if (
+        asked.direct is None
+        or not asked.direct.editable
+        or not changed.keys() <= record.current.arguments.keys()
+    ):
         raise AnswerRejected("This action's arguments cannot be changed.")
     edit = Edit(
         changed=dict(changed),
@@ -303,25 +308,25 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
         user=decider.user,
         decided_by=decider.decided_by,
         at=at,
-        lapsed=asked.approvals or (),
+        lapsed=record.consent.approvals or (),
     )
-    after = amended(record, edits=(*(asked.edits or ()), edit), approvals=None)
-    if (trouble := trouble_with(after.asked.arguments)) is not None:
+    after = amended(record, edits=(*(record.consent.edits or ()), edit), approvals=None)
+    if (trouble := trouble_with(after.current.arguments)) is not None:
         raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
-    if problems := edit_problems(asked, edit.changed):
+    if problems := edit_problems(record.current, edit.changed):
         raise AnswerRejected(f"These changes to the arguments are not valid. {problems[0].sentence}")
     return after
 
 
-def edit_problems(asked: Round, changed: Mapping[str, Any]) -> list[Problem]:
+def edit_problems(current: Round, changed: Mapping[str, Any]) -> list[Problem]:
     """Returns where edited arguments do not fit the schema that the agent sent with them. What was there before does not
     count: a redacted value need not fit.
     """
-    raw = asked.direct.arguments_schema if asked.direct else None
+    raw = current.question.direct.arguments_schema if current.question.direct else None
     if raw is None:
         return []
-    before = {(each.path, each.rule) for each in misfits(raw, asked.arguments)}
-    found = misfits(raw, asked.arguments | dict(changed))
+    before = {(each.path, each.rule) for each in misfits(raw, current.arguments)}
+    found = misfits(raw, current.arguments | dict(changed))
     return [
         each for each in found if (each.path, each.rule) not in before or changed.keys() & set(each.path[:1])
     ]

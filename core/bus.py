@@ -132,7 +132,7 @@ def told_in(what: str) -> list[tuple[Name | Literal["receipt"], int]]:
 def _signed_late(before: Clarification, record: Clarification) -> Iterator[int]:
     """Yields the numbers of the rounds that ended before and have got their receipt only now."""
     lacked = [past.receipt is None for past in before.earlier]
-    lacked.append(not before.is_open and before.asked.receipt is None)
+    lacked.append(not before.is_open and before.current.receipt is None)
     has = [each.receipt is not None for each in record.rounds]
     for place, (did_lack, has_it) in enumerate(zip(lacked, has, strict=False)):
         if did_lack and has_it:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import (
     AfterValidator,
@@ -273,6 +273,13 @@ class Question(Record):
         return "confirmation" in self.kinds
 
     @property
+    def allowed(self) -> tuple[Decision, ...]:
+        """The decisions that the agent takes. If another program lost the action, it can only be rejected."""
+        if not self.is_confirmation:
+            return ()
+        return ("reject",) if self.action is None else self.allowed_replies or DECISIONS
+
+    @property
     def escalates(self) -> bool:
         """Whether on-call is paged if no one answers."""
         return self.direct is None or self.direct.escalate
@@ -379,18 +386,17 @@ class Round(Record):
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """The action to approve, or None. If another program lost the action, it can only be rejected."""
+        """The action to approve, with its arguments as they are now, or None."""
         asked = self.question
         if not asked.is_confirmation:
             return None
         extra = asked.extra_context or {}
         said = (asked.consequence, asked.risk_level, asked.irreversible, asked.reversibility)
-        allowed = ("reject",) if asked.action is None else asked.allowed_replies or DECISIONS
         return Confirmation(
             asked.action or NOT_GIVEN,
             *said,
             asked.default_decision,
-            allowed,
+            asked.allowed,
             extra,
             self.arguments,
             asked.claimed_risk,
@@ -399,6 +405,8 @@ class Round(Record):
 
 
 _FREE_TEXT = Round()
+UNKNOWN = Round(question=Question(kinds=()))
+"""A round of which nothing is known."""
 PARTS: dict[str, type[Record]] = {
     "question": Question,
     "given": Given,
@@ -409,7 +417,41 @@ PARTS: dict[str, type[Record]] = {
 PART_OF = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 
-class Clarification(Record):
+class _HasRound(Protocol):
+    @property
+    def current(self) -> Round: ...
+
+
+class OfRound:
+    """Names the parts of the round that something is about."""
+
+    @property
+    def asked(self: _HasRound) -> Question:
+        """What the round asks."""
+        return self.current.question
+
+    @property
+    def given(self: _HasRound) -> Given:
+        """The answer."""
+        return self.current.given
+
+    @property
+    def attention(self: _HasRound) -> Attention:
+        """Who was reminded of it, and who has it."""
+        return self.current.attention
+
+    @property
+    def delivery(self: _HasRound) -> Delivery:
+        """Where the answer is on its way."""
+        return self.current.delivery
+
+    @property
+    def consent(self: _HasRound) -> Consent:
+        """What happened on the way to its approval."""
+        return self.current.consent
+
+
+class Clarification(OfRound, Record):
     id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
     issue_number: Count
     from_: str = Field(alias="from")
@@ -495,31 +537,6 @@ class Clarification(Record):
         return self.rounds[-1] if self.rounds else _FREE_TEXT
 
     @property
-    def asked(self) -> Question:
-        """What the current round asks."""
-        return self.current.question
-
-    @property
-    def given(self) -> Given:
-        """The current round's answer."""
-        return self.current.given
-
-    @property
-    def attention(self) -> Attention:
-        """Who was reminded of the current round, and who has it."""
-        return self.current.attention
-
-    @property
-    def delivery(self) -> Delivery:
-        """Where the current round's answer is on its way."""
-        return self.current.delivery
-
-    @property
-    def consent(self) -> Consent:
-        """What happened on the way to the current round's approval."""
-        return self.current.consent
-
-    @property
     def earlier(self) -> tuple[Round, ...]:
         """The rounds before the current one."""
         return self.rounds[:-1]
@@ -557,10 +574,10 @@ class Clarification(Record):
         """When people are told that the agent never fetched the answer, or None if it need not fetch one. Until the
         question's time is over, its asker may still come for it.
         """
-        asked = self.asked
-        if asked.reply != "waiting" or asked.answered_at is None:
+        at = self.given.answered_at
+        if self.delivery.reply != "waiting" or at is None:
             return None
-        return max(asked.answered_at, asked.expires_at or asked.answered_at) + UNCLAIMED_AFTER
+        return max(at, self.asked.expires_at or at) + UNCLAIMED_AFTER
 
     def sla(self, default: timedelta) -> timedelta:
         """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
@@ -576,8 +593,8 @@ class Clarification(Record):
         Another implementation may ask again and leave our fields as they were: those nudges were about the
         question before.
         """
-        asked = self.asked
-        return 0 if asked.nudged_at is not None and asked.nudged_at < self.asked_last else asked.nudges
+        seen = self.attention
+        return 0 if seen.nudged_at is not None and seen.nudged_at < self.asked_last else seen.nudges
 
     @property
     def answer(self) -> Entry | None:
@@ -910,7 +927,7 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     )
 
 
-def first_reply_state(asked: Round) -> ReplyState | None:
+def first_reply_state(asked: Question) -> ReplyState | None:
     """Returns the reply's state right after an answer, or None if no agent waits for one."""
     if not asked.reply_token:
         return None
@@ -1015,8 +1032,8 @@ def amended(record: Clarification, **news: Any) -> Clarification:
 def round_with(before: Round, **news: Any) -> Round:
     """Returns a round with other fields, of its own or of its parts."""
     parts = dict[str, dict[str, Any]]()
-    for name in news:
-        parts.setdefault(PART_OF.get(name, ""), {})[name] = news[name]
+    for name, each in news.items():
+        parts.setdefault(PART_OF.get(name, ""), {})[name] = each
     own = parts.pop("", {})
     changed = {part: getattr(before, part).model_copy(update=update) for part, update in parts.items()}
     return before.model_copy(update=changed | own)

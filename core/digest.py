@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from statistics import median
 
 from core.approvals import RISKS, approved_by, risk_rank
-from core.clarification import US, Clarification, Round, one_line
+from core.clarification import US, Clarification, Question, Round, one_line
 from core.clock import spoken
 
 _TOPIC = 120
@@ -231,28 +231,28 @@ class DigestBuilder:
             if route:
                 self._of_route[route].append(seconds)
         for asked in record.rounds:
-            if asked.is_confirmation:
+            if asked.question.is_confirmation:
                 self._add_approval(asked, record.created, route)
 
-    def _add_approval(self, asked: Round, created: datetime, route: str) -> None:
-        became = _BECAME.get(asked.response) if isinstance(asked.response, str) else None
-        ended = became or ("expired" if asked.closed == "expired" else None)
-        for name in (ended, "edited" if asked.edits else None):
+    def _add_approval(self, current: Round, created: datetime, route: str) -> None:
+        became = _BECAME.get(current.given.response) if isinstance(current.given.response, str) else None
+        ended = became or ("expired" if current.closed == "expired" else None)
+        for name in (ended, "edited" if current.consent.edits else None):
             if name is not None:
                 self._approvals[name] += 1
                 self._approvals_of_route[route][name] += 1
-        for person in {edit.decided_by for edit in asked.edits or ()}:
+        for person in {edit.decided_by for edit in current.consent.edits or ()}:
             self._approvals_of_person[person]["edited"] += 1
         if became is None:
             return
-        others = approved_by(asked) if became == "approved" else [asked.decided_by or ""]
+        others = approved_by(current) if became == "approved" else [current.given.decided_by or ""]
         for person in others:
             self._approvals_of_person[person][became] += 1
-            self._shared[person] += person != asked.decided_by
-        if asked.answered_at is not None:
-            since = asked.received_at or created
-            waited = max(0.0, (asked.answered_at - since).total_seconds())
-            self._of_risk[_risk(asked)].append(waited)
+            self._shared[person] += person != current.given.decided_by
+        if current.given.answered_at is not None:
+            since = current.question.received_at or created
+            waited = max(0.0, (current.given.answered_at - since).total_seconds())
+            self._of_risk[_risk(current.question)].append(waited)
 
     def result(self, now: datetime | None = None) -> Digest:
         """Returns the figures. `now`: the end of the span, if it has no `until`."""
@@ -358,6 +358,6 @@ def _share(name: str, seconds: Sequence[float], asked: int = 0, approvals: Appro
     return Share(name, asked, len(seconds), middle, approvals)
 
 
-def _risk(asked: Round) -> str:
+def _risk(asked: Question) -> str:
     """Returns the risk of an action as it counts: one that nobody said counts as medium, an unknown word as high."""
     return RISKS[risk_rank(asked.risk_level)]

@@ -564,7 +564,7 @@ def _answer(record: Clarification, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _options(record: Clarification) -> list[str]:
-    if wanted := record.asked.confirmation:
+    if wanted := record.current.confirmation:
         way_back = ", irreversible" if wanted.is_irreversible else ""
         risk = one_line(wanted.risk_level or "not said", 60)
         risk = risk if risk in ("not said", *RISKS) else f"unknown, {quoted(risk)}"

@@ -304,7 +304,7 @@ async def _set(woken: asyncio.Event) -> None:
 
 
 def _within_rounds(record: Clarification) -> Clarification:
-    if record.status == "escalated" and record.asked.escalated_for == "rounds exhausted":
+    if record.status == "escalated" and record.attention.escalated_for == "rounds exhausted":
         raise MaxRoundsExceeded(record)
     return record
 

@@ -32,7 +32,11 @@ def session_of(record: Clarification) -> Session:
 def _is_long(record: Clarification) -> bool:
     """Returns whether a record is too large to keep whole: arguments and forms can have any size."""
     asked = record.asked
-    if asked.arguments or asked.extra_context or (asked.direct is not None and asked.direct.form is not None):
+    if (
+        record.current.arguments
+        or asked.extra_context
+        or (asked.direct is not None and asked.direct.form is not None)
+    ):
         return True
     said = len(record.topic) + len(asked.context or "") + len(asked.summary_detailed or "")
     return said + sum(len(entry.body) for entry in record.thread) > _LONGEST_TEXTS

@@ -180,7 +180,7 @@ class Ledger(Protocol):
     async def owes_receipt(self, record: Clarification) -> bool:
         """Whether a round of a record ended without a receipt, and this process can sign it."""
         signer, rounds = self.signer, [then for _, then in unsigned_rounds(record)]
-        if not record.is_open and record.asked.receipt is None:
+        if not record.is_open and record.current.receipt is None:
             rounds.append(record)
         if signer is None or not rounds:
             return False

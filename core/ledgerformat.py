@@ -1,7 +1,7 @@
 """Reads and writes the contents of ledger files: records of an issue in the Clarification Protocol's format (architecture §5).
 
-What only this project knows of a record stands in one object there, `aaep`: the current round, with those before it as
-`earlier`. What other programs add stays as it is: unknown fields, and items that are no records of the issue.
+What only this project knows of a record stands in one object there, `aaep`: the current round, without its parts, and with
+those before it as `earlier`. What other programs add stays as it is: unknown fields, and items that are no records of the issue.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
-from core.clarification import DONE, ID, Clarification, Round
+from core.clarification import DONE, ID, PART_OF, PARTS, Clarification, Round
 from core.records import Halved, Raw, forgotten, parse, read_json
 
 _NAME = 60  # characters of an id that are shown
+_PART_OF = {to_camel(name): part for name, part in PART_OF.items()}
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 
 
@@ -90,7 +92,8 @@ def as_item(raw: Raw) -> Raw:
     """Returns the JSON of a record as a ledger holds it."""
     item = {name: each for name, each in raw.items() if name != "rounds"}
     if rounds := raw.get("rounds"):
-        item["aaep"] = {**rounds[-1], "earlier": rounds[:-1]}
+        *earlier, current = map(_flat, rounds)
+        item["aaep"] = {**current, "earlier": earlier}
     return Halved(item) if isinstance(raw, Halved) else item
 
 
@@ -101,18 +104,35 @@ def as_raw(item: Raw) -> Raw:
     if isinstance(asked, dict):
         current = {name: each for name, each in asked.items() if name != "earlier"}
         past = asked.get("earlier")
-        raw["rounds"] = [*map(_past, past if isinstance(past, list) else []), current]
+        raw["rounds"] = [*map(_past, past if isinstance(past, list) else []), _in_parts(current)]
     elif asked is not None:
         raw["rounds"] = asked  # which it cannot be
     return Halved(raw) if isinstance(item, Halved) else raw
 
 
+def _flat(asked: Raw) -> Raw:
+    """Returns a round's JSON without its parts: the names of their fields are unique."""
+    own = {name: each for name, each in asked.items() if name not in PARTS}
+    for part in PARTS:
+        own |= asked.get(part, {})
+    return own
+
+
+def _in_parts(asked: Raw) -> Raw:
+    found: Raw = {}
+    for name, each in asked.items():
+        part = _PART_OF.get(name)
+        (found if part is None else found.setdefault(part, {}))[name] = each
+    return found
+
+
 def _past(asked: object) -> object:
+    past = _in_parts(asked) if isinstance(asked, dict) else asked
     try:
-        Round.model_validate(asked)
+        Round.model_validate(past)
     except ValidationError:
-        return {"kinds": []}
-    return asked
+        return {"question": {"kinds": []}}
+    return past
 
 
 def read_item(item: object) -> Clarification | None:
@@ -156,7 +176,8 @@ def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None
 
 def _field(path: tuple[int | str, ...]) -> str:
     """Returns the path of an invalid field, without unusual keys: they may be contents."""
-    path = ("aaep", *path[2:]) if path[:1] == ("rounds",) else path
+    if path[:1] == ("rounds",):
+        path = ("aaep", *(part for part in path[2:] if part not in PARTS))
     known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
     return ".".join(known[:3]) or "record"
 

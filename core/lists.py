@@ -114,14 +114,16 @@ def order(record: Clarification) -> tuple[bool, float, float, str]:
     return True, -record.asked_last.timestamp(), 0.0, record.id
 
 
-def decided_of(asked: Round, last: DecidedBy, answer: str) -> Decided:
+def decided_of(current: Round, last: DecidedBy, answer: str) -> Decided:
     """How an answered question was decided. `last`: who gave the answer; earlier approvals count only for an approval."""
-    if not asked.is_confirmation or asked.response not in {"accept", "reject"}:
+    if not current.question.is_confirmation or current.given.response not in {"accept", "reject"}:
         return Decided("answered", (last,), answer)
-    if not asked.is_consent:
+    if not current.is_consent:
         return Decided("rejected", (last,), answer)
     return Decided(
-        "approved", (*(DecidedBy(each.decided_by, each.user) for each in asked.approvals or ()), last), answer
+        "approved",
+        (*(DecidedBy(each.decided_by, each.user) for each in current.consent.approvals or ()), last),
+        answer,
     )
 
 

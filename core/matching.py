@@ -78,11 +78,11 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
     """
     asked = record.asked
     if ask.reply_token is None:
-        event_ids = [each.event_id for each in record.rounds]
+        event_ids = [each.question.event_id for each in record.rounds]
         return ask.event_id is not None and ask.event_id in event_ids
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
-    tokens = [each.reply_token for each in record.rounds]
+    tokens = [each.question.reply_token for each in record.rounds]
     questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
     return (ask.reply_token, ask.question) in zip(tokens, questions, strict=False)
 
@@ -94,14 +94,14 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask
     directly.
     """
-    stand_alone = (ask.direct, record.asked.direct, ask.confirmation, record.asked.confirmation)
+    stand_alone = (ask.direct, record.asked.direct, ask.confirmation, record.current.confirmation)
     if any(each is not None for each in stand_alone):
         return False
     if ask.reply_token is None:
         return record.status == "answered" and _is_between(record, ask)
     if record.status != "answered" or record.asked.session_id != ask.session_id:
         return False
-    if record.asked.reply in UNDELIVERED:  # the agent does not have the answer yet
+    if record.delivery.reply in UNDELIVERED:  # the agent does not have the answer yet
         return False
     if record.asked.producer != ask.producer:
         return False
@@ -112,7 +112,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
 
 def is_with_people(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` continues a clarification that was escalated because its rounds were used up."""
-    used_up = record.status == "escalated" and record.asked.escalated_for == "rounds exhausted"
+    used_up = record.status == "escalated" and record.attention.escalated_for == "rounds exhausted"
     return used_up and ask.reply_token is None and _is_between(record, ask)
 
 
@@ -231,7 +231,7 @@ class SessionNews:
 def concerns(news: SessionNews, known: Clarification) -> bool:
     """Whether an event may change a clarification of its session. `after_event` decides, under the lock."""
     voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
-    return known.asked.reply in _UNPROVEN or (known.is_open and voids)
+    return known.delivery.reply in _UNPROVEN or (known.is_open and voids)
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:
@@ -244,7 +244,9 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
     changed = [
         _went_on(record, news, now)
         for record in records
-        if record.asked.reply in _UNPROVEN and record.asked.went_on_at is None and _follows(record, news)
+        if record.delivery.reply in _UNPROVEN
+        and record.delivery.went_on_at is None
+        and _follows(record, news)
     ]
     waiting = [record for record in records if record.is_open and _asked_before(record, news)]
     if news.type in aaep.SESSION_ENDS:
@@ -263,7 +265,9 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
 def _went_on(record: Clarification, news: SessionNews, now: datetime) -> Clarification:
     """Records that the session went on. Confirms the answer unless it is still being sent."""
     after = went_on(record, news.at)
-    return after if after.asked.reply == "sending" else settled(after, "delivered", None, now, resolve=True)
+    return (
+        after if after.delivery.reply == "sending" else settled(after, "delivered", None, now, resolve=True)
+    )
 
 
 def settled(
@@ -272,18 +276,18 @@ def settled(
     """Sets the state of the reply: `confirmed` for `delivered` or `unconfirmed` if the session went on since. Resolves
     the record if it is confirmed this way, or with `resolve`.
     """
-    proven = record.asked.went_on_at is not None and state in {"delivered", "unconfirmed"}
+    proven = record.delivery.went_on_at is not None and state in {"delivered", "unconfirmed"}
     after = reply_settled(record, "confirmed" if proven else state, None if proven else note)
     return resolved(after, now) if (resolve or proven) and after.status == "answered" else after
 
 
 def _follows(record: Clarification, news: SessionNews) -> bool:
-    answered_at = record.asked.answered_at
+    answered_at = record.given.answered_at
     return answered_at is not None and news.at >= answered_at
 
 
 def _answered_since(record: Clarification, news: SessionNews) -> bool:
-    answered_at = record.asked.answered_at
+    answered_at = record.given.answered_at
     return answered_at is not None and answered_at > news.at and _asked_before(record, news)
 
 

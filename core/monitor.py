@@ -263,7 +263,7 @@ def _goes_round(record: Clarification) -> str | None:
     """Why a clarification repeats itself, or None."""
     if len({entry.round for entry in record.thread}) < 2:
         return None
-    if record.earlier and record.earlier[-1].reply in _NOT_TAKEN:
+    if record.earlier and record.earlier[-1].delivery.reply in _NOT_TAKEN:
         return None
     if (
         rounds := _same_rounds([e for e in record.thread if e.type == "question" and e.from_ != US])
@@ -325,17 +325,17 @@ def _may_be_stuck(record: Clarification) -> bool:
 
 def _may_repeat(record: Clarification, earlier: Clarification) -> bool:
     """Whether it can repeat `earlier`: similar actions each need an approval, so only the same words count there."""
-    are_questions = record.asked.confirmation is None and earlier.asked.confirmation is None
+    are_questions = record.current.confirmation is None and earlier.current.confirmation is None
     return are_questions or record.question == earlier.question
 
 
 def _was_reported(record: Clarification) -> bool:
-    return record.answer is not None and record.asked.reply not in _NOT_TAKEN
+    return record.answer is not None and record.delivery.reply not in _NOT_TAKEN
 
 
 def _answered_at(record: Clarification) -> datetime:
     answer = record.answer
-    return record.asked.answered_at or (answer.timestamp if answer else record.created)
+    return record.given.answered_at or (answer.timestamp if answer else record.created)
 
 
 def _flip_words(wait: Wait) -> str:

@@ -26,7 +26,7 @@ from pydantic import (
 from core.aaep import Choice, Confirmation, Kind, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
-from core.clarification import Ask, Clarification, Direct, DirectKind, Requester, Round, barred
+from core.clarification import Ask, Clarification, Direct, DirectKind, Question, Requester, Round, barred
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
@@ -619,7 +619,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
     status = status_of(record)
-    answer, other = answer_in(asked) if status == "answered" else (None, None)
+    answer, other = answer_in(record.current) if status == "answered" else (None, None)
     closing = record.thread[-1] if status == "closed" and record.thread else None
     return {
         "id": record.id,
@@ -631,17 +631,17 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         "escalated": record.status == "escalated",
         "claimed_by": record.claimed_by if status == "waiting" else None,
         "answer": answer,
-        "label": asked.label if status == "answered" else None,
+        "label": record.given.label if status == "answered" else None,
         "other": other,
-        "comment": asked.rationale if status == "answered" else closing_comment(record),
-        "decided_by": asked.decided_by if status == "answered" else closing.from_ if closing else None,
-        "decided_at": iso(asked.answered_at)
-        if status == "answered" and asked.answered_at
+        "comment": record.given.rationale if status == "answered" else closing_comment(record),
+        "decided_by": record.given.decided_by if status == "answered" else closing.from_ if closing else None,
+        "decided_at": iso(record.given.answered_at)
+        if status == "answered" and record.given.answered_at
         else iso(record.resolved_at)
         if closing and record.resolved_at
         else None,
         "default": direct.default,
-        "approved_by": approved_by(asked),
+        "approved_by": approved_by(record.current),
         "approvals_needed": asked.needed,
         "created_at": iso(record.created),
         "expires_at": iso(asked.expires_at) if asked.expires_at else None,
@@ -651,7 +651,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
 
 def asked_and_receipt(record: Clarification) -> dict[str, Any]:
     """Returns what `GET /questions/{id}` and callbacks give beside the state: what was asked, and the decision's receipt."""
-    return {"asked": asked_in(record), "receipt": record.asked.receipt}
+    return {"asked": asked_in(record), "receipt": record.current.receipt}
 
 
 def asked_in(record: Clarification) -> dict[str, Any]:
@@ -662,7 +662,7 @@ def asked_in(record: Clarification) -> dict[str, Any]:
     asked, direct = record.asked, record.asked.direct
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
-    confirmation = asked.confirmation
+    confirmation = record.current.confirmation
     extra = confirmation.extra_context if confirmation else {}
     fields = {
         "question": extra.get("question") if confirmation else record.question,
@@ -681,14 +681,14 @@ def asked_in(record: Clarification) -> dict[str, Any]:
     return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
 
 
-def risk_of(asked: Round) -> dict[str, str | None] | None:
+def risk_of(asked: Question) -> dict[str, str | None] | None:
     """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: neither is set."""
     counted = asked.risk_level
     claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
     return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
-def _choices_in(asked: Round, direct: Direct) -> list[dict[str, Any]] | None:
+def _choices_in(asked: Question, direct: Direct) -> list[dict[str, Any]] | None:
     descriptions = direct.descriptions or (None,) * len(asked.choices)
     return [
         {"value": choice.value, "label": choice.label} | ({"description": description} if description else {})
@@ -696,20 +696,20 @@ def _choices_in(asked: Round, direct: Direct) -> list[dict[str, Any]] | None:
     ] or None
 
 
-def answer_in(asked: Round) -> tuple[Any, str | None]:
+def answer_in(current: Round) -> tuple[Any, str | None]:
     """Returns the answer in the shape of its kind, and a person's own text if choices were asked."""
-    direct, response = asked.direct, asked.response
+    direct, response = current.question.direct, current.given.response
     if direct is None or response is None:
         return None, None
     if direct.kind == "approval":
-        return {"decision": response, "arguments": asked.arguments}, None
+        return {"decision": response, "arguments": current.arguments}, None
     if (
         direct.kind == "choice"
         and isinstance(response, str)
-        and response not in {o.value for o in asked.choices}
+        and response not in {o.value for o in current.question.choices}
     ):
-        return ([] if asked.multi_select else None), response
-    if direct.kind == "choice" and asked.multi_select and isinstance(response, str):
+        return ([] if current.question.multi_select else None), response
+    if direct.kind == "choice" and current.question.multi_select and isinstance(response, str):
         return [response], None
     return response, None
 
@@ -837,8 +837,8 @@ def status_of(record: Clarification) -> Status:
     """Returns the status of a question as its asker sees it."""
     if record.is_open:
         return "waiting"
-    match record.asked.closed:
-        case None | "resolved elsewhere" if record.asked.response is not None:
+    match record.current.closed:
+        case None | "resolved elsewhere" if record.given.response is not None:
             return "answered"
         case "expired" | "withdrawn" as reason:
             return reason
@@ -848,7 +848,7 @@ def status_of(record: Clarification) -> Status:
 def closing_comment(record: Clarification) -> str | None:
     """Returns the reason that a person gave when closing it, or None."""
     last = record.thread[-1].body if record.thread and not record.is_open else ""
-    return last.removeprefix(f"Abandoned: {record.asked.closed}.").strip() or None
+    return last.removeprefix(f"Abandoned: {record.current.closed}.").strip() or None
 
 
 def plain(text: str) -> str:

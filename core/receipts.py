@@ -56,16 +56,14 @@ class Checked:
 
 def is_decided(record: Clarification) -> bool:
     """Whether the round has ended so that it gets a receipt: not if the record was forgotten."""
-    asked = record.asked
-    if record.is_open or asked.forgotten:
+    if record.is_open or record.current.forgotten:
         return False
-    return asked.response is not None or asked.closed is not None
+    return record.given.response is not None or record.current.closed is not None
 
 
 def decided_at(record: Clarification) -> datetime:
     """Returns when the round ended."""
-    asked = record.asked
-    at = asked.answered_at if status_of(record) == "answered" else record.resolved_at
+    at = record.given.answered_at if status_of(record) == "answered" else record.resolved_at
     return at or record.last_change
 
 
@@ -97,7 +95,7 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
     asked, status = record.asked, status_of(record)
     is_answered = status == "answered"
     closing = record.thread[-1] if status == "closed" and record.thread else None
-    digest = arguments_digest(asked.arguments) if asked.is_confirmation else None
+    digest = arguments_digest(record.current.arguments) if asked.is_confirmation else None
     claims: Claims = {
         "iss": issuer,
         "aud": asked.producer,
@@ -110,19 +108,22 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
     claims = {name: each for name, each in claims.items() if each is not None}
     claims |= {
         "outcome": status,
-        "answer": _answer(asked) if is_answered else None,
-        "comment": _short(asked.rationale if is_answered else closing_comment(record)),
+        "answer": _answer(record.current) if is_answered else None,
+        "comment": _short(record.given.rationale if is_answered else closing_comment(record)),
     }
-    if is_answered and (other := answer_in(asked)[1]) is not None:
+    if is_answered and (other := answer_in(record.current)[1]) is not None:
         claims["other"] = _short(other)
-    if asked.is_consent and is_answered and digest is not None:
+    if record.current.is_consent and is_answered and digest is not None:
         claims["arguments_sha256"] = digest
     if asked.requested_by is not None:
         claims["requested_by"] = {"by": asked.requested_by.by, "pinned": asked.requested_by.pinned}
-    if asked.edits:
-        claims["edits"] = _edits(asked)
-    by = asked.decided_by if is_answered else closing.from_ if closing else None
-    claims |= {"decided_by": by, "deciders": deciders_of(asked, digest, _short) if is_answered else []}
+    if record.consent.edits:
+        claims["edits"] = _edits(record.current)
+    by = record.given.decided_by if is_answered else closing.from_ if closing else None
+    claims |= {
+        "decided_by": by,
+        "deciders": deciders_of(record.current, digest, _short) if is_answered else [],
+    }
     if closing is not None and closing.from_.startswith("user:"):
         claims["deciders"] = [{"decision": "close", "by": closing.from_, "at": iso(closing.timestamp)}]
     return claims
@@ -210,7 +211,7 @@ def _canonical(value: Any) -> bytes:
 
 def _shown(record: Clarification) -> dict[str, Any]:
     """Returns what people were shown, by the names of the fields of `/questions`."""
-    asked, wanted = record.asked, record.asked.confirmation
+    asked, wanted = record.asked, record.current.confirmation
     if asked.direct is not None:
         shown = asked_in(record)
     else:
@@ -231,25 +232,28 @@ def _shown(record: Clarification) -> dict[str, Any]:
     return shown
 
 
-def _answer(asked: Round) -> Any:
-    if asked.is_confirmation:
-        return {"decision": asked.response, "arguments": _short(asked.arguments)}
-    if asked.direct is None:
-        return _short(asked.response)
-    return _short(answer_in(asked)[0])
+def _answer(current: Round) -> Any:
+    if current.question.is_confirmation:
+        return {"decision": current.given.response, "arguments": _short(current.arguments)}
+    if current.question.direct is None:
+        return _short(current.given.response)
+    return _short(answer_in(current)[0])
 
 
-def _edits(asked: Round) -> list[dict[str, Any]]:
+def _edits(current: Round) -> list[dict[str, Any]]:
     """Returns who changed the arguments when, and the digest of what they were before."""
-    found, arguments = [], dict((asked.direct.arguments if asked.direct else None) or {})
-    for edit in asked.edits or ():
+    found, arguments = (
+        [],
+        dict((current.question.direct.arguments if current.question.direct else None) or {}),
+    )
+    for edit in current.consent.edits or ():
         found.append({"by": edit.decided_by, "at": iso(edit.at), "was_sha256": arguments_digest(arguments)})
         arguments |= edit.changed
     return found
 
 
 def deciders_of(
-    asked: Round, sha256: str | None, text: Callable[[str | None], Any] = lambda text: text
+    current: Round, sha256: str | None, text: Callable[[str | None], Any] = lambda text: text
 ) -> list[dict[str, Any]]:
     """Returns everyone whose decision counts, in order. `sha256`: of the arguments; `text`: shortens reasons."""
     found: list[dict[str, Any]] = [
@@ -263,19 +267,19 @@ def deciders_of(
             "arguments_sha256": sha256,
             "reason": text(each.rationale),
         }
-        for each in asked.approvals or ()
+        for each in current.consent.approvals or ()
     ]
-    by = asked.answered_by
+    by = current.given.answered_by
     found.append(
         {
-            "decision": asked.response if asked.is_confirmation else "answer",
-            "by": asked.decided_by,
+            "decision": current.given.response if current.question.is_confirmation else "answer",
+            "by": current.given.decided_by,
             "team": by.team if by else None,
             "user": by.user if by else None,
-            "at": iso(asked.answered_at) if asked.answered_at else None,
+            "at": iso(current.given.answered_at) if current.given.answered_at else None,
             "surface": by.surface if by else None,
             "arguments_sha256": sha256,
-            "reason": text(asked.rationale),
+            "reason": text(current.given.rationale),
         }
     )
     return [{name: each for name, each in one.items() if each is not None} for one in found]

@@ -19,7 +19,20 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from core.aaep import whole_characters
-from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Clarification, parse_id
+from core.clarification import (
+    DONE,
+    ID,
+    PARTS,
+    TOPIC_LIMIT,
+    UNDELIVERED,
+    US,
+    AnsweredBy,
+    Clarification,
+    Record,
+    Round,
+    parse_id,
+    round_with,
+)
 from core.errors import NotFound
 
 Raw = dict[str, Any]
@@ -65,24 +78,24 @@ _KEPT_OF_RECORD = (
 )
 _KEPT_OF_ROUND = (
     "producer",
-    "agentId",
-    "sessionId",
-    "eventId",
-    "replyToken",
-    "askedAt",
-    "receivedAt",
-    "expiresAt",
+    "agent_id",
+    "session_id",
+    "event_id",
+    "reply_token",
+    "asked_at",
+    "received_at",
+    "expires_at",
     "kinds",
-    "multiSelect",
-    "answeredAt",
+    "multi_select",
+    "answered_at",
     "reply",
-    "wentOnAt",
+    "went_on_at",
     "nudges",
-    "nudgedAt",
-    "escalatedAt",
-    "escalatedFor",
+    "nudged_at",
+    "escalated_at",
+    "escalated_for",
     "via",
-    "slaMinutes",
+    "sla_minutes",
 )
 
 
@@ -181,7 +194,7 @@ class Book:
         for place, then in unsigned_rounds(record) if owed else ():
             if signer.owes(then):
                 signed[place] = signer.made(then)
-        if not record.is_open and record.asked.receipt is None:
+        if not record.is_open and record.current.receipt is None:
             ends = before is None or before.is_open
             if ends or (owed and signer.owes(record)):
                 signed[len(record.rounds) - 1] = signer.made(record)
@@ -216,8 +229,13 @@ def _whole(value: Any) -> Any:
 def dump(record: Clarification) -> Raw:
     """Returns a record's JSON."""
     raw = _as_written(record)
-    rounds = [{key: value for key, value in each.items() if value is not None} for each in raw.pop("rounds")]
+    rounds = [_set(each) for each in raw.pop("rounds")]
     return raw | {"rounds": rounds} if rounds else raw
+
+
+def _set(asked: Raw) -> Raw:
+    """Returns what is set in a round and its parts."""
+    return {name: _set(each) if name in PARTS else each for name, each in asked.items() if each is not None}
 
 
 class Outline(Clarification):
@@ -226,17 +244,18 @@ class Outline(Clarification):
 
 def outline(record: Clarification) -> Outline:
     """Returns a record without its long texts."""
-    asked = record.asked
-    direct = asked.direct and asked.direct.model_copy(
+    current = record.current
+    values = {name: each for part in PARTS for name, each in getattr(current, part)}
+    direct = values["direct"] and values["direct"].model_copy(
         update={"arguments": None, "form": None, "default": None}
     )
-    short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale", "receipt")}
-    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct}
+    short = {name: _cut(values[name]) for name in ("response", "label", "rationale")}
+    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "receipt": _cut(current.receipt), "direct": direct}
     thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
     return Outline.model_construct(
         **{name: getattr(record, name) for name in Clarification.model_fields}
         | {"topic": record.short_topic, "thread": tuple(thread)}
-        | {"rounds": (asked.model_copy(update=fields),) if record.rounds else ()}
+        | {"rounds": (round_with(current, **fields),) if record.rounds else ()}
     )
 
 
@@ -283,11 +302,11 @@ def read_json(text: str | bytes) -> tuple[Any, bool]:
 
 def closed_at(record: Clarification) -> datetime | None:
     """Returns the time of the last change of a finished record; None: it is open, or its reply is not sent yet."""
-    unclaimed = record.asked.reply == "unclaimed"
-    if (record.status not in DONE and not unclaimed) or record.asked.reply in UNDELIVERED:
+    unclaimed = record.delivery.reply == "unclaimed"
+    if (record.status not in DONE and not unclaimed) or record.delivery.reply in UNDELIVERED:
         return None
     moments = [record.created, record.resolved_at, *(entry.timestamp for entry in record.thread)]
-    return max(moment for moment in (*moments, record.asked.went_on_at) if moment is not None)
+    return max(moment for moment in (*moments, record.delivery.went_on_at) if moment is not None)
 
 
 def agrees(record: Clarification, receipts: Receipts | None) -> bool:
@@ -307,7 +326,7 @@ def _with_receipts(record: Clarification, signed: Mapping[int, str | None]) -> C
     """Returns a record with the receipts of its rounds, by their place."""
     rounds = list(record.rounds)
     for place, receipt in signed.items():
-        rounds[place] = rounds[place].model_copy(update={"receipt": receipt})
+        rounds[place] = round_with(rounds[place], receipt=receipt)
     return record.model_copy(update={"rounds": tuple(rounds)})
 
 
@@ -336,7 +355,7 @@ def signed_rounds(record: Clarification) -> Iterator[Clarification]:
     for place, past in enumerate(record.earlier):
         if past.receipt is not None:
             yield as_of(record, place)
-    if record.asked.receipt is not None:
+    if record.current.receipt is not None:
         yield record
 
 
@@ -365,7 +384,7 @@ class Subject:
 
 def is_unsettled(record: Clarification) -> bool:
     """Whether an agent still waits for an answer or its delivery."""
-    return record.is_open or record.asked.reply in UNDELIVERED
+    return record.is_open or record.delivery.reply in UNDELIVERED
 
 
 def is_direct(record: Clarification) -> bool:
@@ -375,7 +394,7 @@ def is_direct(record: Clarification) -> bool:
 
 def is_forgotten(record: Clarification) -> bool:
     """Whether the contents of a record were removed."""
-    return bool(record.asked.forgotten)
+    return bool(record.current.forgotten)
 
 
 def forgotten(item: object) -> Raw:
@@ -387,26 +406,25 @@ def forgotten(item: object) -> Raw:
     kept = _only(_as_written(record), _KEPT_OF_RECORD)
     kept |= {"from": _role(record.from_), "to": _role(record.to), "topic": FORGOTTEN}
     kept["thread"] = [_forgotten_entry(entry, record) for entry in _as_written(record)["thread"]]
-    kept["rounds"] = [_forgotten_round(each) for each in _as_written(record)["rounds"]]
+    kept["rounds"] = [_set(_as_written(_forgotten_round(each))) for each in record.rounds]
     if parse(kept) == record:
         return raw
     return kept | {"revision": record.revision + 1}
 
 
-def _forgotten_round(asked: Mapping[str, Any]) -> Raw:
-    kept = _only(asked, _KEPT_OF_ROUND) | {"forgotten": True}
-    if kept.get("reply") in UNDELIVERED:
+def _forgotten_round(asked: Round) -> Round:
+    values = {name: each for part in PARTS for name, each in getattr(asked, part)}
+    kept = {name: values[name] for name in _KEPT_OF_ROUND}
+    if kept["reply"] in UNDELIVERED:
         kept["reply"] = "unconfirmed"  # it may have been sent, and is not sent again
-    for name in ("response", "label"):
-        if asked.get(name) is not None:
-            kept[name] = FORGOTTEN
-    if isinstance(closed := asked.get("closed"), str):
-        kept["closed"] = closed if closed in _CLOSE_REASONS else FORGOTTEN
-    if isinstance(decided := asked.get("decidedBy"), str):
-        kept["decidedBy"] = decided if decided.startswith("agent:") else FORGOTTEN
-    if isinstance(by := asked.get("answeredBy"), dict):
-        kept["answeredBy"] = {"surface": by.get("surface", "")}
-    return kept
+    kept |= {name: FORGOTTEN for name in ("response", "label") if values[name] is not None}
+    if (decided := asked.given.decided_by) is not None:
+        kept["decided_by"] = decided if decided.startswith("agent:") else FORGOTTEN
+    if (by := asked.given.answered_by) is not None:
+        kept["answered_by"] = AnsweredBy(surface=by.surface)
+    if asked.closed is not None:
+        kept["closed"] = asked.closed if asked.closed in _CLOSE_REASONS else FORGOTTEN
+    return round_with(Round(forgotten=True), **kept)
 
 
 def _forgotten_entry(entry: Mapping[str, Any], record: Clarification) -> Raw:
@@ -449,7 +467,7 @@ def _placeholder(raw: Raw) -> Raw:
     }
 
 
-def _as_written(record: Clarification) -> Raw:
+def _as_written(record: Record) -> Raw:
     return record.model_dump(mode="json", by_alias=True)
 
 

@@ -418,7 +418,7 @@ class Router:
                     raise ConsentRefused(record.id)
                 check_length(record, answer.label)
                 after = answered(record, answer, decider, at)
-                return after if after.asked.reply else resolved_by_hand(after, text, decider, at)
+                return after if after.delivery.reply else resolved_by_hand(after, text, decider, at)
             if record.status != "answered":
                 check_open(record)
             return resolved_by_hand(record, text, decider, at)
@@ -443,7 +443,7 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> Clarification:
-            if not record.is_open and record.asked.closed is None:
+            if not record.is_open and record.current.closed is None:
                 raise AlreadyAnswered(record)
             if not record.is_open:
                 return record
@@ -469,7 +469,7 @@ class Router:
         def decide(book: Book, record: Clarification) -> None:
             asked = record.asked
             found = may_answer if may_answer < asked.needed else None
-            if not record.is_open or asked.too_few == found:
+            if not record.is_open or record.consent.too_few == found:
                 return
             after = renewed(amended(record, too_few=found))
             if found is not None and record.escalates and record.status != "escalated":
@@ -516,9 +516,9 @@ class Router:
         def decide(book: Book, record: Clarification) -> bool:
             asked = record.asked
             is_news = (
-                asked.reply is not None
+                record.delivery.reply is not None
                 and asked.reply_token == token
-                and asked.reply not in {"confirmed", state}
+                and record.delivery.reply not in {"confirmed", state}
             )
             if is_news:
                 book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
@@ -531,7 +531,11 @@ class Router:
 
         def decide(book: Book, record: Clarification) -> None:
             asked = record.asked
-            if asked.reply == "sending" and asked.reply_token == token and asked.reply_note != note:
+            if (
+                record.delivery.reply == "sending"
+                and asked.reply_token == token
+                and record.delivery.reply_note != note
+            ):
                 book.put(reply_settled(record, "sending", note))
 
         await self._decide(clarification_id, decide)
@@ -599,7 +603,7 @@ class Router:
 def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record: Clarification) -> None:
     if record.round != number or not record.rounds or is_forgotten(record):
         return
-    refusals = record.asked.refusals or ()
+    refusals = record.consent.refusals or ()
     for each in attempts:
         refusals = with_refusal(refusals, each)
     book.put(renewed(amended(record, refusals=refusals)))

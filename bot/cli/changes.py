@@ -102,11 +102,11 @@ async def answer(
             shell.router.note_refusal(record, decider, "not in Slack", "accept")
             raise
         # Pins the round and the arguments that the person read: a newer round may be another action.
-        seen, version = record.round if seen is None else seen, version_of(record.asked)
+        seen, version = record.round if seen is None else seen, version_of(record.current)
     after = await shell.router.answer(
         record.id, _reads(said), decider, shell.clock.now(), seen, version=version
     )
-    label = inert.clip(inert.line(after.asked.label or ""), 200)
+    label = inert.clip(inert.line(after.given.label or ""), 200)
     _tell(shell, after, f"{after.id} is {after.status}: “{label}”.")
 
 
@@ -210,7 +210,7 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
         ConsentRefused: the shell, or this agent, may not accept it.
         BadInput, typer.Abort: see `Shell.ask_back`.
     """
-    wanted = record.asked.confirmation
+    wanted = record.current.confirmation
     asked = record.asked
     if wanted is None or not decider.may_accept or asked.needed > 1 or asked.four_eyes is not None:
         raise ConsentRefused(record.id)
@@ -221,7 +221,7 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
 def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
     """Print the result, and when the agent gets its reply."""
     shell.out.show(record_json(after), sentence)
-    if after.asked.reply == "sending" and not shell.has_bot:
+    if after.delivery.reply == "sending" and not shell.has_bot:
         shell.out.note("The bot is not running: the agent gets its reply once you start `clarify run`.")
 
 

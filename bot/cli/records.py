@@ -78,7 +78,7 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
     )
     if is_tampered:
         yield Cell(TAMPERED, style="bold red")
-        if record.asked.receipt is not None:
+        if record.current.receipt is not None:
             yield f"What was signed: {receipt_command(record.id)}"
     waits = "is waiting for the answer" if record.blocking else "continues meanwhile"
     yield f"{inert.named(record.from_)} asks {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
@@ -93,14 +93,15 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
     if record.is_open:
         yield from _ways(record)
     elif round_of(record).decided is not None:
-        yield from _decided_on(record.asked)
+        yield from _decided_on(record.current)
 
 
 def through(record: Clarification, entry: Entry) -> str:
     """Returns which way an entry came: "Slack", "the shell", "producer planner"; empty if the ledger does not say."""
-    asked = round_of(record, entry.round).asked
-    if entry.type == "answer" and asked.answered_by is not None:
-        return _THROUGH.get(asked.answered_by.surface, inert.line(asked.answered_by.surface))
+    shown = round_of(record, entry.round)
+    asked, by = shown.asked, shown.given.answered_by
+    if entry.type == "answer" and by is not None:
+        return _THROUGH.get(by.surface, inert.line(by.surface))
     if entry.type == "question":
         if asked.via is not None:
             return _THROUGH.get(asked.via, inert.line(asked.via))
@@ -165,26 +166,28 @@ def _state(record: Clarification) -> str:
 def _times(record: Clarification, now: datetime) -> Iterator[Part]:
     asked = record.asked
     parts = [f"Asked {relative(record.asked_last, now)}"]
-    if record.status == "escalated" and asked.escalated_for:
-        parts.append(f"escalated: {asked.escalated_for}")
+    if record.status == "escalated" and record.attention.escalated_for:
+        parts.append(f"escalated: {record.attention.escalated_for}")
     elif record.is_open and record.stale_after:
         overdue = "overdue since" if record.stale_after <= now else "overdue from"
         parts.append(f"{overdue} {exact(record.stale_after)}")
     if record.is_open and asked.expires_at:
         parts.append(f"expires {exact(asked.expires_at)}")
-    if asked.closed:
-        parts.append(f"closed: {inert.line(asked.closed)}")
+    if record.current.closed:
+        parts.append(f"closed: {inert.line(record.current.closed)}")
     yield " · ".join(parts)
 
 
 def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]:
-    asked = round_of(record, entry.round).asked  # the thread has agents by their bare role
-    who = inert.named(asked.decided_by if entry.type == "answer" and asked.decided_by else entry.from_)
+    shown = round_of(record, entry.round)
+    # The thread has agents by their bare role.
+    by = shown.given.decided_by
+    who = inert.named(by if entry.type == "answer" and by else entry.from_)
     way = f" · through {how}" if (how := through(record, entry)) else ""
     moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
     head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
     yield Cell(f"{head}{moment}{way}", f"{head}{iso(entry.timestamp)}{way}", style="bold cyan")
-    is_action = entry.type == "question" and asked.confirmation is not None
+    is_action = entry.type == "question" and shown.asked.is_confirmation
     yield _indented(entry.body, inert.visible if is_action else inert.plain)
     yield ""
 
@@ -197,7 +200,7 @@ def _indented(text: str, made_inert: Callable[[str], str] = inert.plain) -> str:
 def _ways(record: Clarification) -> Iterator[Part]:
     """Yields how to answer it."""
     asked = record.asked
-    if wanted := asked.confirmation:
+    if wanted := record.current.confirmation:
         yield from _ways_to_decide(record, wanted)
         return
     if asked.context:
@@ -215,20 +218,20 @@ def _ways(record: Clarification) -> Iterator[Part]:
     yield Cell(f"To answer: clarify answer {record.id} {example}", style="dim")
 
 
-def _decided_on(asked: Round) -> Iterator[Part]:
+def _decided_on(current: Round) -> Iterator[Part]:
     """Yields what an approval decided on: the risk, the arguments, and who edited them or approved first."""
-    if (wanted := asked.confirmation) is None:
+    if (wanted := current.confirmation) is None:
         return
     yield Cell(risk_words(wanted), style="yellow")
     if with_what := argument_words(wanted.arguments):
         yield _indented(with_what)
-    for edit in asked.edits or ():
+    for edit in current.consent.edits or ():
         yield f"Edited by {inert.named(edit.decided_by)} · {exact(edit.at)}"
-    if changes := changed_in_all(asked):
+    if changes := changed_in_all(current):
         yield _indented(changes)
-    for each in asked.lapsed or ():
+    for each in current.consent.lapsed or ():
         yield f"No longer counts: approved by {inert.named(each.decided_by)} · {exact(each.at)}"
-    for each in asked.approvals or ():
+    for each in current.consent.approvals or ():
         said = f": {inert.line(each.rationale)}" if each.rationale else ""
         yield f"Approved by {inert.named(each.decided_by)} · {exact(each.at)}{said}"
 
@@ -239,7 +242,11 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
     yield Cell(risk_words(wanted), style="yellow")
     if warning := warning_words(wanted):
         yield Cell(warning, style="bold red")
-    for more in (too_few_words(asked), missing_words(asked), requester_words(asked, inert.named)):
+    for more in (
+        too_few_words(record.current),
+        missing_words(record.current),
+        requester_words(asked, inert.named),
+    ):
         if more:
             yield Cell(more, style="yellow")
     if with_what := argument_words(wanted.arguments):

@@ -19,7 +19,7 @@ from bot.oncall.pages import Logged
 from bot.views import inert
 from core.answers import from_text
 from core.approvals import approved_by
-from core.clarification import US, Approval, Clarification, Edit, Entry, Round
+from core.clarification import UNKNOWN, US, Approval, Clarification, Edit, Entry, Question, Round
 from core.clock import iso
 from core.errors import AnswerRejected
 from core.questions import risk_of
@@ -38,7 +38,6 @@ COLUMNS = (
     *("number", "channel", "failed", "event", "policy", "step", "until", "sendings", "receipt"),
 )
 """Of a CSV file. `risk` takes two of them; what has parts is JSON."""
-_UNKNOWN = Round(kinds=())
 # Spreadsheets take such a cell for a formula, also behind a tab or a line's end, and in full width.
 _LIVE = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -114,19 +113,19 @@ def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
     """Yields the entries of a record's thread."""
     answers, facts = _answers(record), dict(enumerate(record.rounds))
     for place, group in _groups(record).items():
-        entry, asked = record.thread[place], facts.get(group, _UNKNOWN)
+        entry, asked = record.thread[place], facts.get(group, UNKNOWN)
         line = _line(record, entry.round, entry.type, entry.from_, entry.timestamp) | {"body": entry.body}
         if entry.type == "question":
-            line |= _asked(asked)
-        elif place not in answers and _is_accept(entry, asked):
+            line |= _asked(asked.question)
+        elif place not in answers and _is_accept(entry, asked.question):
             seen = {"response": "accept", "why": "not in Slack", "first": iso(entry.timestamp), "times": 1}
             line |= {"type": "refusal", "surface": "ledger", "team": None, "user": None} | seen
         elif entry.type == "answer" or place in answers:
-            line |= _answered(answers.get(place, _UNKNOWN), entry)
+            line |= _answered(answers.get(place, UNKNOWN), entry)
         yield entry.timestamp, line
 
 
-def _asked(asked: Round) -> Line:
+def _asked(asked: Question) -> Line:
     surface = asked.via or ("aaep" if asked.producer else "ledger")
     line: Line = {"surface": surface, "producer": asked.producer, "session": asked.session_id}
     if not asked.is_confirmation:
@@ -145,29 +144,29 @@ def _asked(asked: Round) -> Line:
     }
 
 
-def _answered(asked: Round, entry: Entry) -> Line:
-    by = asked.answered_by
+def _answered(current: Round, entry: Entry) -> Line:
+    by = current.given.answered_by
     line: Line = {
-        "decidedBy": asked.decided_by,
+        "decidedBy": current.given.decided_by,
         "surface": by.surface if by else "ledger",
         "team": by.team if by else None,
         "user": by.user if by else None,
-        "response": entry.body if asked.response is None else asked.response,
-        "rationale": asked.rationale,
-        "reply": asked.reply,
+        "response": entry.body if current.given.response is None else current.given.response,
+        "rationale": current.given.rationale,
+        "reply": current.delivery.reply,
     }
-    if asked.is_confirmation:
+    if current.question.is_confirmation:
         line |= {
-            "approvedBy": approved_by(asked),
-            "deciders": deciders_of(asked, None) if asked.decided_by else [],
-            "risk": risk_of(asked),
-            "arguments": asked.arguments if asked.direct else None,
-            "edits": [_edit(edit, before) | {"at": iso(edit.at)} for edit, before in _edits(asked)],
+            "approvedBy": approved_by(current),
+            "deciders": deciders_of(current, None) if current.given.decided_by else [],
+            "risk": risk_of(current.question),
+            "arguments": current.arguments if current.question.direct else None,
+            "edits": [_edit(edit, before) | {"at": iso(edit.at)} for edit, before in _edits(current)],
         }
-    return line | {"receipt": asked.receipt}
+    return line | {"receipt": current.receipt}
 
 
-def _is_accept(entry: Entry, asked: Round) -> bool:
+def _is_accept(entry: Entry, asked: Question) -> bool:
     """Whether an answer that does not count, since another program wrote it, would approve the action."""
     if entry.type != "answer" or not asked.is_confirmation:
         return False
@@ -177,14 +176,14 @@ def _is_accept(entry: Entry, asked: Round) -> bool:
         return False
 
 
-def _approvals(record: Clarification, number: int, asked: Round) -> Iterator[tuple[datetime, Line]]:
+def _approvals(record: Clarification, number: int, current: Round) -> Iterator[tuple[datetime, Line]]:
     """Yields the edits of an action's arguments, and the accepts before the deciding one, also those that lapsed."""
-    for edit, before in _edits(asked):
+    for edit, before in _edits(current):
         for each in edit.lapsed:
             yield each.at, _approval(record, number, each) | {"lapsed": iso(edit.at)}
         line = _line(record, number, "edit", edit.decided_by, edit.at)
         yield edit.at, line | {"surface": "slack"} | _edit(edit, before)
-    for each in (*(asked.lapsed or ()), *(asked.approvals or ())):
+    for each in (*(current.consent.lapsed or ()), *(current.consent.approvals or ())):
         lapsed = {"lapsed": iso(each.lapsed_at)} if each.lapsed_at else {}
         yield each.at, _approval(record, number, each) | lapsed
 
@@ -199,9 +198,9 @@ def _approval(record: Clarification, number: int, approval: Approval) -> Line:
     }
 
 
-def _refusals(record: Clarification, number: int, asked: Round) -> Iterator[tuple[datetime, Line]]:
+def _refusals(record: Clarification, number: int, current: Round) -> Iterator[tuple[datetime, Line]]:
     """Yields who tried to approve and may not, at their last attempt."""
-    for each in asked.refusals or ():
+    for each in current.consent.refusals or ():
         line = _line(record, number, "refusal", each.by, each.last)
         yield (
             each.last,
@@ -218,10 +217,10 @@ def _refusals(record: Clarification, number: int, asked: Round) -> Iterator[tupl
         )
 
 
-def _edits(asked: Round) -> Iterator[tuple[Edit, Line]]:
+def _edits(current: Round) -> Iterator[tuple[Edit, Line]]:
     """Yields the edits, each with the arguments before it."""
-    arguments: Line = dict((asked.direct.arguments if asked.direct else None) or {})
-    for edit in asked.edits or ():
+    arguments: Line = dict((current.question.direct.arguments if current.question.direct else None) or {})
+    for edit in current.consent.edits or ():
         yield edit, dict(arguments)
         arguments |= edit.changed
 
@@ -237,14 +236,18 @@ def _edit(edit: Edit, before: Line) -> Line:
 
 
 def _reminders(
-    record: Clarification, number: int, asked: Round, posted: Sequence[Reminder]
+    record: Clarification, number: int, current: Round, posted: Sequence[Reminder]
 ) -> Iterator[tuple[datetime, Line]]:
     """Yields the reminders that were posted, and the latest one that the ledger counts."""
     mine = {each.number: each for each in posted if each.round == number}
-    if asked.nudges and asked.nudged_at is not None and asked.nudges not in mine:
-        mine[asked.nudges] = Reminder(number, asked.nudges, "", None, None)
+    if (
+        current.attention.nudges
+        and current.attention.nudged_at is not None
+        and current.attention.nudges not in mine
+    ):
+        mine[current.attention.nudges] = Reminder(number, current.attention.nudges, "", None, None)
     for each in mine.values():
-        at = each.at or (asked.nudged_at if each.number == asked.nudges else None)
+        at = each.at or (current.attention.nudged_at if each.number == current.attention.nudges else None)
         if at is not None:
             told = {"number": each.number, "channel": each.channel or None, "failed": each.failed}
             yield at, _line(record, number, "reminder", US, at) | told
@@ -303,7 +306,7 @@ def _answers(record: Clarification) -> dict[int, Round]:
             places = [
                 place
                 for place, entry in enumerate(record.thread)
-                if entry.type == kind and entry.timestamp == asked.answered_at and place not in found
+                if entry.type == kind and entry.timestamp == asked.given.answered_at and place not in found
             ]
             if places:
                 found[places[0]] = asked

@@ -54,7 +54,7 @@ async def answered(shell: Shell, record: Clarification, seconds: float | None) -
 
 def failure(record: Clarification) -> str | None:
     """Returns how a responder failed, if the question was escalated for that, else None."""
-    if record.status != "escalated" or record.asked.escalated_for != "agent failed":
+    if record.status != "escalated" or record.attention.escalated_for != "agent failed":
         return None
     said = next((entry.body for entry in reversed(record.thread) if entry.type == "escalation"), "")
     return (said.splitlines() or [""])[0].removeprefix(f"{AgentError.code}: ")

@@ -59,7 +59,7 @@ class Ended:
 def ended_in(record: Clarification) -> Iterator[Ended]:
     """Yields the rounds of a record that have a receipt, oldest first."""
     for then in signed_rounds(record):
-        if (receipt := then.asked.receipt) is not None:
+        if (receipt := then.current.receipt) is not None:
             yield Ended(record, number_of(then), receipt)
 
 

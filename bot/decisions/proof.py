@@ -28,7 +28,7 @@ async def prove(
     `signing`: None: there are no keys.
     """
     ended = at_round(record, number) or record
-    receipt = ended.asked.receipt
+    receipt = ended.current.receipt
     if signing is None:
         checked = Checked("missing" if receipt is None else "key")
     else:
@@ -50,9 +50,9 @@ async def prove(
 
 def _of_the_log(signing: Signing, ended: Clarification, logged: str | None) -> Checked:
     """Returns what is wrong with a record that lacks the receipt in the log, and what that receipt says."""
-    if ended.asked.receipt is None and logged is None:
+    if ended.current.receipt is None and logged is None:
         return Checked("missing")  # it was forgotten
-    problem: Problem = "removed" if ended.asked.receipt is None else "log"
+    problem: Problem = "removed" if ended.current.receipt is None else "log"
     if logged is None:
         return Checked(problem)
     there = amended(ended, receipt=logged)

@@ -74,7 +74,7 @@ class Delivery:
         self.know(record)
         if (settling := self._settling.pop(record.id, None)) is not None:
             settling.cancel()
-        state = record.asked.reply
+        state = record.delivery.reply
         is_fetched = state == "sending" or (state == "waiting" and self.is_awaited(record.id))
         if is_fetched and record.id in self._known:
             loop = asyncio.get_running_loop()

@@ -136,7 +136,7 @@ class DesiredState:
             return message, f"round {row.round}" if _is_earlier(record, row.round) else str(record.revision)
 
         # Arguments can be large; a thread keeps the event loop free.
-        message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()
+        message, shown = await asyncio.to_thread(drawn) if record.current.arguments else drawn()
         about = {"clarification": record.id}
         return Desired(
             message=message,
@@ -177,7 +177,9 @@ class DesiredState:
             return Skip("nothing to roll up")
         records = [await whole(each, self.ledger) for each in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        reminded = max((s.asked.nudged_at for s in held if s.nudges and s.asked.nudged_at), default=None)
+        reminded = max(
+            (s.attention.nudged_at for s in held if s.nudges and s.attention.nudged_at), default=None
+        )
         message = self.renderer.message(rollup(records, len(held), oldest, group.agent, reminded))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
@@ -329,12 +331,12 @@ def _is_needless(record: Clarification) -> bool:
 
     These do need a card: a question that expired unseen, and one from a producer's event (promise P1).
     """
-    return record.asked.direct is not None and record.status in DONE and record.asked.closed != "expired"
+    return record.asked.direct is not None and record.status in DONE and record.current.closed != "expired"
 
 
 def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
     return _is_earlier(record, round) or (
-        record.status in DONE and record.asked.reply not in {"sending", "delivered", "unconfirmed"}
+        record.status in DONE and record.delivery.reply not in {"sending", "delivered", "unconfirmed"}
     )
 
 

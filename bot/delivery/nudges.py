@@ -210,12 +210,12 @@ class Nudges:
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
         due = _Nudge(seen.id, seen.round, seen.nudges if waits else 0)
-        return due if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
+        return due if (waits or seen.delivery.reply == "unclaimed") and self.audiences.shows(seen) else None
 
 
 def _takeover_of(seen: Clarification) -> _Takeover | None:
     """Returns the takeover to report, if the open question had another holder before."""
-    before, holder = seen.asked.taken_from, seen.asked.taken_by
+    before, holder = seen.attention.taken_from, seen.attention.taken_by
     if not (seen.is_open and holder and inert.is_user(before) and inert.is_user(holder.user)):
         return None
     return _Takeover(seen.id, before, holder.user, holder.at)

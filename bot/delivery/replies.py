@@ -97,11 +97,11 @@ class Replies:
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
         """Queues the record's reply unless it is settled. `ours`: we wrote the record just now, not another process."""
-        if record.asked.reply != "sending":
+        if record.delivery.reply != "sending":
             return
         if record.id not in self.outbox:
             # Another bot may have sent the answers given before our start.
-            is_news = ours or (record.asked.answered_at or self._since) > self._since
+            is_news = ours or (record.given.answered_at or self._since) > self._since
             if is_news and (record.id, record.asked.reply_token) not in self._tried:
                 self._fresh[record.id] = record
         self.outbox.put(record.id)
@@ -111,9 +111,9 @@ class Replies:
         self._since = self.clock.now()
         self.outbox.start()
         for record in records:
-            if record.asked.reply == "sending":
+            if record.delivery.reply == "sending":
                 self.outbox.put(record.id)
-            elif record.asked.reply == "refused":
+            elif record.delivery.reply == "refused":
                 try:
                     await self._page_refused(record.id)
                 except ClarifyError as error:
@@ -140,7 +140,7 @@ class Replies:
         fresh = self._fresh.pop(clarification, None)
         record = fresh or await self.ledger.find(clarification)
         asked, token = record.asked, record.asked.reply_token
-        if asked.reply != "sending" or token is None or asked.producer is None:
+        if record.delivery.reply != "sending" or token is None or asked.producer is None:
             return None
         if await self.ledger.is_tampered(record):
             _log.warning("reply not sent: its record was changed", clarification=clarification)
@@ -148,7 +148,7 @@ class Replies:
         self._tried.add((clarification, token))
         # The first attempt is not noted: after a crash, a reply without a note counts as sent once.
         uncertain = False if fresh else await self._begin(clarification, token)
-        outcome = await self.producers.send(asked.producer, _reply(asked))
+        outcome = await self.producers.send(asked.producer, _reply(record.current))
         now = self.clock.now()
         settled = settlement(outcome, uncertain=uncertain, now=now, expires_at=asked.expires_at)
         if not isinstance(outcome, TryAgain):
@@ -207,7 +207,7 @@ class Replies:
 
     async def _page_refused(self, clarification: str) -> None:
         record = await self.ledger.find(clarification)
-        note = record.asked.reply_note
+        note = record.delivery.reply_note
         reason = f"The agent refused the answer: {inert.quoted(note) if note else 'no reason given'}"
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
         await self.raise_incident(NewIncident.about(record, key, reason, title))
@@ -249,17 +249,21 @@ def _note(tx: Tx, clarification: str, token: str, *, uncertain: bool) -> None:
     )
 
 
-def _reply(asked: Round) -> Reply:
-    if asked.reply_token is None or asked.response is None or asked.answered_at is None:
+def _reply(current: Round) -> Reply:
+    if (
+        current.question.reply_token is None
+        or current.given.response is None
+        or current.given.answered_at is None
+    ):
         raise NotFound("the answer to send")
     return Reply(
-        reply_token=asked.reply_token,
-        response=asked.response,
-        answered_at=asked.answered_at,
-        decided_by=asked.decided_by or "unknown",
-        correlation_id=asked.correlation_id,
-        confirms="confirmation" in asked.kinds,
-        rationale=asked.rationale,
+        reply_token=current.question.reply_token,
+        response=current.given.response,
+        answered_at=current.given.answered_at,
+        decided_by=current.given.decided_by or "unknown",
+        correlation_id=current.question.correlation_id,
+        confirms="confirmation" in current.question.kinds,
+        rationale=current.given.rationale,
     )
 
 

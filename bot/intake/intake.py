@@ -212,7 +212,7 @@ class Intake:
         """
         mine = self.index.of_session(item.producer, item.event.session_id)
         await self.replies_settled(
-            [each.id for each in mine if each.asked.reply == "sending"], _REPLY_PATIENCE
+            [each.id for each in mine if each.delivery.reply == "sending"], _REPLY_PATIENCE
         )
 
     async def _session_news(self, item: Incoming) -> None:

@@ -125,7 +125,9 @@ def _incident(key: str, record: Clarification) -> NewIncident:
     return NewIncident(
         key=key,
         title=f"{record.id} is escalated",
-        reason=f"Escalated: {record.asked.escalated_for}" if record.asked.escalated_for else "Escalated",
+        reason=f"Escalated: {record.attention.escalated_for}"
+        if record.attention.escalated_for
+        else "Escalated",
         body=record.short_topic,
         agent_id=record.agent,
         clarification=record.id,
@@ -136,7 +138,7 @@ def _incident(key: str, record: Clarification) -> NewIncident:
 def _is_over(incident: Incident, record: Clarification, key: str | None) -> bool:
     """Whether an incident can be closed; `key` names the clarification's current escalation."""
     if incident.kind == "undelivered":
-        return record.asked.reply in {"delivered", "confirmed"}
+        return record.delivery.reply in {"delivered", "confirmed"}
     stale = incident.kind == "escalated" and incident.key != key
     return incident.kind in _WHILE_OPEN and (not record.is_open or stale)
 
@@ -145,13 +147,16 @@ def key_of(record: Clarification) -> str | None:
     """The key of a clarification's current escalation; None if it is not escalated (pure)."""
     if record.status != "escalated":
         return None
-    since = iso(record.asked.escalated_at) if record.asked.escalated_at is not None else "foreign"
+    since = iso(record.attention.escalated_at) if record.attention.escalated_at is not None else "foreign"
     return f"escalated:{record.id}:{record.round}:{since}"
 
 
 def held_in(record: Clarification) -> Taken | Handed | None:
     """Who claimed it or was handed it, according to its record (pure)."""
-    asked = record.asked
-    if asked.taken_by is not None:
-        return Taken(asked.taken_by.at, asked.taken_by.user)
-    return Handed(asked.handed_to.at, asked.handed_to.user, "") if asked.handed_to is not None else None
+    if record.attention.taken_by is not None:
+        return Taken(record.attention.taken_by.at, record.attention.taken_by.user)
+    return (
+        Handed(record.attention.handed_to.at, record.attention.handed_to.user, "")
+        if record.attention.handed_to is not None
+        else None
+    )

@@ -116,4 +116,4 @@ class Leavers:
 
 def holder_of(record: Clarification) -> Holder | None:
     """Returns who claimed a question, or was handed it."""
-    return record.asked.taken_by or record.asked.handed_to
+    return record.attention.taken_by or record.attention.handed_to

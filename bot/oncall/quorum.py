@@ -73,5 +73,4 @@ class Quorum:
 
 def _progress(record: Clarification) -> tuple[int, int, int]:
     """The round, and its numbers of approvals that count and that no longer do."""
-    asked = record.asked
-    return record.round, len(asked.approvals or ()), len(asked.lapsed or ())
+    return record.round, len(record.consent.approvals or ()), len(record.consent.lapsed or ())

@@ -244,7 +244,7 @@ class AccessControl:
         decider = Decider(await self.decided_by(person), "slack", person.team, person.user)
         if asked.needed > 1:
             mine = await self._profile(person)
-            before = [each for each in asked.approvals or () if each.user != person.user]
+            before = [each for each in record.consent.approvals or () if each.user != person.user]
             found = await asyncio.gather(
                 *(self._standing(each, mine, record, channel, person.deadline) for each in before)
             )

@@ -648,7 +648,7 @@ class Questions:
 
     async def picked_up(self, record: Clarification) -> None:
         """Records that the asker has the answer; retries while the record cannot be written."""
-        if record.asked.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
+        if record.delivery.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
             return
         while True:
             try:
@@ -1018,7 +1018,7 @@ def _is_for_another(record: Clarification, asked: NewQuestion) -> bool:
 
 def _may_be_joined(record: Clarification, asked: NewQuestion) -> bool:
     """Returns whether a call that asks the same gets this question instead of a new one."""
-    return record.is_open or (asked.kind != "approval" and record.asked.reply in _NOT_HANDED_OUT)
+    return record.is_open or (asked.kind != "approval" and record.delivery.reply in _NOT_HANDED_OUT)
 
 
 def _call_digest(producer: str, call: str) -> str:

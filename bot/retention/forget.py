@@ -338,7 +338,7 @@ def _part(clarification: str, record: Clarification | None) -> Subject:
     """Returns a clarification with what asked each of its rounds."""
     events, tokens = set[Pair](), set[Pair]()
     if record is not None:
-        for each in record.rounds:
+        for each in (one.question for one in record.rounds):
             if each.producer is not None:
                 events |= _named(each.producer, each.event_id)
                 tokens |= _named(each.producer, each.reply_token)

@@ -32,7 +32,7 @@ from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
 from bot.views.wording import ShownRound, round_of
 from core import answers
 from core.answers import Written, is_talk, without_mark
-from core.clarification import Clarification, Round
+from core.clarification import Clarification, Question
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError
 
@@ -444,7 +444,7 @@ class TypedMessages:
         if not closed:
             return TypedResponse()
         when, record = max(closed, key=lambda each: each[0])
-        by, user = record.asked.answered_by, reply.person.user
+        by, user = record.given.answered_by, reply.person.user
         if abs(reply.message.at - when) > JUST_NOW or (by is not None and by.user == user):
             return TypedResponse()
         if await self._reads_as(record, reply) is None:
@@ -491,14 +491,15 @@ def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
     """Returns whether the message of `user` at `said_at` was recorded as the answer or as one of several approvals, even if
     that no longer counts. The ledger keeps milliseconds.
     """
-    asked = record.asked
-    by, at = asked.answered_by, asked.answered_at
-    given = [(each.user, each.at) for each in (*(asked.approvals or ()), *(asked.lapsed or ()))]
+    by, at = record.given.answered_by, record.given.answered_at
+    given = [
+        (each.user, each.at) for each in (*(record.consent.approvals or ()), *(record.consent.lapsed or ()))
+    ]
     given += [(by.user, at)] if by is not None and at is not None else []
     return any(each == user and abs(moment - said_at) < timedelta(milliseconds=1) for each, moment in given)
 
 
-def _read_as(asked: Round, written: Written) -> str | None:
+def _read_as(asked: Question, written: Written) -> str | None:
     """Returns the label of the answer that a message gives; None: it gives none."""
     try:
         return answers.from_written(asked, written).label
@@ -515,7 +516,7 @@ def _decided_last(record: Clarification) -> datetime:
 
 
 def _closed_at(record: Clarification) -> datetime | None:
-    return record.asked.answered_at or record.resolved_at
+    return record.given.answered_at or record.resolved_at
 
 
 def _privately(reaction: Told) -> TypedResponse:

@@ -42,7 +42,7 @@ from bot.views.fields import choosing, positions
 from bot.views.markdown import GAP, rich_parts
 from core.aaep import whole_characters
 from core.answers import from_field_text
-from core.clarification import Round
+from core.clarification import Round, round_with
 from core.errors import AnswerRejected
 from core.forms import FormField, FormOption, fields_in
 from core.questions import REDACTED
@@ -208,22 +208,22 @@ def _level(line: str) -> int:
     return min(_DEEPEST_ITEM, (len(line) - len(line.lstrip(" "))) // 2)
 
 
-def change_words(asked: Round) -> list[str]:
+def change_words(current: Round) -> list[str]:
     """Returns the last change of the arguments, one line each; empty if they were never changed."""
-    edits = asked.edits or ()
+    edits = current.consent.edits or ()
     if not edits:
         return []
-    before = asked.model_copy(update={"edits": edits[:-1]}).arguments
+    before = round_with(current, edits=edits[:-1]).arguments
     changed = edits[-1].changed.items()
     return [
         line for name, value in changed for line in _compared(inert.name_words(name), before.get(name), value)
     ]
 
 
-def shows_originals(asked: Round) -> bool:
+def shows_originals(current: Round) -> bool:
     """Returns whether `change_words` has all of what the agent sent in the arguments that people changed."""
-    edits = asked.edits or ()
-    sent = (asked.direct.arguments if asked.direct else None) or {}
+    edits = current.consent.edits or ()
+    sent = (current.question.direct.arguments if current.question.direct else None) or {}
     last = edits[-1].changed if edits else {}
     return all(
         name in last and max(map(inert.size, map(_brief, (sent.get(name), last[name])))) <= _BRIEF
@@ -232,16 +232,16 @@ def shows_originals(asked: Round) -> bool:
     ) and all(name not in edit.changed for edit in edits[:-1] for name in last)
 
 
-def changed_in_all(asked: Round) -> str:
+def changed_in_all(current: Round) -> str:
     """Returns how the arguments differ from what the agent sent, one line each, after `CHANGED`; empty if they were never
     changed.
     """
-    sent = (asked.direct.arguments if asked.direct else None) or {}
-    names = {name: None for edit in asked.edits or () for name in edit.changed}
+    sent = (current.question.direct.arguments if current.question.direct else None) or {}
+    names = {name: None for edit in current.consent.edits or () for name in edit.changed}
     said = [
         line
         for name in names
-        for line in _compared(inert.name_words(name), sent.get(name), asked.arguments[name])
+        for line in _compared(inert.name_words(name), sent.get(name), current.arguments[name])
     ]
     return "\n".join((CHANGED, *said)) if said else ""
 

@@ -16,7 +16,7 @@ from bot.errors import RenderError
 from bot.views import inert
 from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
-from core.clarification import Clarification, Round
+from core.clarification import Clarification, Question
 from core.lists import Page
 
 Block = dict[str, Any]
@@ -359,7 +359,7 @@ class Draft:
     text: str
     parts: tuple[Part, ...]
     more: tuple[str, ...] = ()
-    asked: Round | None = None
+    asked: Question | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +375,7 @@ class View:
     submit: str = ""
     close: str = "Close"
     kind: Literal["modal", "home"] = "modal"
-    asked: Round | None = None
+    asked: Question | None = None
 
 
 @dataclass(slots=True)

@@ -246,9 +246,9 @@ class Spoken:
 
 def open_card(shown: ShownRound, verbosity: Verbosity, spoken: Spoken, instead_of: str | None) -> Card:
     """Returns a card that takes an answer. `instead_of`: the channel in which it could not be posted."""
-    terse, wanted = verbosity == "terse", shown.asked.confirmation
-    default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
-    people = live_words(people_words(shown.asked))
+    terse, wanted = verbosity == "terse", shown.current.confirmation
+    default = "" if terse and wanted is None else default_words(shown.current, _SMALL)
+    people = live_words(people_words(shown.current))
     until = until_words(shown.asked.expires_at)
     facts = (*people, until, *_reminded(shown), *plain_words(default, producer_words(shown)))
     hint = () if terse else (Words(_hint(shown, is_whole=True)),)
@@ -322,14 +322,14 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
     if again is not None:
         budget.spend(again.title, again.text, again.confirm, again.deny)
     with_what = argument_pieces(wanted.arguments)
-    heading = change_heading(shown.asked)
+    heading = change_heading(shown.current)
     budget.spend(heading, *(each.title for each in with_what))
     detail = _detail(shown, verbosity)
     besides = [*(() if terse else extra), *([f"{SUMMARY}{detail}"] if detail else ())]
     parts = (
         action_words(wanted),
         consequence_words(wanted),
-        "\n".join(change_words(shown.asked)),
+        "\n".join(change_words(shown.current)),
         *besides,
         *(each.text for each in with_what),
     )
@@ -349,7 +349,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
         stakes=stakes,
         question=tuple(said),
         context=extra_parts(besides),
-        is_whole=not (terse and extra) and shows_originals(shown.asked),
+        is_whole=not (terse and extra) and shows_originals(shown.current),
     )
 
 
@@ -363,8 +363,8 @@ def _closing_facts(shown: ShownRound) -> tuple[Words, ...]:
     facts: list[Words] = []
     if answered and shown.answered_at:
         facts.append(Words(inert.date(shown.answered_at), live=True))
-    facts += live_words(accepted_before(shown.asked), change_heading(shown.asked).rstrip(":"))
-    facts += plain_words(reply_words(shown.asked))
+    facts += live_words(accepted_before(shown.current), change_heading(shown.current).rstrip(":"))
+    facts += plain_words(reply_words(shown.current))
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
         facts.append(Words(closed_words(shown, _SMALL)))
     if who := closed_by(shown, 256):
@@ -377,7 +377,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     left out; of an approval with a receipt also with Verify, which otherwise is behind View full. None if it does not fit a
     line.
     """
-    wanted, decided = shown.asked.confirmation, shown.decided is not None
+    wanted, decided = shown.current.confirmation, shown.decided is not None
     arguments = wanted.arguments if wanted is not None else {}
     action = (
         plain(words(shown.question))
@@ -403,7 +403,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
         decided
         or said != [*whole]
         or len(arguments) > 1
-        or any((shown.context, wanted and extra_words(wanted), shown.asked.edits))
+        or any((shown.context, wanted and extra_words(wanted), shown.consent.edits))
         or _cuts_default(shown, _SMALL)
     )
     if inert.size(line) > SECTION:
@@ -420,7 +420,7 @@ def closed_card(shown: ShownRound, text: str) -> Card:
     `text`: the message's, which shares its budget.
     """
     decided, facts, title = shown.decided, _closing_facts(shown), _title(shown)
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, title, _risk(shown), *(part.text for part in facts))
     # Its title shows a short answer. A form's answer has a line per field: cut it only for its length.
@@ -428,7 +428,7 @@ def closed_card(shown: ShownRound, text: str) -> Card:
     answer_is = _ANSWER_IS if shown.asked.form is None else _FORM_IS
     brief = budget.brief(answer) if shown.asked.form is None else answer.replace(_ANSWER_IS, _FORM_IS, 1)
     reason = budget.brief(_reason(shown))
-    changes = budget.brief(changed_in_all(shown.asked) if decided is not None else "")
+    changes = budget.brief(changed_in_all(shown.current) if decided is not None else "")
     with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
     whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
     question, consequence, with_what, answer, changes, reason = budget.fit(
@@ -441,7 +441,9 @@ def closed_card(shown: ShownRound, text: str) -> Card:
         ],
         growth,
     )
-    cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
+    cut = budget.cut or (
+        decided is None and shown.current.closed == "expired" and _cuts_default(shown, _SMALL)
+    )
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
     said = action_parts(question, consequence) if wanted else blocks(question)
     risk = sections(_risk(shown))
@@ -473,7 +475,7 @@ def _title(shown: ShownRound) -> str:
 
 def _risk(shown: ShownRound) -> str:
     """Returns how grave what was decided is, and whether it can be undone; empty for a question, or without a decision."""
-    wanted = shown.asked.confirmation if shown.decided is not None else None
+    wanted = shown.current.confirmation if shown.decided is not None else None
     return risk_words(wanted) if wanted is not None else ""
 
 
@@ -531,7 +533,7 @@ def _has_control(shown: ShownRound) -> bool:
 
 
 def _buttons(shown: ShownRound, *, cut: bool) -> tuple[Button, ...]:
-    record, number, wanted = shown.record, shown.number, shown.asked.confirmation
+    record, number, wanted = shown.record, shown.number, shown.current.confirmation
     found: list[Button] = []
     if uses_buttons(shown):
         found += [
@@ -551,7 +553,7 @@ def _owner_buttons(shown: ShownRound) -> tuple[Button, ...]:
     """Returns Take, or Take over and Release. No buttons if several people must approve. An escalated question is
     released on the page of the person who claimed it.
     """
-    record, number, holder = shown.record, shown.number, shown.asked.taken_by
+    record, number, holder = shown.record, shown.number, shown.attention.taken_by
     if shown.asked.needed > 1:
         return ()
     if holder is None:
@@ -579,7 +581,7 @@ def _decisions(shown: ShownRound, wanted: Confirmation, *, cut: bool) -> Iterabl
     )
     for decision in wanted.allowed:
         accepts = decision == "accept"
-        version = version_of(shown.asked) if accepts and shown.asked.direct is not None else ""
+        version = version_of(shown.current) if accepts and shown.asked.direct is not None else ""
         press = Press(decision, shown.record.id, shown.number, version)
         yield button(
             replace(press, verb="review", arg=f"1.{version}") if accepts and opens else press,
@@ -647,7 +649,7 @@ def _heading(shown: ShownRound) -> str:
 
 
 def _alerts(shown: ShownRound, instead_of: str | None) -> Iterable[Words]:
-    yield from plain_words(escalation_reason(shown, _SMALL), too_few_words(shown.asked))
+    yield from plain_words(escalation_reason(shown, _SMALL), too_few_words(shown.current))
     yield from live_words(holder_words(shown))
     yield from plain_words(*instead_words(shown, _SMALL))
     if instead_of and inert.is_channel(instead_of):
@@ -672,7 +674,7 @@ def _hint(shown: ShownRound, *, is_whole: bool) -> str:
 
 
 def _accept_shows_all(shown: ShownRound, *, is_whole: bool) -> str:
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     return ACCEPT_SHOWS_ALL if wanted and not is_whole and "accept" in wanted.allowed else ""
 
 
@@ -684,7 +686,7 @@ def _how(shown: ShownRound, *, is_whole: bool) -> str:
     if not answers.takes_words(asked):
         return f"Click {ANSWER} to fill in the form."
     if _accept_shows_all(shown, is_whole=is_whole):
-        if asked.confirmation and "reject" not in asked.confirmation.allowed:
+        if shown.current.confirmation and "reject" not in shown.current.confirmation.allowed:
             return ""
         asked = asked.model_copy(update={"allowed_replies": ("reject",)})
     return answers.hint(asked)
@@ -696,15 +698,15 @@ def open_text(
     """Returns the text for a screen reader of an open question. `pointer` says where the whole is, `is_whole` whether
     the blocks beside it show everything, `says_why` whether it begins with the reason for the escalation.
     """
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     # The stakes come before the agent's own words, so that no cut removes them.
     asks = inert.fallback(_asks(shown, says_why=says_why), 500)
-    edited = sentence(change_heading(shown.asked).rstrip(":"))
-    people = (too_few_words(shown.asked), people_words(shown.asked), edited)
+    edited = sentence(change_heading(shown.current).rstrip(":"))
+    people = (too_few_words(shown.current), people_words(shown.current), edited)
     head = " ".join(filter(None, (asks, inert.fallback(_stakes(shown), 1200), *people)))
     parts = _parts(shown)
     body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
-    until = " ".join((until_aloud(shown.asked, _DEFAULT_ALOUD), *aloud(_reminded(shown))))
+    until = " ".join((until_aloud(shown.current, _DEFAULT_ALOUD), *aloud(_reminded(shown))))
 
     def tail_if(*, is_whole: bool) -> str:
         how = (_accept_shows_all(shown, is_whole=is_whole), _how(shown, is_whole=is_whole), HOW_TO_COMMENT)
@@ -738,20 +740,22 @@ def closed_text(shown: ShownRound, limit: int = inert.TEXT_LIMIT) -> str:
     how = f"{capital(decided_aloud(decided))}{when}."
     before = "\n".join(
         sentence(each.rstrip(":"))
-        for each in (accepted_before(shown.asked), change_heading(shown.asked))
+        for each in (accepted_before(shown.current), change_heading(shown.current))
         if each
     )
-    state = [sentence(reply_words(shown.asked))]
+    state = [sentence(reply_words(shown.current))]
     if shown.is_current and shown.record.status == "abandoned":
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     with_what = inert.fallback(main_argument(wanted.arguments, _LINE)) if wanted is not None else ""
     risk = inert.fallback(_risk(shown), 500)
     answer = _answer(shown, how)
     answer = attributed(answer, label=_ANSWER_IS) if answer else ""
     reason = attributed(shown.reason, label=REASON, is_data=True) if shown.reason else ""
-    changes = inert.with_bar(changed_in_all(shown.asked)).removeprefix(inert.BAR) if shown.asked.edits else ""
+    changes = (
+        inert.with_bar(changed_in_all(shown.current)).removeprefix(inert.BAR) if shown.consent.edits else ""
+    )
     room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
     said = inert.fallback("\n".join(filter(None, (answer, changes, reason))), room)
     return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
@@ -765,8 +769,8 @@ def whole_pieces(shown: ShownRound) -> tuple[str, ...]:
     default = default_of(shown.asked)
     if default:
         default = attributed(f"{DEFAULT}{default}", label=DEFAULT)
-    elif shown.asked.confirmation is None:
-        default = sentence(default_words(shown.asked, inert.NO_LIMIT))
+    elif shown.current.confirmation is None:
+        default = sentence(default_words(shown.current, inert.NO_LIMIT))
     found = in_pieces("\n".join(filter(None, (asked, default))))
     return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
 
@@ -807,13 +811,13 @@ def _followed(begin: str, said: str) -> str:
 
 def _stakes(shown: ShownRound) -> str:
     """Returns how grave an approval is and what silence does; empty for a question."""
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     return stakes_words(wanted) if wanted else ""
 
 
 def _was_asked(shown: ShownRound) -> str:
     """Returns the question, or the action as its open card words it, without markup."""
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     return attributed(words(shown.question)) if wanted is None else "\n".join(filter(None, said_of(wanted)))
 
 
@@ -827,7 +831,7 @@ def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
 
 def brief_parts(shown: ShownRound, limit: int) -> tuple[Rich, ...]:
     """Returns `brief_words` as formatted."""
-    if shown.asked.confirmation is not None:
+    if shown.current.confirmation is not None:
         return barred(brief_words(shown, limit))
     return blocks(inert.clip(words(shown.question), limit))
 
@@ -864,7 +868,7 @@ def _beginning(parts: list[str], room: int) -> str:
 
 def _consent_parts(shown: ShownRound, wanted: Confirmation) -> list[str]:
     """Returns an action in the agent's own words, with people's changes."""
-    changes = change_words(shown.asked)
+    changes = change_words(shown.current)
     changed = "\n".join((CHANGED, *map(inert.with_bar, changes))) if changes else ""
     said = (*said_of(wanted), changed, *argument_texts(wanted.arguments), *extra_aloud(wanted))
     return [part for part in said if part]
@@ -877,8 +881,8 @@ def _listed(lines: str) -> str:
 
 def _parts(shown: ShownRound) -> list[str]:
     """Returns all of a question or an action, in the agent's own words."""
-    if shown.asked.confirmation:
-        return _consent_parts(shown, shown.asked.confirmation)
+    if shown.current.confirmation:
+        return _consent_parts(shown, shown.current.confirmation)
     parts = [attributed(words(shown.question))]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")

@@ -102,7 +102,7 @@ from bot.views.wording import (
 from core import answers
 from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import LEAST_REASON, check_reason, check_seen, edit_problems, version_of
-from core.clarification import Answer, Approval, Clarification, Edit, Round
+from core.clarification import Answer, Approval, Clarification, Edit, Question, Round, round_with
 from core.errors import AnswerRejected, ReasonWanted
 from core.lists import Page, page_of
 from core.questions import REDACTED
@@ -154,7 +154,7 @@ class SubmissionErrors(Exception):
 def answer_modal(record: Clarification, locale: str = "") -> View:
     """Returns the modal behind Answer…: the current round's question in full, and its inputs. `locale`: its reader's."""
     shown = round_of(directed(record))
-    asked, wanted = shown.asked, shown.asked.confirmation
+    asked, wanted = shown.asked, shown.current.confirmation
     form = asked.form
     kinds = _fields(asked)
     if form:
@@ -163,7 +163,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs = _decision_inputs(shown, wanted.allowed, locale)
     else:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
-    fields = tuple(_changeable(asked).values())
+    fields = tuple(_changeable(shown.current).values())
     every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question))
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
         every += barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
@@ -180,9 +180,9 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs, fields = _decision_inputs(shown, rest, locale) if rest else (), ()
     facts = () if is_whole else plain_words(more)
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
-    facts += plain_words(default_words(asked, 1000))
+    facts += plain_words(default_words(shown.current, 1000))
     guide = _one_of(asked) if len(inputs) > 1 and not wanted and not form else ""
-    version = version_of(asked) if asked.direct is not None and wanted is not None else ""
+    version = version_of(shown.current) if asked.direct is not None and wanted is not None else ""
     return View(
         (*first, Context(facts), *sections(guide), *inputs, *sections(_CHANGE if fields else ""), *fields),
         ANSWER_CALLBACK,
@@ -190,7 +190,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         title="Answer",
         submit="Send answer" if inputs else "",
         close=CANCEL,
-        asked=asked,
+        asked=shown.asked,
     )
 
 
@@ -227,14 +227,14 @@ def accept_modal(record: Clarification, page: int = 1, locale: str = "") -> View
     Only the last page, which is reached through all others, accepts it.
     """
     shown = round_of(directed(record))
-    version = version_of(shown.asked) if shown.asked.direct is not None else ""
+    version = version_of(shown.current) if shown.asked.direct is not None else ""
     on = page_of(_laid_out(_asked(shown)), page, 1)
     is_last = on.number == on.pages
 
     def press(to: int) -> Press:
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     top = stakes_alerts(wanted) if wanted and on.number > 1 else ()
     is_long = sum(map(_cost, on.items[0])) > _IN_SIGHT
     stakes = (risk_words(wanted) if wanted and is_long else "") if is_last else _LAST_ACCEPTS
@@ -313,7 +313,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
         raise SubmissionErrors({block: str(error)}) from error
 
 
-def _one_of(asked: Round) -> str:
+def _one_of(asked: Question) -> str:
     """Returns what to do if a question takes several kinds of answer."""
     return _CHOICE_OR_OWN if set(asked.kinds) == {"multiple_choice", "freetext"} else _ONE_OF_SEVERAL
 
@@ -331,23 +331,23 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
     if found == "accept":
         _check_reason(asked, answer)
-    if found != "accept" or not _changeable(asked):
+    if found != "accept" or not _changeable(record.current):
         return answer
     check_seen(record, version)
-    changed, errors = read_changes(values, asked.arguments, _arguments_schema(asked))
-    if errors or (errors := _misfits(asked, changed)):
+    changed, errors = read_changes(values, record.current.arguments, _arguments_schema(asked))
+    if errors or (errors := _misfits(record.current, changed)):
         raise SubmissionErrors(errors)
     return replace(answer, changed=changed) if changed else answer
 
 
-def _misfits(asked: Round, changed: Mapping[str, Any]) -> dict[str, str]:
+def _misfits(current: Round, changed: Mapping[str, Any]) -> dict[str, str]:
     """Returns where edited arguments do not fit the agent's schema: at the field, or at the first one that was edited."""
     if not changed:
         return {}
-    blocks = {name: each.block_id for name, each in _changeable(asked).items()}
+    blocks = {name: each.block_id for name, each in _changeable(current).items()}
     edited = blocks[next(iter(changed))]
     try:
-        problems = edit_problems(asked, changed)
+        problems = edit_problems(current, changed)
     except AnswerRejected as error:
         return {edited: str(error)}
     errors: dict[str, str] = {}
@@ -357,7 +357,7 @@ def _misfits(asked: Round, changed: Mapping[str, Any]) -> dict[str, str]:
     return errors
 
 
-def _arguments_schema(asked: Round) -> dict[str, Any] | None:
+def _arguments_schema(asked: Question) -> dict[str, Any] | None:
     return asked.direct.arguments_schema if asked.direct else None
 
 
@@ -374,20 +374,24 @@ def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
     return answer
 
 
-def _check_reason(asked: Round, answer: Answer) -> None:
+def _check_reason(asked: Question, answer: Answer) -> None:
     try:
         check_reason(asked, answer.rationale)
     except ReasonWanted as error:
         raise SubmissionErrors({RATIONALE_BLOCK: _REASON_TOO_SHORT}) from error
 
 
-def _changeable(asked: Round) -> dict[str, Input]:
+def _changeable(current: Round) -> dict[str, Input]:
     """Returns the fields in which a person may edit arguments before accepting."""
-    is_editable = asked.direct is not None and asked.direct.editable and asked.is_confirmation
-    return editable(asked.arguments, _arguments_schema(asked)) if is_editable else {}
+    is_editable = (
+        current.question.direct is not None
+        and current.question.direct.editable
+        and current.question.is_confirmation
+    )
+    return editable(current.arguments, _arguments_schema(current.question)) if is_editable else {}
 
 
-def _read(block: str, said: list[str], asked: Round) -> Answer:
+def _read(block: str, said: list[str], asked: Question) -> Answer:
     if block == CHOICES_BLOCK and _types_choices(asked):
         return answers.from_choice_text(asked, said[0])
     if block == CHOICES_BLOCK:
@@ -413,12 +417,12 @@ def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
 
 def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...]:
     """Returns what is to be accepted, without the arguments that an input shows in full."""
-    fields = _changeable(shown.asked)
+    fields = _changeable(shown.current)
     left = {
         name: each for name, each in wanted.arguments.items() if name not in fields or overflows(fields[name])
     }
-    heading = change_heading(shown.asked)
-    people = live_words(people_words(shown.asked), heading)
+    heading = change_heading(shown.current)
+    people = live_words(people_words(shown.current), heading)
     return (
         *stakes_alerts(wanted),
         *action_parts(action_words(wanted), consequence_words(wanted)),
@@ -426,12 +430,12 @@ def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...
         *sections(_HIDDEN if _hides(shown.asked, left) else ""),
         *extra_parts(extra_words(wanted)),
         *((Context(people),) if people else ()),
-        *barred("\n".join(change_words(shown.asked))),
-        *(() if shows_originals(shown.asked) else _originals(shown.asked)),
+        *barred("\n".join(change_words(shown.current))),
+        *(() if shows_originals(shown.current) else _originals(shown.asked)),
     )
 
 
-def _hides(asked: Round, arguments: Mapping[str, Any]) -> bool:
+def _hides(asked: Question, arguments: Mapping[str, Any]) -> bool:
     """Returns whether some of these arguments are redacted. A person's own `[redacted]` does not count."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     texts = {name: json.dumps(each) for name, each in arguments.items()}
@@ -442,24 +446,24 @@ def _whole_consent(shown: ShownRound, wanted: Confirmation) -> Iterator[str | _S
     """Yields everything: the arguments as they are, each change, and as the agent sent them."""
     asked, decided = shown.asked, shown.decided
     yield from action_parts(action_words(wanted), consequence_words(wanted))
-    if asked.edits:
+    if shown.consent.edits:
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"
     yield from argument_parts(argument_pieces(wanted.arguments))
     yield from extra_parts(extra_words(wanted))
-    for number, edit in enumerate(asked.edits or (), 1):
-        until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
+    for number, edit in enumerate(shown.consent.edits or (), 1):
+        until = round_with(shown.current, edits=(shown.consent.edits or ())[:number])
         yield _by("Edited by", edit, ":")
         yield from barred("\n".join(change_words(until)))
-    yield from _originals(asked) if asked.edits else ()
-    for each in asked.lapsed or ():
+    yield from _originals(asked) if shown.consent.edits else ()
+    for each in shown.consent.lapsed or ():
         yield _by("No longer counts: approved by", each, "")
-    for each in asked.approvals or ():
+    for each in shown.consent.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""
 
 
-def _originals(asked: Round) -> tuple[Section | Rich, ...]:
+def _originals(asked: Question) -> tuple[Section | Rich, ...]:
     """Returns the arguments as the agent sent them."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     heading = "The original arguments, as the agent sent them:"
@@ -487,10 +491,10 @@ def _asked(shown: ShownRound) -> Iterator[str | _Shown]:
     """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
-    yield from stakes_alerts(asked.confirmation) if asked.confirmation else ()
+    yield from stakes_alerts(shown.current.confirmation) if shown.current.confirmation else ()
     yield " · ".join(filter(None, (shown.agent, producer_words(shown), f"{shown.id}{again}")))
-    if asked.confirmation:
-        yield from _whole_consent(shown, asked.confirmation)
+    if shown.current.confirmation:
+        yield from _whole_consent(shown, shown.current.confirmation)
     else:
         yield from blocks(words(shown.question))
     if shown.labels:
@@ -500,7 +504,7 @@ def _asked(shown: ShownRound) -> Iterator[str | _Shown]:
     if asked.context:
         yield from blocks(f"{CONTEXT}{words(asked.context)}", label=CONTEXT)
     if asked.summary_detailed:
-        heading = SUMMARY if asked.confirmation else DETAILS
+        heading = SUMMARY if shown.current.confirmation else DETAILS
         yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading)
     yield from _around(shown)
 
@@ -512,10 +516,10 @@ def _around(shown: ShownRound) -> Iterator[str | _Shown]:
         yield f"Topic: {inert.quoted(shown.topic)}"
     if said := requester_words(asked):
         yield Section(Words(said, live=True))
-    if default := default_of(asked):
+    if default := default_of(shown.asked):
         yield from blocks(f"{DEFAULT}{default}", label=DEFAULT)
     elif asked.default_response is not None or shown.stage == "open":
-        yield default_words(asked, inert.NO_LIMIT)
+        yield default_words(shown.current, inert.NO_LIMIT)
     if asked.expires_at and shown.stage == "open":
         yield Section(until_words(asked.expires_at))
     escalation, _, sides = escalation_words(shown, SECTION).partition("\n")
@@ -537,7 +541,7 @@ def _decision(shown: ShownRound) -> Iterator[str | _Shown]:
 def _standing(shown: ShownRound) -> Iterator[str | _Shown]:
     """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
-        yield reply_words(shown.asked)
+        yield reply_words(shown.current)
     if shown.stage == "closed":
         yield closed_words(shown, inert.NO_LIMIT)
     yield from _history(shown)
@@ -580,7 +584,7 @@ def _cost(part: _Shown) -> int:
             return 200 + sum(json_size(run.text) + 120 for run in part.runs)
 
 
-def _fields(asked: Round) -> tuple[str, ...]:
+def _fields(asked: Question) -> tuple[str, ...]:
     """Returns the block_ids of the inputs in a question's modal, in order."""
     found = []
     if "multiple_choice" in asked.kinds and asked.choices:
@@ -594,7 +598,7 @@ def _fields(asked: Round) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _types_choices(asked: Round) -> bool:
+def _types_choices(asked: Question) -> bool:
     """Returns whether a choice is typed, because a menu cannot hold all of them (and "None of these" with other
     kinds).
     """

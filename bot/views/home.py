@@ -190,7 +190,7 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
     said = question.question or question.topic
-    words = listed_words(asked, said, _QUESTION)
+    words = listed_words(question.current, said, _QUESTION)
     return Section(Words(words), fields=facts), Actions(buttons)
 
 

@@ -25,7 +25,7 @@ from bot.views.blockkit import (
     Section,
     Words,
 )
-from core.clarification import Round
+from core.clarification import Question
 
 # Ends at blanks, quotation marks, brackets of other scripts, ideographic punctuation, and at isolates, which `inert` adds.
 # Takes in all else: an address is judged whole, so that its harmless beginning is no link.
@@ -73,7 +73,7 @@ class Links:
 NO_LINKS = Links()
 """Allows nothing."""
 
-LinksOf = Callable[[Round], Links]
+LinksOf = Callable[[Question], Links]
 """Returns what may be linked to in an agent's question."""
 
 
@@ -83,10 +83,10 @@ def links_by_producer(producers: Iterable[ProducerSettings]) -> LinksOf:
     """
     by_name = {each.name: Links.of(each.links) for each in producers if each.links}
 
-    def links_of(asked: Round) -> Links:
+    def links_of(asked: Question) -> Links:
         if asked.producer is None or asked.reply_token is None:
             return NO_LINKS
-        return replace(by_name.get(asked.producer, NO_LINKS), exact=asked.confirmation is not None)
+        return replace(by_name.get(asked.producer, NO_LINKS), exact=asked.is_confirmation)
 
     return links_of
 

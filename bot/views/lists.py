@@ -292,7 +292,9 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         for n, each in enumerate(shown, 1)
     ]
     # These must not be decided by one click.
-    grave = [wanted if (wanted := each.asked.confirmation) and wanted.asks_twice else None for each in shown]
+    grave = [
+        wanted if (wanted := each.current.confirmation) and wanted.asks_twice else None for each in shown
+    ]
     beside = plain_words(lines)
     if len(shown) <= _WHICH_BUTTONS:
         controls = Actions(
@@ -340,9 +342,9 @@ def _state(shown: ShownRound) -> str:
         return decided_words(shown.decided, _LABEL)
     if shown.stage == "closed":
         return inert.escaped_line(closed_words(shown, _LABEL), 2 * _LABEL)
-    parts = [f"escalated ({asked.escalated_for})" if asked.escalated_for else "escalated"]
+    parts = [f"escalated ({shown.attention.escalated_for})" if shown.attention.escalated_for else "escalated"]
     if record.status != "escalated":
-        parts = ["reminded" if asked.nudges else "open"]
+        parts = ["reminded" if shown.attention.nudges else "open"]
     parts.append(f"asked {inert.date(record.asked_last)}")
     if asked.expires_at is not None:
         parts.append(f"until {inert.date(asked.expires_at)}")
@@ -360,8 +362,10 @@ def _answerable(shown: Sequence[ShownRound]) -> Iterable[Section]:
 
 def _asked(shown: ShownRound, limit: int) -> str:
     """Returns the question; of an open approval, after its stakes."""
-    return listed_words(shown.asked, shown.question, limit) if shown.stage == "open" else _bare(shown, limit)
+    return (
+        listed_words(shown.current, shown.question, limit) if shown.stage == "open" else _bare(shown, limit)
+    )
 
 
 def _bare(shown: ShownRound, limit: int) -> str:
-    return inert.quoted((plain if shown.asked.confirmation is None else asked_words)(shown.question), limit)
+    return inert.quoted((plain if shown.current.confirmation is None else asked_words)(shown.question), limit)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bot.views.inert import isolate
 from core.aaep import Event
-from core.clarification import Clarification, Round
+from core.clarification import Clarification, Round, round_with
 
 _LANGUAGES = frozenset(
     ["ar", "arc", "ckb", "dv", "fa", "he", "iw", "nqo", "prs", "ps", "sd", "syr", "ug", "ur", "yi"]
@@ -64,11 +64,12 @@ def directed(record: Clarification) -> Clarification:
 
 
 def _directed_round(asked: Round) -> Round:
+    question = asked.question
     choices = tuple(
-        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in asked.choices
+        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in question.choices
     )
-    told = {key: _directed(getattr(asked, key)) for key in _KEPT}
-    return asked.model_copy(update={**told, "choices": choices})
+    told = {key: _directed(getattr(question, key)) for key in _KEPT}
+    return round_with(asked, **told, choices=choices)
 
 
 def _directed(value: object) -> object:

@@ -405,11 +405,11 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
     """
     shown = round_of(directed(record))
     question = brief_words(shown, _BEGINNING)
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     # All questions say what silence does.
-    grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
+    grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.current)) if wanted else ()
     stakes = " ".join(filter(None, grave))
-    default = default_words(shown.asked, _DEFAULT)
+    default = default_words(shown.current, _DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
     if wanted and not shows_whole(record):
         hint, by_words = _ON_ITS_CARD, False
@@ -428,7 +428,7 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
 
 def owner_of(record: Clarification) -> str:
     """Returns the Slack user who holds an open question and can answer it alone; otherwise an empty text."""
-    holder = record.asked.taken_by
+    holder = record.attention.taken_by
     is_one = holder is not None and record.asked.needed <= 1 and inert.is_user(holder.user)
     return holder.user if holder is not None and is_one else ""
 
@@ -439,7 +439,7 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
-    is_data = shown.asked.confirmation is not None
+    is_data = shown.current.confirmation is not None
     question = brief_words(shown, _BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
     return _notice(
         f"Taken over · {name}",

@@ -381,7 +381,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
 
 def _question_card(content: PageContent, item: PageItem, shown: ShownRound, spoken: Spoken) -> Card:
     """Returns the question's own card, with the reason for the page and the page's controls."""
-    whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.asked)))
+    whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.current)))
     # Its menu is not cut, its text barely below a screenful. The reason for the page gets the rest.
     menu = min(MENU, sum(map(inert.size, options(shown))))
     room = min(SECTION, MESSAGE_BUDGET - inert.size(spoken.text) - menu - _QUESTION)
@@ -521,7 +521,7 @@ def _question_spoken(
     around = inert.size(head) + inert.size(why) + inert.size(tail) + 3
     if around + inert.size(asked.text) <= inert.TEXT_LIMIT:
         return replace(asked, text="\n".join(filter(None, (head, why, asked.text, tail))))
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     pointer = SHORTENED if wanted else _POINTER
     cut = inert.clip_escaped(asked.text, inert.TEXT_LIMIT - around - inert.size(pointer) - 1)
     more = () if wanted else asked.more or whole_pieces(shown)
@@ -546,14 +546,14 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     """Returns all that is needed to decide; long parts are cut so that none displaces another."""
     asked, ends = [_subject_aloud(item)], ""
     if (shown := item.shown) is not None:
-        record, wanted = shown.record, shown.asked.confirmation
+        record, wanted = shown.record, shown.current.confirmation
         context = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if shown.context else ""
         with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
         said = said_of(wanted) if wanted else (attributed(words(shown.question)),)
         asked = ["\n".join(filter(None, (*said, with_what, shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
-        until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
-        people = (too_few_words(record.asked), missing_words(record.asked)) if record.is_open else ()
+        until = until_aloud(shown.current, 300, left) if shown.asked.expires_at else ""
+        people = (too_few_words(record.current), missing_words(record.current)) if record.is_open else ()
         ends = "\n".join(filter(None, (stakes_words(wanted) if wanted else "", *people, until)))
     parts = [part for part in (*asked, why_words(item)) if part]
     budget = _OUTSIDE - inert.size(ends) - len(parts) - 1 - inert.size(_IN_SLACK)
@@ -565,12 +565,12 @@ def _subject_words(item: PageItem) -> str:
     """Returns its subject, in the words of others."""
     if (shown := item.shown) is None:
         return inert.plain(item.body) if item.body.strip() else ""
-    return words(shown.question) if shown.asked.confirmation is None else brief_words(shown, inert.NO_LIMIT)
+    return words(shown.question) if shown.current.confirmation is None else brief_words(shown, inert.NO_LIMIT)
 
 
 def _subject_parts(item: PageItem, said: str) -> tuple[Part, ...]:
     """Returns the subject, or the beginning of it, as formatted."""
-    is_question = item.shown is not None and item.shown.asked.confirmation is None
+    is_question = item.shown is not None and item.shown.current.confirmation is None
     return blocks(said) if is_question else barred(said)
 
 

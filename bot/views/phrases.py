@@ -24,7 +24,7 @@ from bot.views.wording import (
     round_of,
 )
 from core import answers
-from core.clarification import HUMAN, Clarification, Round, agent_key
+from core.clarification import HUMAN, Clarification, Question, agent_key
 
 BUSY = "Busy: someone else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
@@ -90,7 +90,7 @@ def already_answered(record: Clarification, number: int | None = None) -> str:
 
 def owned(record: Clarification, user: str) -> str:
     """Says who has claimed an open question, to `user`, who has just claimed or released it."""
-    name, holder = _id(record), record.asked.taken_by
+    name, holder = _id(record), record.attention.taken_by
     if holder is None:
         return f"{name} is unclaimed now: everyone who may answer is reminded of it."
     if holder.user != user:
@@ -116,7 +116,7 @@ def closed(record: Clarification) -> str:
         "session ended": "the agent's session has ended",
         "requester moved on": "the agent has moved on without an answer",
         "by hand": f"it was closed without an answer{_closed_by(shown)}",
-    }.get(record.asked.closed or "")
+    }.get(record.current.closed or "")
     if why:
         return f"{_id(record)} no longer takes answers: {why}."
     return f"{_id(record)} no longer takes answers: it is {record.status}{_closed_by(shown)}."
@@ -164,8 +164,8 @@ def accepted(record: Clarification) -> str:
     if record.is_open:
         told = (
             f"Approval of {_id(record)} recorded.",
-            more_approvals(record.asked),
-            lapsed_words(record.asked),
+            more_approvals(record.current),
+            lapsed_words(record.current),
         )
         return " ".join(filter(None, told))
     if _is_approval(shown):
@@ -173,7 +173,7 @@ def accepted(record: Clarification) -> str:
     return f"{_id(record)} is answered: {_answer(shown)}."
 
 
-def unreadable_reply(asked: Round, hint: str | None = None) -> str:
+def unreadable_reply(asked: Question, hint: str | None = None) -> str:
     """Says how to answer, after an unreadable reply in the thread. `hint`: the particular problem, if known."""
     said = inert.escape(inert.clip(hint, 600)) if hint else inert.escape(answers.hint(asked))
     return f"I couldn't read that as an answer. {said} {HOW_TO_COMMENT}"

@@ -43,14 +43,14 @@ def record_json(record: Clarification) -> dict[str, Any]:
         "expiresAt": _moment(asked.expires_at),
         "via": asked.via,
         "heldBack": asked.held_back,
-        "escalatedFor": asked.escalated_for if record.status == "escalated" else None,
+        "escalatedFor": record.attention.escalated_for if record.status == "escalated" else None,
         "answer": answer.body if answer else None,
-        "response": asked.response,
-        "rationale": asked.rationale,
-        "decidedBy": asked.decided_by or (author_of(answer.from_) if answer else None),
-        "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
-        "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
-        "receipt": asked.receipt,
+        "response": record.given.response,
+        "rationale": record.given.rationale,
+        "decidedBy": record.given.decided_by or (author_of(answer.from_) if answer else None),
+        "answeredAt": _moment(record.given.answered_at or (answer.timestamp if answer else None)),
+        "answeredThrough": record.given.answered_by.surface if record.given.answered_by else None,
+        "receipt": record.current.receipt,
         **({"schema": asked.direct.form} if asked.direct and asked.direct.form else {}),
     }
 
@@ -67,7 +67,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 def _consent_json(record: Clarification) -> dict[str, Any] | None:
     """Returns the action to approve, or None for a question."""
-    wanted = record.asked.confirmation
+    wanted = record.current.confirmation
     if wanted is None:
         return None
     return {
@@ -80,7 +80,7 @@ def _consent_json(record: Clarification) -> dict[str, Any] | None:
         "allowedReplies": list(wanted.allowed),
         "extraContext": dict(wanted.extra_context),
         "arguments": dict(wanted.arguments),
-        "approvedBy": approved_by(record.asked),
+        "approvedBy": approved_by(record.current),
         "approvalsNeeded": record.asked.needed,
     }
 

@@ -24,7 +24,7 @@ from bot.views.classic import NOT_IN_MESSAGES, classic, newer
 from bot.views.codec import seal, seal_controls
 from bot.views.links import NO_LINKS, LinksOf, linked
 from bot.views.wording import Verbosity
-from core.clarification import Clarification, Round
+from core.clarification import Clarification, Question
 
 _log = structlog.get_logger("clarify.render")
 _NOT_WHOLE = "Slack cannot show all of this, so it cannot be accepted here. Reject it, or have the agent ask for less at a time."
@@ -171,7 +171,7 @@ class Renderer:
             blockkit.check_view({**made, "blocks": classic(made["blocks"], kinds)})
         return made
 
-    def _laid_out(self, parts: Iterable[Part], asked: Round | None) -> list[Block]:
+    def _laid_out(self, parts: Iterable[Part], asked: Question | None) -> list[Block]:
         """Returns the blocks of the parts, without empty rows."""
         links = NO_LINKS if asked is None else self._links_of(asked)
         blocks = [self._layouts[part.kind](part) for part in linked(parts, links) if part]

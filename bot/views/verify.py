@@ -76,7 +76,7 @@ class Proof:
 
 def verify_button(shown: ShownRound) -> tuple[Button, ...]:
     """Returns the button Verify, if the round has a receipt."""
-    if shown.asked.receipt is None:
+    if shown.current.receipt is None:
         return ()
     spoken = f"{VERIFY} {shown.record.id}: check who decided it, and the signature"
     return (button(Press("verify", shown.record.id, shown.number), VERIFY, spoken),)

@@ -23,11 +23,14 @@ from core.aaep import NOT_GIVEN, Confirmation, Decision
 from core.approvals import RISKS
 from core.clarification import (
     HUMAN,
+    UNKNOWN,
     US,
     Clarification,
     Entry,
     EntryType,
+    OfRound,
     Option,
+    Question,
     Round,
     Why,
     agent_key,
@@ -106,15 +109,15 @@ TAMPERED = (
 
 
 @dataclass(frozen=True)
-class ShownRound:
-    """One round of a clarification: `record` with the `asked`, `question` and `answer` of round `number`.
+class ShownRound(OfRound):
+    """One round of a clarification: `record` with the `current`, `question` and `answer` of round `number`.
 
     `asks_an_agent`: the target is an agent that a command or an endpoint asks, too.
     """
 
     record: Clarification
     number: int
-    asked: Round
+    current: Round
     question: str
     answer: Entry | None
     stage: Stage
@@ -208,7 +211,7 @@ class ShownRound:
     @property
     def reminded_at(self) -> datetime | None:
         """When its answerers were reminded last, if they were."""
-        return self.asked.nudged_at if self.is_current and self.record.nudges else None
+        return self.attention.nudged_at if self.is_current and self.record.nudges else None
 
     @property
     def is_current(self) -> bool:
@@ -225,31 +228,31 @@ class ShownRound:
     @property
     def answer_label(self) -> str:
         """The answer as people read it, or an empty text."""
-        if self.asked.label is not None:
-            return words(self.asked.label)
-        if self.asked.response is not None:
-            return words(answers.describe(self.asked.response))
+        if self.given.label is not None:
+            return words(self.given.label)
+        if self.given.response is not None:
+            return words(answers.describe(self.given.response))
         return words(self.answer.body) if self.answer else ""
 
     @property
     def verb(self) -> str:
         """What the agent does: asks, or asks for approval."""
         verb = "asks" if self.stage == "open" else "asked"
-        return verb if self.asked.confirmation is None else f"{verb} for approval"
+        return verb if self.current.confirmation is None else f"{verb} for approval"
 
     @property
     def reason(self) -> str:
         """The decider's reason, or an empty text."""
-        return f"{REASON}{words(self.asked.rationale)}" if self.asked.rationale else ""
+        return f"{REASON}{words(self.given.rationale)}" if self.given.rationale else ""
 
     @property
     def answered_at(self) -> datetime | None:
-        return self.asked.answered_at or (self.answer.timestamp if self.answer else None)
+        return self.given.answered_at or (self.answer.timestamp if self.answer else None)
 
     @property
     def answered_by(self) -> str:
         """The answerer's name, as plain text."""
-        by = self.asked.decided_by
+        by = self.given.decided_by
         if not by and self.answer is not None and self.answer.from_:
             # Other implementations name agents by their bare role.
             by = author_of(self.answer.from_)
@@ -258,7 +261,7 @@ class ShownRound:
     @property
     def slack_user(self) -> str | None:
         """The Slack user who answered, if it was one."""
-        by = self.asked.answered_by
+        by = self.given.answered_by
         return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
 
     @cached_property
@@ -266,8 +269,8 @@ class ShownRound:
         """How it was decided and by whom, or None if it was not."""
         if self.stage != "answered":
             return None
-        decided = decided_of(self.asked, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
-        form, given = self.asked.form, self.asked.response
+        decided = decided_of(self.current, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
+        form, given = self.asked.form, self.given.response
         if form is not None:
             decided = replace(decided, times=form.times(form.values(given)))
         return decided
@@ -275,7 +278,7 @@ class ShownRound:
     @property
     def closed_by(self) -> Entry | None:
         """The entry with which a person closed it by hand, here or through another implementation, if so."""
-        by_hand = self.is_current and self.asked.closed in _BY_A_PERSON and self.stage == "closed"
+        by_hand = self.is_current and self.current.closed in _BY_A_PERSON and self.stage == "closed"
         entry = _last(self.record, "resolution", self.record.round) if by_hand else None
         return entry if entry is not None and entry.from_ != US else None
 
@@ -291,18 +294,18 @@ def round_of(record: Clarification, number: int | None = None) -> ShownRound:
     """Returns a round of `record`: the current one, or an earlier one (from 1)."""
     if number is None or not 0 < number < record.round:
         answered = not record.is_open and (
-            record.asked.response is not None or _last(record, "answer", record.round) is not None
+            record.given.response is not None or _last(record, "answer", record.round) is not None
         )
         stage: Stage = "open" if record.is_open else "answered" if answered else "closed"
         answer = _last(record, "answer", record.round) if answered else None
-        return ShownRound(record, record.round, record.asked, record.question, answer, stage)
+        return ShownRound(record, record.round, record.current, record.question, answer, stage)
     earlier = record.earlier
-    asked = earlier[number - 1] if number <= len(earlier) else Round(kinds=())
+    past = earlier[number - 1] if number <= len(earlier) else UNKNOWN
     question = _last(record, "question", number)
     answer = _last(record, "answer", number)
-    known = asked.response is not None or answer is not None
+    known = past.given.response is not None or answer is not None
     return ShownRound(
-        record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
+        record, number, past, question.body if question else "", answer, "answered" if known else "closed"
     )
 
 
@@ -342,12 +345,14 @@ def reminder_words(sent_at: datetime) -> Words:
     return Words(f"Reminder sent {inert.date(sent_at)}", live=True)
 
 
-def until_aloud(asked: Round, limit: int, left: str = "") -> str:
+def until_aloud(current: Round, limit: int, left: str = "") -> str:
     """Returns the deadline for places where Slack formats nothing, and what happens then; `left`: how long that is."""
     until = (
-        f"Answer by {inert.utc(asked.expires_at)}{left}." if asked.expires_at else "There is no time limit."
+        f"Answer by {inert.utc(current.question.expires_at)}{left}."
+        if current.question.expires_at
+        else "There is no time limit."
     )
-    default = "" if asked.confirmation else sentence(default_words(asked, limit))
+    default = "" if current.confirmation else sentence(default_words(current, limit))
     return f"{until} {default}".rstrip()
 
 
@@ -411,29 +416,33 @@ def closed_by(shown: ShownRound, limit: int) -> Words | None:
     return Words(inert.line(shown.closed_by.from_, limit) or "someone")
 
 
-def reply_words(asked: Round) -> str:
+def reply_words(current: Round) -> str:
     """Returns the state of the reply to the agent; empty if there is none."""
-    if asked.reply is None:
+    if current.delivery.reply is None:
         return ""
-    note = inert.line(asked.reply_note or "", 300)
-    if asked.reply == "sending" and note:
+    note = inert.line(current.delivery.reply_note or "", 300)
+    if current.delivery.reply == "sending" and note:
         return f"{sentence(note)} Trying again."
-    said = _REPLY_WORDS[asked.reply]
-    return f"{said}: {inert.quoted(note)}" if note and asked.reply in ("refused", "too_late") else said
+    said = _REPLY_WORDS[current.delivery.reply]
+    return (
+        f"{said}: {inert.quoted(note)}"
+        if note and current.delivery.reply in ("refused", "too_late")
+        else said
+    )
 
 
-def default_of(asked: Round) -> str:
+def default_of(asked: Question) -> str:
     """Returns what the agent assumes if no one answers; empty if it did not say, and for an approval (`silence_words`)."""
-    return "" if asked.confirmation else inert.plain(answers.default_label(asked)).strip()
+    return "" if asked.is_confirmation else inert.plain(answers.default_label(asked)).strip()
 
 
-def default_words(asked: Round, limit: int) -> str:
+def default_words(current: Round, limit: int) -> str:
     """Returns what happens if no one answers, with at most `limit` of the agent's own words."""
-    if asked.confirmation:
-        return silence_words(asked.confirmation)
-    if default := default_of(asked):
+    if current.confirmation:
+        return silence_words(current.confirmation)
+    if default := default_of(current.question):
         return f"{DEFAULT}{inert.quoted(default, limit)}"
-    if asked.expires_at is None:
+    if current.question.expires_at is None:
         return ""
     return "If no one answers, the agent decides on its own"
 
@@ -442,10 +451,10 @@ def closed_words(shown: ShownRound, limit: int) -> str:
     """Returns why it takes no answer any more, with at most `limit` of the agent's own words."""
     if not shown.is_current:
         return f"Closed: asked again in round {shown.number + 1}"
-    asked, reason = shown.asked, shown.asked.closed
+    asked, reason = shown.asked, shown.current.closed
     last = _last(shown.record, "resolution", shown.record.round)
     if reason == "expired":
-        said = expired_words(asked.confirmation) if asked.confirmation else ""
+        said = expired_words(shown.current.confirmation) if shown.current.confirmation else ""
         return said or f"Expired. The agent {fallback_words(asked, lambda text: inert.quoted(text, limit))}"
     if reason == "withdrawn" and last and (why := last.body.removeprefix("Abandoned: withdrawn.").strip()):
         return f"Withdrawn: {inert.quoted(why, limit)}"
@@ -456,7 +465,7 @@ def closed_words(shown: ShownRound, limit: int) -> str:
     return f"Closed: {inert.quoted(last.body, limit)}" if last else "Closed without an answer"
 
 
-def fallback_words(asked: Round, quoted: Callable[[str], str]) -> str:
+def fallback_words(asked: Question, quoted: Callable[[str], str]) -> str:
     """Returns what the agent did without an answer; `quoted` puts its default in quotation marks."""
     default = default_of(asked)
     return f"used its default: {quoted(default)}" if default else "had no default"
@@ -474,7 +483,7 @@ def escalation_reason(shown: ShownRound, limit: int) -> str:
     """Returns why a human is needed now, in one line; empty unless escalated."""
     if shown.record.status != "escalated":
         return ""
-    why = shown.asked.escalated_for
+    why = shown.attention.escalated_for
     reason = escalation_of(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
     said = capital(inert.line(reason, limit))
     return f"Escalated. {sentence(said)}" if said else "Escalated: this needs a person now."
@@ -486,14 +495,14 @@ def reason_hides(shown: ShownRound, limit: int) -> bool:
         return False
     reason, _, rest = escalation_of(shown).partition("\n")
     return inert.size(inert.line(reason)) > limit or (
-        bool(rest) and shown.asked.escalated_for not in _SHOWN_BY_CARD
+        bool(rest) and shown.attention.escalated_for not in _SHOWN_BY_CARD
     )
 
 
 def has_one_side(shown: ShownRound) -> bool:
     """Returns whether an escalation's text, after the reason, only repeats the question."""
     answered = any(entry.type == "answer" for entry in shown.record.thread)
-    return shown.asked.escalated_for in _SHOWN_BY_CARD and not answered
+    return shown.attention.escalated_for in _SHOWN_BY_CARD and not answered
 
 
 FROM_A_FILE = "From a ledger file: the bot's database is newer, so it cannot confirm what the agent asked."
@@ -519,12 +528,15 @@ def holder_words(shown: ShownRound) -> str:
     """Returns who has claimed an open question, or to whom it was handed: live for Slack users, escaped; or an empty
     text.
     """
-    asked = shown.asked
     if shown.stage != "open":
         return ""
-    if asked.taken_by:
-        return f"Claimed by {inert.person(asked.taken_by.user)}"
-    return f"Handed to {inert.person(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
+    if shown.attention.taken_by:
+        return f"Claimed by {inert.person(shown.attention.taken_by.user)}"
+    return (
+        f"Handed to {inert.person(shown.attention.handed_to.user)}, not claimed yet"
+        if shown.attention.handed_to
+        else ""
+    )
 
 
 def escalation_of(shown: ShownRound) -> str:
@@ -594,9 +606,9 @@ def consequence_words(wanted: Confirmation) -> str:
     return f"{CONSEQUENCE}{inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
 
 
-def listed_words(asked: Round, question: str, limit: int) -> str:
+def listed_words(current: Round, question: str, limit: int) -> str:
     """Returns an open question on one line of a list; an action after its stakes, with a sign where they are grave."""
-    wanted = asked.confirmation
+    wanted = current.confirmation
     if wanted is None:
         return inert.quoted(plain(question), limit)
     stakes = f"{SIGN if wanted.asks_twice else ''}{risk_words(wanted)} "
@@ -612,7 +624,7 @@ def brief_words(shown: ShownRound, limit: int) -> str:
     """Returns the question in short, in quotation marks; of an action what is done, the consequence and the main argument, each
     on a line after its label. `limit`: of each in the agent's words.
     """
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     if wanted is None:
         return inert.quoted(plain(words(shown.question)), limit)
     lines = ((ACTION, action_words(wanted)), (CONSEQUENCE, consequence_words(wanted)))
@@ -626,7 +638,7 @@ def brief_words(shown: ShownRound, limit: int) -> str:
 
 def brief_line(shown: ShownRound, limit: int) -> str:
     """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
-    wanted = shown.asked.confirmation
+    wanted = shown.current.confirmation
     asked = plain(words(shown.question)) if wanted is None else asked_words(shown.question)
     said = [asked, main_argument(wanted.arguments, limit) if wanted else ""]
     room = inert.shares(list(map(inert.size, said)), limit)
@@ -674,7 +686,7 @@ def extra_label(said: str) -> str:
     return next((each for each in (QUESTION, CONTEXT, DETAILS, SUMMARY) if said.startswith(each)), "")
 
 
-def requester_words(asked: Round, named: Callable[[str], str] = inert.person) -> str:
+def requester_words(asked: Question, named: Callable[[str], str] = inert.person) -> str:
     """Returns who may not approve, and why, and whom the agent says it works for: live, escaped. Otherwise an empty text.
     `named`: words a user id or an e-mail address.
     """
@@ -688,29 +700,32 @@ def requester_words(asked: Round, named: Callable[[str], str] = inert.person) ->
     return " ".join(filter(None, (claim, may_not)))
 
 
-def people_words(asked: Round) -> str:
+def people_words(current: Round) -> str:
     """Returns the only person who may answer, whom the agent works for and who may not approve (`requester_words`), and, if
     several people must approve, who did: live, escaped. Otherwise an empty text.
     """
+    asked = current.question
     person = asked.direct.person if asked.direct is not None else None
     asks = f"This question is for {inert.person(person)}." if person else ""
-    return " ".join(filter(None, (asks, requester_words(asked), _approvals_words(asked))))
+    return " ".join(filter(None, (asks, requester_words(asked), _approvals_words(current))))
 
 
-def _approvals_words(asked: Round) -> str:
-    if asked.needed == 1:
+def _approvals_words(current: Round) -> str:
+    if current.question.needed == 1:
         return ""
-    by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
+    by = [_accepter(each.user, each.decided_by, each.rationale) for each in current.consent.approvals or ()]
     if not by:
-        return f"Needs {asked.needed} approvals (0 of {asked.needed})."
-    approved = f"Approved by {', '.join(by)} ({len(by)} of {asked.needed}). {more_approvals(asked)}"
-    return " ".join(filter(None, (approved, lapsed_words(asked))))
+        return f"Needs {current.question.needed} approvals (0 of {current.question.needed})."
+    approved = (
+        f"Approved by {', '.join(by)} ({len(by)} of {current.question.needed}). {more_approvals(current)}"
+    )
+    return " ".join(filter(None, (approved, lapsed_words(current))))
 
 
-def lapsed_words(asked: Round) -> str:
+def lapsed_words(current: Round) -> str:
     """Returns whose approval no longer counts, because they may no longer answer: live, escaped. Empty if all count."""
-    again = {each.user for each in asked.approvals or ()}
-    gone = [each for each in asked.lapsed or () if each.user not in again]
+    again = {each.user for each in current.consent.approvals or ()}
+    gone = [each for each in current.consent.lapsed or () if each.user not in again]
     if not gone:
         return ""
     by = listed(list(dict.fromkeys(_accepter(each.user, each.decided_by, None) for each in gone)))
@@ -718,41 +733,45 @@ def lapsed_words(asked: Round) -> str:
     return f"{many.format(by)}, because they can no longer answer this."
 
 
-def accepted_before(asked: Round) -> str:
+def accepted_before(current: Round) -> str:
     """Returns what those who approved first had to say or, if it was rejected then, who they are: live, escaped. Empty if
     there is nothing to add.
     """
-    said = [each for each in asked.approvals or () if each.rationale or not asked.is_consent]
+    said = [each for each in current.consent.approvals or () if each.rationale or not current.is_consent]
     by = ", ".join(_accepter(each.user, each.decided_by, each.rationale) for each in said)
-    return f"{'Comments' if asked.is_consent else 'Earlier approvals'}: {by}" if by else ""
+    return f"{'Comments' if current.is_consent else 'Earlier approvals'}: {by}" if by else ""
 
 
-def missing_words(asked: Round) -> str:
+def missing_words(current: Round) -> str:
     """Returns how many more people must approve, for a reminder; empty if one is enough."""
-    if asked.needed == 1:
+    if current.question.needed == 1:
         return ""
-    return f"{more_approvals(asked)[:-1]} ({asked.needed - asked.missing} of {asked.needed} so far)."
+    return f"{more_approvals(current)[:-1]} ({current.question.needed - current.missing} of {current.question.needed} so far)."
 
 
-def more_approvals(asked: Round) -> str:
+def more_approvals(current: Round) -> str:
     """Returns how many more people must approve, as a sentence."""
-    many = "One more person" if asked.missing == 1 else f"{asked.missing} more people"
+    many = "One more person" if current.missing == 1 else f"{current.missing} more people"
     return f"{many} must approve."
 
 
-def too_few_words(asked: Round) -> str:
+def too_few_words(current: Round) -> str:
     """Returns a warning if fewer people may answer than must approve; otherwise an empty text."""
-    if asked.too_few is None or asked.too_few >= asked.needed:
+    if current.consent.too_few is None or current.consent.too_few >= current.question.needed:
         return ""
-    may = {0: "no one", 1: "only 1 person"}.get(asked.too_few, f"only {asked.too_few} people")
-    what = "1 approval" if asked.needed == 1 else f"{asked.needed} approvals"
-    besides = "" if asked.four_eyes is None else " by people other than the one the agent works for"
+    may = {0: "no one", 1: "only 1 person"}.get(
+        current.consent.too_few, f"only {current.consent.too_few} people"
+    )
+    what = "1 approval" if current.question.needed == 1 else f"{current.question.needed} approvals"
+    besides = (
+        "" if current.question.four_eyes is None else " by people other than the one the agent works for"
+    )
     return f"This needs {what}{besides}, but {may} could answer when it was asked."
 
 
-def change_heading(asked: Round) -> str:
+def change_heading(current: Round) -> str:
     """Returns who changed the arguments last: live, escaped. Empty if nobody did."""
-    edits = asked.edits or ()
+    edits = current.consent.edits or ()
     if not edits:
         return ""
     last = edits[-1]

@@ -370,7 +370,7 @@ async def _written(
     questions: Questions, record: Clarification, who: Speaker, respond: Callable[[], Response]
 ) -> Response:
     """Returns the response with a question's state: with arguments, its JSON takes time."""
-    return await questions.reading.run(who.producer, respond, LARGE if record.asked.arguments else 0)
+    return await questions.reading.run(who.producer, respond, LARGE if record.current.arguments else 0)
 
 
 def _brief(record: Clarification) -> dict[str, Any]:

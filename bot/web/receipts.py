@@ -53,14 +53,14 @@ def receipt_routes(
         is_id = ID.fullmatch(question_id) is not None
         look = questions.find if is_id else questions.by_token
         record = await look(question_id, who.producer)
-        if record.asked.receipt is None:
+        if record.current.receipt is None:
             why = (
                 "It is not decided yet."
                 if record.is_open
                 else "It was decided before receipts were made, or its receipt is not signed yet."
             )
             raise problem(404, "NO_RECEIPT", f"{record.id} has no receipt. {why}")
-        return Response(record.asked.receipt, media_type=_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+        return Response(record.current.receipt, media_type=_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
     @router.get("/.well-known/jwks.json", response_class=Response)
     async def keys() -> Response:

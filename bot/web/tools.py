@@ -127,7 +127,7 @@ class Call:
                 _log.exception("tool failed", tool=name)
             return error_result(answer), "failed" if failed else "refused"
         self._handed = record
-        return state_result(state, record.asked.receipt), "done"
+        return state_result(state, record.current.receipt), "done"
 
     async def get(self, task_id: str) -> Task:
         try:
@@ -211,8 +211,8 @@ class Call:
 
     def _task_of(self, task_id: str, record: Clarification, state: Mapping[str, Any]) -> Task:
         status = {"waiting": "working", "withdrawn": "cancelled"}.get(state["status"], "completed")
-        claimed = record.asked.taken_by
-        people = [*((claimed.at,) if claimed else ()), *(each.at for each in record.asked.approvals or ())]
+        claimed = record.attention.taken_by
+        people = [*((claimed.at,) if claimed else ()), *(each.at for each in record.consent.approvals or ())]
         task = self._task(
             task_id,
             status,
@@ -222,7 +222,7 @@ class Call:
             expires=record.asked.expires_at or record.created,
         )
         if status == "completed":
-            task["result"] = _dumped(state_result(state, record.asked.receipt))
+            task["result"] = _dumped(state_result(state, record.current.receipt))
         return task
 
     def _task(

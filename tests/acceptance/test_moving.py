@@ -84,10 +84,10 @@ async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
 async def receipts(bot: Bot) -> dict[str, str]:
     """All receipts, by their names."""
     return {
-        f"{record.id}/{record.round}": record.asked.receipt
+        f"{record.id}/{record.round}": record.current.receipt
         async for contents in bot.ledger.every()
         for record in contents.records
-        if record.asked.receipt is not None
+        if record.current.receipt is not None
     }
 
 

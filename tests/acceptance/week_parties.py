@@ -345,7 +345,7 @@ class Gate:
         return await decide(await self.decider_of(person, record, channel))
 
     async def decider_of(self, person: Person, record: Clarification, channel: str = "") -> Decider:
-        name, before = f"user:slack/{person.team}/{person.user}", record.asked.approvals or ()
+        name, before = f"user:slack/{person.team}/{person.user}", record.consent.approvals or ()
         approvers: dict[str | None, Standing] = dict.fromkeys((each.user for each in before), "other")
         return Decider(name, "slack", person.team, person.user, approvers=approvers)
 

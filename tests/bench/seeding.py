@@ -23,6 +23,7 @@ from core.clarification import (
     opened,
     reply_settled,
     resolved,
+    round_with,
 )
 from core.records import dump, packed
 from tests.kit.builders import ask
@@ -82,7 +83,7 @@ def _decided(issue: int, number: int, template: Clarification) -> Clarification:
         "event_id": f"evt_seeded_{number}",
         "reply_token": f"seeded-token-{number}",
     }
-    asked = template.asked.model_copy(update=own)
+    asked = round_with(template.current, **own)
     return template.model_copy(update={"id": f"CLR-{issue}-001", "issue_number": issue, "rounds": (asked,)})
 
 

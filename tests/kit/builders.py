@@ -7,6 +7,7 @@ from typing import Any
 
 from core import aaep
 from core.clarification import (
+    PART_OF,
     Answer,
     Ask,
     Clarification,
@@ -118,7 +119,7 @@ def changed(record: Clarification, **more: Any) -> Clarification:
         more[name] = more[name] and Holder(user=more[name], at=NOW)
     own = {name: each for name, each in more.items() if name in Clarification.model_fields}
     asked = {name: each for name, each in more.items() if name not in own}
-    if unknown := asked.keys() - Round.model_fields.keys():
+    if unknown := asked.keys() - PART_OF.keys() - Round.model_fields.keys():
         raise TypeError(f"no field of a record: {sorted(unknown)}")
     return amended(record.model_copy(update=own), **asked)
 

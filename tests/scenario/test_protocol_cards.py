@@ -97,7 +97,7 @@ async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_
         assert (await stage.workspace.submit_view(ADE, {"Your answer": "SQLite"})).ok
         settled = await stage.now_says(card, f"by <@{ADE}>")
         assert controls(settled) == ["View full", "Verify"]
-        assert (await other.ledger.find(asked.id)).asked.label == "SQLite"
+        assert (await other.ledger.find(asked.id)).given.label == "SQLite"
     assert not stage.cards(AGENTS)
 
 
@@ -337,7 +337,7 @@ async def test_answer_of_an_agent_is_on_the_card_and_its_question_to_another_age
         await stage.now_says(card, "agent:security")
         assert (await stage.reply())["decided_by"] == "agent:security"
         await stage.until(lambda: stage.record(42)["status"] == "answered")
-        assert (await other.ledger.find(asked.id)).asked.decided_by == "agent:security"
+        assert (await other.ledger.find(asked.id)).given.decided_by == "agent:security"
     assert len(stage.cards()) == 1
 
 

@@ -52,6 +52,7 @@ from core.clarification import (
     Round,
     Status,
     amended,
+    round_with,
 )
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
@@ -253,12 +254,12 @@ class _Taking:
             for each in record.thread
         )
         record = record.model_copy(update={"thread": thread})
-        if is_proven and record.asked.is_confirmation and record.asked.reply in UNDELIVERED:
+        if is_proven and record.asked.is_confirmation and record.delivery.reply in UNDELIVERED:
             # Its receipt does not say to which token it goes.
             bare = UNANSWERED | _UNPROVEN | {"receipt": None, "from_file": True}
             return reopened(amended(record, **bare), self.now, self.sla)
         if is_proven:
-            return amended(record, label=_proven_words(record, record.asked.label or ""))
+            return amended(record, label=_proven_words(record, record.given.label or ""))
         return _begun(record) if record.is_open or _is_undecided(record) else self._unproven(record)
 
     def _proven(self, record: Clarification, rounds: Collection[int]) -> Iterator[Clarification]:
@@ -283,12 +284,11 @@ class _Taking:
 
     def _unproven(self, record: Clarification) -> Clarification:
         """Returns a record whose round ended without a valid receipt."""
-        asked = record.asked
-        if asked.response is None or not _decides(asked):
-            by = None if asked.response is None else author_of(asked.decided_by or "")
+        if record.given.response is None or not _decides(record.current):
+            by = None if record.given.response is None else author_of(record.given.decided_by or "")
             surface = None if by is None else AnsweredBy(surface="ledger")
             return amended(record, receipt=None, decided_by=by, answered_by=surface)
-        waits = asked.reply in UNDELIVERED
+        waits = record.delivery.reply in UNDELIVERED
         _log.warning("an approval has no valid receipt", id=record.id, asked_again=waits)
         bare = {**UNANSWERED, **_UNPROVEN, "receipt": None}
         if waits:
@@ -311,16 +311,16 @@ def _begun(record: Clarification) -> Clarification:
     return amended(record.model_copy(update=update), **bare)
 
 
-def _decides(asked: Round) -> bool:
+def _decides(current: Round) -> bool:
     """Whether an answer may be a decision about an action; what kind of question it was, the file alone says."""
-    return asked.is_confirmation or (
-        isinstance(asked.response, str) and decision_in(asked.response) is not None
+    return current.question.is_confirmation or (
+        isinstance(current.given.response, str) and decision_in(current.given.response) is not None
     )
 
 
 def _proven_words(then: Clarification, text: str) -> str:
     """Returns the words of an answer, or, if they are not those of the response that the receipt proves, that."""
-    asked, response = then.asked, then.asked.response
+    asked, response = then.asked, then.given.response
     if asked.is_confirmation:
         fits = decision_in(text) == response
     elif isinstance(response, bool):
@@ -342,19 +342,18 @@ def _blank(record: Clarification) -> Clarification:
 
 def _is_undecided(record: Clarification) -> bool:
     """Whether another program ended a question of ours, which our own fields do not know of."""
-    asked = record.asked
     has_question = any(each.type == "question" for each in record.thread)
-    return asked.response is None and asked.closed is None and has_question
+    return record.given.response is None and record.current.closed is None and has_question
 
 
-def _past(past: Round) -> Round:
+def _past(current: Round) -> Round:
     """Returns an earlier round that has no valid receipt."""
-    if past.response is None:
-        return past.model_copy(update={"receipt": None})
-    if past.is_confirmation:
-        return past.model_copy(update={"receipt": None, "response": None, "label": None})
-    by, surface = author_of(str(past.decided_by)), AnsweredBy(surface="ledger")
-    return past.model_copy(update={"receipt": None, "decided_by": by, "answered_by": surface})
+    if current.given.response is None:
+        return round_with(current, receipt=None)
+    if current.question.is_confirmation:
+        return round_with(current, receipt=None, response=None, label=None)
+    by, surface = author_of(str(current.given.decided_by)), AnsweredBy(surface="ledger")
+    return round_with(current, receipt=None, decided_by=by, answered_by=surface)
 
 
 def _as_read(item: Raw, record: Clarification) -> Seen:

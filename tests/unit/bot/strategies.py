@@ -19,6 +19,7 @@ from core.clarification import (
     CloseReason,
     Decider,
     abandoned,
+    amended,
     answered,
     opened,
     reply_settled,
@@ -129,7 +130,7 @@ def open_records(draw: st.DrawFn) -> Clarification:
     update: dict[str, Any] = {"status": draw(st.sampled_from(["pending", "stale", "escalated"]))}
     if draw(st.booleans()):
         update["to"] = draw(words(300))
-        update["aaep"] = record.asked.model_copy(update={"held_back": draw(st.none() | words(1000))})
+        record = amended(record, held_back=draw(st.none() | words(1000)))
     return record.model_copy(update=update)
 
 

@@ -167,11 +167,11 @@ NUDGED = {"nudges": 1, "nudgedAt": LATE.isoformat()}
     [
         ([], set()),
         ([about()], {ACTIVE}),
-        ([about(rounds=[NUDGED])], {ACTIVE, STALE}),
+        ([about(rounds=[{"attention": NUDGED}])], {ACTIVE, STALE}),
         ([about("stale")], {ACTIVE, STALE}),
         ([about("escalated")], {ACTIVE, STALE}),
         ([about("answered")], set()),
-        ([about("answered", rounds=[NUDGED])], set()),
+        ([about("answered", rounds=[{"attention": NUDGED}])], set()),
         ([about("resolved"), about("abandoned")], set()),
         ([about("resolved"), about()], {ACTIVE}),
     ],

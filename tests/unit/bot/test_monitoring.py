@@ -188,7 +188,7 @@ async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: Wo
     await running.clock.advance(0)
     running.clock.jump(START + timedelta(hours=3, minutes=30))
     await running.moved(0.02, lambda: running.written[-1].status == "escalated")
-    assert [(record.status, record.asked.nudges) for record in running.written] == [
+    assert [(record.status, record.attention.nudges) for record in running.written] == [
         ("pending", 0),
         ("pending", 1),
         ("escalated", 1),
@@ -201,7 +201,7 @@ async def test_without_alarm_only_a_trigger_acts(ledger: DatabaseLedger, tmp_pat
         await world.clock.advance(3600)
         assert world.statuses("CLR-42-001") == ["pending"]
         world.monitoring.trigger()
-        await until(lambda: world.written[-1].asked.nudges == 1)
+        await until(lambda: world.written[-1].attention.nudges == 1)
 
 
 async def test_locked_record_is_come_back_to_and_does_not_hold_up_others(world: World) -> None:
@@ -250,7 +250,7 @@ async def test_record_that_is_put_back_is_attended_after_all(world: World) -> No
     await run("update clarifications set id = 'CLR-42-001'")
     world.clock.jump(START + timedelta(minutes=35))
     await world.monitoring.catch_up()
-    assert (await world.find()).asked.nudges == 1
+    assert (await world.find()).attention.nudges == 1
 
 
 async def test_fault_of_ours_with_one_finding_stops_nobody(
@@ -277,7 +277,7 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
     write_records(running.folder, 7, raw)
     running.monitoring.record_changed(await running.find("CLR-7-001"))
-    await until(lambda: running.written and running.written[-1].asked.nudges == 1)
+    await until(lambda: running.written and running.written[-1].attention.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
 

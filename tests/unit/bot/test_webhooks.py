@@ -434,7 +434,7 @@ class Signer:
         return self.has_key and is_decided(record)
 
     def agrees(self, record: Clarification) -> bool:
-        return record.asked.receipt == jti_of(record)
+        return record.current.receipt == jti_of(record)
 
 
 @pytest.fixture
@@ -471,7 +471,7 @@ async def test_receipt_that_follows_comes_with_the_event_again(
     signed = await world.ledger.transact(
         OfIssue(42), lambda book: book.put(record, owed=True)
     )  # and nobody is told
-    assert signed.asked.receipt == f"{ID}/1"
+    assert signed.current.receipt == f"{ID}/1"
     told = len(receiver.got)
     for _ in range(2):
         await world.start()
@@ -489,7 +489,7 @@ async def test_receipt_is_that_of_the_round(world: World, receiver: Receiver, si
     world.feed.record_changed(record)
     later = record.last_change + timedelta(minutes=1)
     again = await world.put(followed_up(record, builders.ask(question="And now?"), later, SLA))
-    assert again.asked.receipt is None
+    assert again.current.receipt is None
     over = world.answered(again, "no")
     world.feed.record_changed(await world.ledger.transact(OfIssue(42), lambda book: book.put(over)))
     await world.quiet()
@@ -524,7 +524,7 @@ async def test_what_the_shell_decided_waits_for_its_receipt(
     await world.start()
     world.ledger.signer = None
     record = await decided(world)
-    assert record.asked.receipt is None
+    assert record.current.receipt is None
     world.ledger.signer = signer
     world.feed.wake()
     await world.quiet()

@@ -235,7 +235,7 @@ class Answer(Move):
             expect(not (alone and takes and before["status"] in OPEN), error)
             return
         kept(record, witness)
-        expect(record.asked.decided_by == decider.decided_by)
+        expect(record.given.decided_by == decider.decided_by)
         expect(record.thread[-1].type == "answer" and record.thread[-1].from_ == decider.decided_by)
         if alone:
             expect(self.fits and self.round != "before" and before["status"] in OPEN, before["status"])
@@ -262,7 +262,7 @@ class Resolve(Move):
             return
         kept(record, witness)
         if alone:
-            waits = before["status"] != "escalated" and before["status"] in OPEN and record.asked.reply
+            waits = before["status"] != "escalated" and before["status"] in OPEN and record.delivery.reply
             expect(record.status == ("answered" if waits else "resolved"), before["status"], record.status)
 
 

@@ -21,7 +21,7 @@ from core.answers import (
     hint,
     number,
 )
-from core.clarification import Answer, Option, Round
+from core.clarification import Answer, Option, Question
 from core.errors import AnswerRejected
 
 ABC = (
@@ -37,8 +37,8 @@ VERSIONS = (
 )
 
 
-def asked(*kinds: Kind, choices: tuple[Option, ...] = (), several: bool = False) -> Round:
-    return Round(kinds=kinds or ("freetext",), choices=choices, multi_select=several)
+def asked(*kinds: Kind, choices: tuple[Option, ...] = (), several: bool = False) -> Question:
+    return Question(kinds=kinds or ("freetext",), choices=choices, multi_select=several)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_describe(response: bool | float | str, words: str) -> None:
 
 LABELS = st.text(min_size=1, max_size=12).filter(str.strip)
 QUESTIONS = st.builds(
-    lambda kinds, words, several: Round(
+    lambda kinds, words, several: Question(
         kinds=tuple(k for k in KINDS if k in kinds),
         choices=tuple(Option(value=word, label=word.upper() or word) for word in dict.fromkeys(words)),
         multi_select=several,
@@ -270,7 +270,7 @@ TYPED = (
 )
 
 
-def fits(question: Round, kind: Kind, response: object) -> bool:
+def fits(question: Question, kind: Kind, response: object) -> bool:
     """Whether a reply may carry `response` to a question of `kind` (aaep, chapter 6)."""
     if kind == "yes_no":
         return isinstance(response, bool)
@@ -289,7 +289,7 @@ def fits(question: Round, kind: Kind, response: object) -> bool:
     )
 
 
-def tried(question: Round, text: str) -> Answer | AnswerRejected:
+def tried(question: Question, text: str) -> Answer | AnswerRejected:
     try:
         return from_text(question, text)
     except AnswerRejected as rejected:
@@ -297,7 +297,7 @@ def tried(question: Round, text: str) -> Answer | AnswerRejected:
 
 
 @given(QUESTIONS, TYPED)
-def test_any_text_is_a_fitting_answer_or_a_hint(question: Round, text: str) -> None:
+def test_any_text_is_a_fitting_answer_or_a_hint(question: Question, text: str) -> None:
     answer = tried(question, text)
     if isinstance(answer, AnswerRejected):
         assert str(answer).strip()
@@ -308,7 +308,7 @@ def test_any_text_is_a_fitting_answer_or_a_hint(question: Round, text: str) -> N
 
 
 @given(QUESTIONS)
-def test_every_choice_can_be_said_by_its_number_sign(question: Round) -> None:
+def test_every_choice_can_be_said_by_its_number_sign(question: Question) -> None:
     if "multiple_choice" not in question.kinds:
         return
     for index, option in enumerate(question.choices):
@@ -319,7 +319,7 @@ def test_every_choice_can_be_said_by_its_number_sign(question: Round) -> None:
 
 
 @given(QUESTIONS)
-def test_every_hint_says_how(question: Round) -> None:
+def test_every_hint_says_how(question: Question) -> None:
     assert hint(question).startswith("Reply with ")
     assert len(hint(question)) > len("Reply with .")
 

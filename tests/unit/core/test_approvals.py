@@ -42,9 +42,9 @@ from core.clarification import (
     Decider,
     Direct,
     FourEyes,
+    Question,
     Refusal,
     Requester,
-    Round,
     Standing,
     answered,
     opened,
@@ -105,7 +105,7 @@ ARGUMENTS: dict[str, Any] = {"to": "all", "count": 3, "more": {"x": [1.0, None]}
     ],
 )
 def test_reason_counts_by_what_it_says_in_words(reason: str | None, counts: bool) -> None:
-    wanted = Round(kinds=("confirmation",), action="Deploy", reason_wanted=True)
+    wanted = Question(kinds=("confirmation",), action="Deploy", reason_wanted=True)
     with nullcontext() if counts else pytest.raises(ReasonWanted):
         check_reason(wanted, reason)
 
@@ -181,7 +181,7 @@ class Approval(RuleBasedStateMachine):
     def asked(self, needed: int) -> None:
         self.needed = needed
         record = self.loop.run_until_complete(self.router.open(42, approval(needed))).record
-        self.versions.append(version_of(record.asked))
+        self.versions.append(version_of(record.current))
 
     def record(self) -> Clarification:
         return self.loop.run_until_complete(self.ledger.find("CLR-42-001"))
@@ -239,7 +239,7 @@ class Approval(RuleBasedStateMachine):
         if changed is not None:
             self.accepted = []
             self.arguments |= changed
-            self.versions.append(version_of(self.record().asked))
+            self.versions.append(version_of(self.record().current))
             assert self.versions[-1] not in self.versions[:-1]
         self.accepted.append(who)
         if len(self.accepted) == self.needed:
@@ -373,12 +373,12 @@ async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_w
         await accepts(0)
     whole = True
     await accepts(0)
-    edited = await accepts(0, version_of(first.asked), {"to": "some"})
+    edited = await accepts(0, version_of(first.current), {"to": "some"})
     with pytest.raises(NotSeen, match="were changed"):
         await accepts(1)
     with pytest.raises(ArgumentsChanged):
-        await accepts(1, version_of(first.asked))
-    after = await accepts(1, version_of(edited.asked))
+        await accepts(1, version_of(first.current))
+    after = await accepts(1, version_of(edited.current))
     assert state_of(after)["approved_by"] == ["user:one", "user:two"]
 
 
@@ -428,7 +428,7 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: 
     async def accepts(who: int, gone: Container[int] = ()) -> tuple[list[str], list[str | None]]:
         answer = Answer("accept", "Accept")
         after = await router.answer("CLR-42-001", lambda _: answer, decider_of(who, gone), NOW + MINUTE)
-        return state_of(after)["approved_by"], [each.user for each in after.asked.lapsed or ()]
+        return state_of(after)["approved_by"], [each.user for each in after.consent.lapsed or ()]
 
     assert await accepts(0) == (["user:one"], [])
     assert await accepts(1, gone={0}) == (["user:two"], ["U1"])
@@ -445,7 +445,7 @@ def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:
     with pytest.raises(AnswerRejected, match=r"not valid\. count: Expected a whole number of at most 9\."):
         accepted(record, Answer("accept", "Accept", changed={"count": 10}), decider_of(0), NOW)
     after = accepted(record, Answer("accept", "Accept", changed={"count": 9}), decider_of(0), NOW)
-    assert after.asked.arguments["count"] == 9
+    assert after.current.arguments["count"] == 9
 
 
 ANN, BEN = Requester(by="U0ANN", pinned=True), Requester(by="U0BEN")

@@ -83,11 +83,14 @@ def test_transition_table(status: Status, change: str) -> None:
 @pytest.mark.parametrize("status", ["pending", "stale"])
 def test_opened_answered_and_resolved_tell_who_when_and_what(status: Status) -> None:
     after = answered(with_status(status), Answer(True, "Yes"), ADE, LATER)
-    asked = after.asked
-    assert (asked.response, asked.label, asked.decided_by) == (True, "Yes", "user:slack/T1/U1")
-    assert (asked.answered_at, asked.reply) == (LATER, "sending")
-    assert asked.answered_by is not None
-    assert (asked.answered_by.surface, asked.answered_by.team, asked.answered_by.user) == (
+    assert (after.given.response, after.given.label, after.given.decided_by) == (
+        True,
+        "Yes",
+        "user:slack/T1/U1",
+    )
+    assert (after.given.answered_at, after.delivery.reply) == (LATER, "sending")
+    assert after.given.answered_by is not None
+    assert (after.given.answered_by.surface, after.given.answered_by.team, after.given.answered_by.user) == (
         "slack",
         "T1",
         "U1",
@@ -105,11 +108,11 @@ def test_follow_up_keeps_the_round_before() -> None:
     first = answered(record(), YES, ADE, LATER)
     second = followed_up(first, ask(reply_token="rpl_2", question="Really?"), LATER, SLA)
     assert (second.round, second.status, second.question) == (2, "pending", "Really?")
-    assert (second.asked.reply_token, second.asked.response, second.asked.reply) == ("rpl_2", None, None)
+    assert (second.asked.reply_token, second.given.response, second.delivery.reply) == ("rpl_2", None, None)
     assert second.answer is None
     assert second.earlier == first.rounds
     third = followed_up(answered(second, YES, BEA, LATER), ask(reply_token="rpl_3"), LATER, SLA)
-    assert [past.reply_token for past in third.earlier] == ["rpl_1", "rpl_2"]
+    assert [past.question.reply_token for past in third.earlier] == ["rpl_1", "rpl_2"]
 
 
 @pytest.mark.parametrize(("blocking", "rounds"), [(True, 5), (False, 6)])
@@ -123,7 +126,7 @@ def test_rounds_run_out_and_the_question_goes_to_humans(blocking: bool, rounds: 
     assert last.thread[-1].type == "escalation"
     assert last.answer is None, "the exhausted round's old answer is not the new question's"
     human = answered(last, Answer("stop", "stop"), BEA, LATER)
-    assert (human.status, human.asked.reply_token, human.asked.response) == ("resolved", "rpl_x", "stop")
+    assert (human.status, human.asked.reply_token, human.given.response) == ("resolved", "rpl_x", "stop")
     assert human.answer is not None
     assert human.answer.body == "stop"
 
@@ -194,16 +197,16 @@ def test_nudge_is_of_what_waits_for_its_answerers(status: Status) -> None:
 def test_first_claim_wins_and_who_has_it_lets_go() -> None:
     ade, bea = Holder(user="U1", team="T1", at=NOW), Holder(user="U2", team="T1", at=NOW + MINUTE)
     mine = claimed(record(), ade)
-    assert mine.asked.taken_by == ade
+    assert mine.attention.taken_by == ade
     assert claimed(mine, bea) is mine
     assert released(mine, "U2") is mine
     free = released(mine, "U1")
-    assert (free.asked, free.status) == (record().asked, "pending")
+    assert (free.rounds, free.status) == (record().rounds, "pending")
     assert released(free, "U1") is free
-    theirs = taken_over(mine, bea).asked
+    theirs = taken_over(mine, bea).attention
     assert (theirs.taken_by, theirs.taken_from) == (bea, "U1")
-    assert taken_over(mine, ade).asked.taken_from is None
-    assert released(taken_over(mine, bea), "U2").asked == record().asked
+    assert taken_over(mine, ade).attention.taken_from is None
+    assert released(taken_over(mine, bea), "U2").rounds == record().rounds
 
 
 def test_escalated_one_is_given_back_to_the_pager_alone() -> None:
@@ -221,13 +224,13 @@ def test_take_and_hand_are_of_open_ones_and_keep_the_status(status: Status) -> N
                 change(found, ade)
         return
     offered = handed(taken(found, ade), bea)
-    assert (offered.asked.taken_by, offered.asked.handed_to) == (None, bea)
+    assert (offered.attention.taken_by, offered.attention.handed_to) == (None, bea)
     accepted = taken(offered, bea)
-    assert (accepted.asked.taken_by, accepted.asked.handed_to) == (bea, None)
-    assert dump(accepted)["rounds"][0]["takenBy"] == {
+    assert (accepted.attention.taken_by, accepted.attention.handed_to) == (bea, None)
+    assert dump(accepted)["rounds"][0]["attention"]["takenBy"] == {
         "user": "U2",
         "team": "T1",
         "at": "2026-05-24T14:23:00.000Z",
     }
     assert (accepted.status, accepted.revision) == (status, found.revision + 3)
-    assert escalated(taken(record(), ade), "by hand", "words", NOW).asked.taken_by is None
+    assert escalated(taken(record(), ade), "by hand", "words", NOW).attention.taken_by is None

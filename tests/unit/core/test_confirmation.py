@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.clarification import Answer, Ask, Clarification, amended, answered, reply_settled
+from core.clarification import Answer, Ask, Clarification, amended, answered, reply_settled, round_with
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.matching import is_duplicate, is_follow_up
@@ -170,13 +170,13 @@ def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
     full = Confirmation("a", "b", "high", True, "irreversible", "reject", ("reject",), extra)
     kept = open_record(full)
     raw = json.loads(json.dumps(dump(kept)))
-    assert raw["rounds"][0] | {
+    assert raw["rounds"][0]["question"] | {
         "action": "a", "consequence": "b", "riskLevel": "high", "irreversible": True, "reversibility": "irreversible",
         "defaultDecision": "reject", "allowedReplies": ["reject"], "extraContext": extra, "kinds": ["confirmation"],
-    } == raw["rounds"][0]  # fmt: skip
+    } == raw["rounds"][0]["question"]  # fmt: skip
     again = parse(raw)
     assert again is not None
-    assert again.asked.confirmation == full
+    assert again.current.confirmation == full
     assert again.thread[0].body == "Approve: a\nConsequence: b"
 
 
@@ -253,9 +253,9 @@ def test_hint_names_the_decision_that_was_probably_meant(said: str, meant: Decis
 
 
 def test_hint_asks_for_no_bare_accept_where_a_reason_is_wanted() -> None:
-    asked = open_record().asked.model_copy(update={"reason_wanted": True})
+    asked = round_with(open_record().current, reason_wanted=True)
     with pytest.raises(AnswerRejected, match="accept: and your reason") as told:
-        answers.from_text(asked, "accept, fine")
+        answers.from_text(asked.question, "accept, fine")
     assert "just accept" not in str(told.value)
 
 
@@ -271,7 +271,7 @@ def test_decision_that_the_agent_does_not_take_is_not_made() -> None:
 
 def test_answer_keeps_its_reason_and_the_thread_says_it() -> None:
     done = answered(open_record(), Answer("reject", "Reject", "Too early."), ADE, NOW)
-    assert (done.asked.response, done.asked.label, done.asked.rationale) == ("reject", "Reject", "Too early.")
+    assert (done.given.response, done.given.label, done.given.rationale) == ("reject", "Reject", "Too early.")
     assert done.thread[-1].body == "Reject: Too early."
     assert answers.from_text(done.asked, done.thread[-1].body) == Answer("reject", "Reject", "Too early.")
 
@@ -280,7 +280,7 @@ def test_answer_keeps_its_reason_and_the_thread_says_it() -> None:
 def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
     done = answered(open_record(), Answer("accept", "Accept"), ADE, NOW)
     sent = done.model_copy(
-        update={"topic": "money", "rounds": (done.asked.model_copy(update={"reply": "delivered"}),)}
+        update={"topic": "money", "rounds": (round_with(done.current, reply="delivered"),)}
     )
     again = consent(reply_token="rpl_2", topic=topic)
     assert not is_follow_up(sent, again)
@@ -376,7 +376,7 @@ def test_any_event_is_read_and_its_record_can_be_kept(changes: dict[str, Any]) -
     text = json.dumps(dump(kept), allow_nan=False)
     again = parse(json.loads(text))
     assert again is not None
-    assert again.asked.confirmation == question.confirmation
+    assert again.current.confirmation == question.confirmation
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])

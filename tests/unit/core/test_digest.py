@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from core.clarification import Approval, Clarification, Edit, Entry, Round
+from core.clarification import Approval, Clarification, Edit, Entry, Round, round_with
 from core.digest import (
     Approvals,
     Count,
@@ -139,8 +139,10 @@ def approval(seq: int, risk: str | None = "high", response: str | None = None, *
     if response is not None:
         at = NOW + timedelta(seconds=after)
         asked |= {"response": response, "decided_by": by, "answered_at": at}
-        return made(seq, "resolved", ("answer", by, after), rounds=(Round(**(asked | more)),))
-    return made(seq, "abandoned" if "closed" in more else "pending", rounds=(Round(**(asked | more)),))
+        return made(seq, "resolved", ("answer", by, after), rounds=(round_with(Round(), **(asked | more)),))
+    return made(
+        seq, "abandoned" if "closed" in more else "pending", rounds=(round_with(Round(), **(asked | more)),)
+    )
 
 
 def by(*people: str) -> tuple[Approval, ...]:
@@ -195,7 +197,7 @@ def test_digest_counts_approvals(one: Clarification, counts: Approvals, people: 
 def test_digest_counts_approvals_of_each_round_route_and_person() -> None:
     first = approval(1, response="reject")
     again = approval(1, response="accept", by="user:bea")
-    again = again.model_copy(update={"rounds": (first.asked, again.asked)})
+    again = again.model_copy(update={"rounds": (first.current, again.current)})
     builder = DigestBuilder()
     builder.add(again, "a")
     builder.add(approval(2, response="accept"), "b")

@@ -155,9 +155,9 @@ async def test_dispatch_the_answer_is_the_roles(tmp_path: Path, caplog: pytest.L
         "Architect",
         "JSON over HTTP",
     )
-    assert record.asked.decided_by == "agent:Architect"
-    assert record.asked.answered_by is not None
-    assert record.asked.answered_by.surface == "responder"
+    assert record.given.decided_by == "agent:Architect"
+    assert record.given.answered_by is not None
+    assert record.given.answered_by.surface == "responder"
     assert architect.asked == [Inquiry(at.written[0])]
     assert caplog.messages == ["CLR-42-001: answered by Architect"], "its own answer is no reason to stop it"
     assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
@@ -192,7 +192,7 @@ async def test_dispatch_two_failures_are_passed_on_to_people(tmp_path: Path) -> 
         await at.clock.advance(30)
         record = await at.until("escalated")
         await at.settled()
-    assert record.asked.escalated_for == "agent failed"
+    assert record.attention.escalated_for == "agent failed"
     words = record.thread[-1].body.splitlines()
     assert words[0] == "AGENT_ERROR: architect (command) ended with exit code 3, even when asked twice."
     assert words[1] == "Topic: “wire format”"
@@ -383,7 +383,7 @@ async def test_dispatch_a_busy_ledger_costs_no_second_question(tmp_path: Path) -
             await at.clock.advance(seconds)
         record = await at.until("answered")
     assert at.clock.slept == [1, 2, 4]
-    assert record.asked.answered_at == NOW, "when it was given, not when it could be written"
+    assert record.given.answered_at == NOW, "when it was given, not when it could be written"
     assert len(architect.asked) == 1
 
 

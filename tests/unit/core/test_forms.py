@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from core.answers import from_text, hint
-from core.clarification import Direct, Round
+from core.clarification import Direct, Question
 from core.errors import AnswerRejected
 from core.forms import FormField, Misfits, read_form
 from core.schemas import SCHEMA_LIMIT, BadSchema
@@ -147,8 +147,8 @@ def test_value_that_does_not_fit(said: Json, value: Any) -> None:
         field(said).checked(value)
 
 
-def asked(schema: Json) -> Round:
-    return Round(kinds=("form",), direct=Direct(kind="form", form=schema))
+def asked(schema: Json) -> Question:
+    return Question(kinds=("form",), direct=Direct(kind="form", form=schema))
 
 
 TWO = {

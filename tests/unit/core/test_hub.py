@@ -129,7 +129,11 @@ async def test_question_after_the_last_round_goes_to_people_and_is_no_hang(
             await ask_further(world.hub)
     record = caught.value.record
     assert record == await world.hub.find(ID)
-    assert (record.status, record.round, record.asked.escalated_for) == ("escalated", 2, "rounds exhausted")
+    assert (record.status, record.round, record.attention.escalated_for) == (
+        "escalated",
+        2,
+        "rounds exhausted",
+    )
     question, escalation = record.thread[-2:]
     assert (question.type, question.body, escalation.type) == ("question", "And when?", "escalation")
     assert "Rounds exhausted: a follow-up was asked after 2 rounds." in escalation.body

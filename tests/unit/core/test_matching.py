@@ -156,5 +156,5 @@ def test_after_event_table(
 ) -> None:
     changed = after_event(records, event, NOW + 2 * MINUTE)
     assert {
-        int(one.id[-3:]): (one.status, one.asked.closed or one.asked.reply) for one in changed
+        int(one.id[-3:]): (one.status, one.current.closed or one.delivery.reply) for one in changed
     } == expected

@@ -16,6 +16,7 @@ from core.clarification import (
     Clarification,
     Entry,
     Holder,
+    Option,
     Status,
     abandoned,
     answered,
@@ -24,6 +25,7 @@ from core.clarification import (
     opened,
     reply_settled,
     resolved,
+    round_with,
     taken,
 )
 from core.matching import followed_up
@@ -214,7 +216,7 @@ def test_repetitions_choice_made_again_says_nothing_alone() -> None:
     assert len(repetitions([chosen])) == 1
     option = {"value": "pg", "label": "Postgres"}
     asked_with_choices = chosen.model_copy(
-        update={"rounds": (chosen.asked.model_validate(chosen.asked.model_dump() | {"choices": [option]}),)}
+        update={"rounds": (round_with(chosen.current, choices=(Option.model_validate(option),)),)}
     )
     assert repetitions([asked_with_choices]) == []
 
@@ -310,7 +312,7 @@ def test_nudge_then_escalation_on_time(
     again = nudged(fresh, call.at, SLA)
     assert minutes(next_call(again, SLA)) == second
     assert again.stale_after == NOW + second[1] * MINUTE
-    assert (again.status, again.nudges, again.asked.nudged_at) == ("pending", 1, call.at)
+    assert (again.status, again.nudges, again.attention.nudged_at) == ("pending", 1, call.at)
     passed_on = escalated(again, "stale", "words", NOW + second[1] * MINUTE)
     assert minutes(next_call(passed_on, SLA)) == (("expire", timeout) if timeout is not None else None)
 
@@ -362,7 +364,7 @@ def test_nudges_of_the_question_before_do_not_count() -> None:
     later = NOW + 40 * MINUTE
     entry = Entry(round=2, from_="engineer", type="question", body="And now?", timestamp=later)
     again = first.model_copy(update={"round": 2, "thread": (*first.thread, entry), "stale_after": None})
-    assert (again.asked.nudges, again.nudges) == (1, 0)
+    assert (again.attention.nudges, again.nudges) == (1, 0)
     assert next_call(again, SLA) == DueCall("nudge", later + SLA)
     assert nudged(again, later + SLA, SLA).nudges == 1
     behind = nudged(again, NOW, SLA)
@@ -375,7 +377,7 @@ def test_follow_up_is_chased_anew() -> None:
     second = followed_up(
         answered(first, Answer("x", "x"), ADE, later), ask(reply_token="rpl_2", expires_at=None), later, SLA
     )
-    assert (second.nudges, second.asked.taken_by) == (0, None)
+    assert (second.nudges, second.attention.taken_by) == (0, None)
     assert next_call(second, SLA) == next_call(second, SLA) == DueCall("nudge", later + SLA)
 
 

@@ -178,9 +178,9 @@ def test_write_that_ends_a_round_has_its_receipt_and_later_ones_keep_it(signing:
     assert "receipt" not in rows(book)[0]["rounds"][0]
     done = book.put(answered(book.records[0], YES, ADE, LATER))
     receipt = rows(book)[0]["rounds"][0]["receipt"]
-    assert receipt == done.asked.receipt is not None
+    assert receipt == done.current.receipt is not None
     again = book.put(done.model_copy(update={"revision": done.revision + 1}))
-    assert again.asked.receipt == receipt
+    assert again.current.receipt == receipt
     assert agrees(again, None), "it is known to, without looking at the signature"
     assert signing.agrees(again)
 
@@ -188,7 +188,7 @@ def test_write_that_ends_a_round_has_its_receipt_and_later_ones_keep_it(signing:
 def test_process_without_a_key_leaves_it_to_the_bot(signing: Signing) -> None:
     book = book_with(None)
     done = book.put(answered(book.put(record()), YES, ADE, LATER))
-    assert done.asked.receipt is None
+    assert done.current.receipt is None
     elsewhere = book_with(signing, *rows(book))
     (taken_up,) = elsewhere.records
     assert owed(signing, taken_up)
@@ -211,12 +211,12 @@ def test_unreadable_key_refuses_no_decision_and_the_receipt_follows(tmp_path: Pa
     assert signing.trouble is not None
     book = book_with(signing)
     done = book.put(answered(book.put(record()), YES, ADE, LATER))
-    assert (done.status, done.asked.receipt, owed(signing, done)) == ("answered", None, False)
+    assert (done.status, done.current.receipt, owed(signing, done)) == ("answered", None, False)
     file.unlink()
     assert signing.load(create=True)
     assert signing.trouble is None
     assert owed(signing, done)
-    assert book.put(done, owed=True).asked.receipt is not None
+    assert book.put(done, owed=True).current.receipt is not None
 
 
 def test_earlier_round_gets_the_receipt_that_it_is_owed(signing: Signing) -> None:
@@ -234,7 +234,7 @@ def test_earlier_round_gets_the_receipt_that_it_is_owed(signing: Signing) -> Non
         assert clarify.verify(first, keys=signing.jwks).claims["jti"] == "CLR-42-001/1"
         assert agrees(signed, signing)
         assert not owed(signing, signed)
-        for cheat in ({"response": "no"}, {"receipt": "x"}, {"receipt": signed.asked.receipt or "y"}):
+        for cheat in ({"response": "no"}, {"receipt": "x"}, {"receipt": signed.current.receipt or "y"}):
             rounds = (signed.earlier[0].model_copy(update=cheat), signed.asked)
             assert not agrees(signed.model_copy(update={"rounds": rounds}), signing)
         if again.is_open:
@@ -250,7 +250,7 @@ def test_follow_up_after_the_last_round_has_a_receipt_of_its_own(signing: Signin
     (read,) = book_with(None, *rows(book)).records
     names = [
         clarify.verify(each, keys=signing.jwks).claims["jti"]
-        for each in (over.earlier[0].receipt or "", over.asked.receipt or "")
+        for each in (over.earlier[0].receipt or "", over.current.receipt or "")
     ]
     assert (names, agrees(read, signing)) == (["CLR-42-001/1", "CLR-42-001/2"], True)
 
@@ -278,7 +278,7 @@ def test_forgetting_removes_it(signing: Signing) -> None:
 def test_record_that_does_not_agree_with_its_receipt(signing: Signing, cheat: str) -> None:
     book = book_with(signing)
     done = book.put(answered(book.put(record()), YES, ADE, LATER))
-    receipt = done.asked.receipt or ""
+    receipt = done.current.receipt or ""
     other = receipt_of(signing, answered(record(seq=2), YES, ADE, LATER))
     update = {
         "answer": {"response": "no"},

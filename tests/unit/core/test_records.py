@@ -113,7 +113,7 @@ def test_forgotten_again_changes_nothing(state: str) -> None:
 def test_forgotten_answer_is_not_sent_again() -> None:
     after = parse(forgotten(dump(course()["sending"])))
     assert after is not None
-    assert after.asked.reply == "unconfirmed"
+    assert after.delivery.reply == "unconfirmed"
     assert not is_unsettled(after)
 
 

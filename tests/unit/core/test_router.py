@@ -129,7 +129,7 @@ async def test_first_answer_wins(hub: Hub) -> None:
     won = [r for r in results if isinstance(r, Clarification)]
     lost = [r for r in results if isinstance(r, AlreadyAnswered)]
     assert (len(won), len(lost)) == (1, 7)
-    assert all(one.record.asked.response == won[0].asked.response for one in lost)
+    assert all(one.record.given.response == won[0].given.response for one in lost)
     assert len(hub.changed) == 2
 
 
@@ -144,11 +144,11 @@ async def test_answer_counts_from_when_it_was_given(
     hub.clock.jump(NOW + processed_after * MINUTE)
     at = NOW + given_after * MINUTE
     if taken:
-        assert (await hub.router.answer("CLR-42-001", give(YES), ADE, at)).asked.answered_at == at
+        assert (await hub.router.answer("CLR-42-001", give(YES), ADE, at)).given.answered_at == at
         return
     with pytest.raises(Closed) as caught:
         await hub.router.answer("CLR-42-001", give(YES), ADE, at)
-    assert caught.value.record.asked.closed == "expired"
+    assert caught.value.record.current.closed == "expired"
     assert (await hub.get()).status == "abandoned"
     assert hub.changed[-1].status == "abandoned", "the card is told"
 
@@ -193,7 +193,7 @@ async def test_apply_due_abandons_only_what_ran_out(hub: Hub) -> None:
     hub.clock.jump(NOW + 61 * MINUTE)
     await hub.router.apply_due("CLR-42-001")
     await hub.router.apply_due("CLR-42-001")
-    assert (await hub.get()).asked.closed == "expired"
+    assert (await hub.get()).current.closed == "expired"
     assert len(hub.changed) == 2
 
 
@@ -221,7 +221,7 @@ async def test_settle_reply_table(
     for state, resolve in steps:
         await hub.router.settle_reply("CLR-42-001", "rpl_1", state, "a note", resolve=resolve)
     after = await hub.get()
-    assert (after.asked.reply, after.status) == (reply, status)
+    assert (after.delivery.reply, after.status) == (reply, status)
 
 
 async def test_settle_reply_of_a_token_that_asks_again_changes_nothing(hub: Hub) -> None:
@@ -249,10 +249,10 @@ async def test_session_seen_going_on_while_sending_is_the_proof(
     await hub.router.open(42, ask())
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
     await hub.router.session_went_on(news(at=NOW + MINUTE))
-    assert (await hub.get()).asked.reply == "sending", "it may have gone on because it timed out"
+    assert (await hub.get()).delivery.reply == "sending", "it may have gone on because it timed out"
     await hub.router.settle_reply("CLR-42-001", "rpl_1", state, "a note")
     after = await hub.get()
-    assert (after.asked.reply, after.status) == (reply, "resolved" if reply == "confirmed" else "answered")
+    assert (after.delivery.reply, after.status) == (reply, "resolved" if reply == "confirmed" else "answered")
 
 
 # after_event: the decision table
@@ -285,7 +285,7 @@ async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
     await hub.router.session_went_on(news(aaep.COMPLETED))
     assert await hub.get() == foreign
     answered_one = await hub.router.answer("CLR-42-001", lambda _: from_free_text("fine"), ADE, NOW)
-    assert (answered_one.status, answered_one.asked.reply) == ("answered", None)
+    assert (answered_one.status, answered_one.delivery.reply) == ("answered", None)
 
 
 # between agents
@@ -334,7 +334,7 @@ async def test_follow_up_takes_the_place_of_no_reply(hub: Hub) -> None:
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
     with pytest.raises(BadInput, match="Only that producer"):
         await hub.router.follow_up("CLR-42-001", request(agent_id="retirement-planner"))
-    assert (await hub.get()).asked.reply == "sending"
+    assert (await hub.get()).delivery.reply == "sending"
 
 
 async def test_follow_up_of_what_another_implementation_asked(hub: Hub) -> None:
@@ -393,7 +393,7 @@ async def test_open_of_one_topic_again_and_again_comes_to_its_last_round(
     if human_in_between:
         assert record.status == "pending"
         return
-    assert (record.status, record.asked.escalated_for) == ("escalated", "rounds exhausted")
+    assert (record.status, record.attention.escalated_for) == ("escalated", "rounds exhausted")
     assert "answered: “ok”" in record.thread[-1].body
 
 
@@ -419,7 +419,7 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
     hub.clock.jump(NOW + 61 * MINUTE)
     assert await hub.router.apply_due(ID) == DueCall("escalate", NOW + 60 * MINUTE)
     found = await hub.get()
-    assert (found.status, found.asked.escalated_for, found.thread[-1].type) == (
+    assert (found.status, found.attention.escalated_for, found.thread[-1].type) == (
         "escalated",
         "stale",
         "escalation",
@@ -429,7 +429,7 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
     assert await hub.router.apply_due(ID) == DueCall("expire", NOW + 200 * MINUTE)
     assert await hub.router.apply_due(ID) is None
     assert [one.status for one in hub.changed] == ["pending", "pending", "escalated", "abandoned"]
-    assert hub.changed[-1].asked.closed == "expired"
+    assert hub.changed[-1].current.closed == "expired"
 
 
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
@@ -454,7 +454,7 @@ async def test_escalate_by_hand_says_who(hub: Hub) -> None:
     await hub.router.open(42, ask())
     after = await hub.router.escalate(ID, "by hand", "Legal has to see this", ADE)
     assert after == await hub.get()
-    assert (after.status, after.asked.escalated_for, after.asked.escalated_at) == (
+    assert (after.status, after.attention.escalated_for, after.attention.escalated_at) == (
         "escalated",
         "by hand",
         NOW,
@@ -467,9 +467,9 @@ async def test_escalate_again_changes_nothing(hub: Hub) -> None:
     first = await hub.router.escalate(ID, "stuck")
     await hub.router.take(ID, holder())
     again = await hub.router.escalate(ID, "by hand", "words", BEA)
-    assert (again.asked.escalated_for, again.revision) == ("stuck", first.revision + 1)
-    assert again.asked.taken_by is not None
-    assert again.asked.taken_by.user == holder().user
+    assert (again.attention.escalated_for, again.revision) == ("stuck", first.revision + 1)
+    assert again.attention.taken_by is not None
+    assert again.attention.taken_by.user == holder().user
     assert len(hub.changed) == 3
 
 
@@ -495,15 +495,15 @@ async def test_resolve_of_an_answered_one_says_who_and_still_sends_the_reply(hub
     await hub.router.open(42, ask())
     await hub.router.answer(ID, yes, ADE, NOW)
     after = await hub.router.resolve(ID, yes, "Done in person", BEA, NOW + MINUTE)
-    assert (after.status, after.resolved_at, after.asked.reply) == ("resolved", NOW + MINUTE, "sending")
+    assert (after.status, after.resolved_at, after.delivery.reply) == ("resolved", NOW + MINUTE, "sending")
     assert (after.thread[-1].type, after.thread[-1].from_, after.thread[-1].body) == (
         "resolution",
         BEA.decided_by,
         "Done in person",
     )
-    assert after.asked.response == "yes"
+    assert after.given.response == "yes"
     await hub.router.settle_reply(ID, "rpl_1", "confirmed", resolve=True)
-    assert (await hub.get()).asked.reply == "confirmed"
+    assert (await hub.get()).delivery.reply == "confirmed"
 
 
 @pytest.mark.parametrize("escalate", [False, True])
@@ -516,8 +516,8 @@ async def test_resolve_of_an_open_one_answers_the_producer(hub: Hub, escalate: b
         return from_text(found.asked, "12")
 
     after = await hub.router.resolve(ID, read, "12", ADE, NOW)
-    assert (after.status, after.asked.response) == ("resolved" if escalate else "answered", 12)
-    assert (after.asked.reply, after.thread[-1].type) == ("sending", "answer")
+    assert (after.status, after.given.response) == ("resolved" if escalate else "answered", 12)
+    assert (after.delivery.reply, after.thread[-1].type) == ("sending", "answer")
 
 
 @pytest.mark.parametrize("status", ["pending", "stale", "escalated"])
@@ -525,7 +525,7 @@ async def test_resolve_of_an_open_one_without_a_producer_ends_it(hub: Hub, statu
     hub.write(as_item(dump(record().model_copy(update={"status": status, "rounds": ()}))))
     after = await hub.router.resolve(ID, yes, "Yes, go on", ADE, NOW)
     assert after == await hub.get()
-    assert (after.status, after.resolved_at, after.asked.reply) == ("resolved", NOW, None)
+    assert (after.status, after.resolved_at, after.delivery.reply) == ("resolved", NOW, None)
     assert [entry.type for entry in after.thread] == ["question", "answer", "resolution"]
     assert after.answer is not None
 
@@ -564,7 +564,7 @@ async def test_what_has_run_out_is_abandoned_and_told_as_closed(hub: Hub, act: s
     hub.clock.jump(NOW + MINUTE)
     with pytest.raises(Closed) as caught:
         await ACTS[act](hub.router, ID)
-    assert caught.value.record.asked.closed == "expired"
+    assert caught.value.record.current.closed == "expired"
     assert hub.changed[-1] == caught.value.record
     with pytest.raises(Closed):
         await ACTS[act](hub.router, ID)

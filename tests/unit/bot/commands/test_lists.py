@@ -17,7 +17,7 @@ from bot.slackapi import Place
 from bot.storage.ledger import DatabaseLedger
 from bot.views.blockkit import Draft
 from core.agents import SessionFact
-from core.clarification import Clarification, Holder, taken
+from core.clarification import Clarification, Holder, round_with, taken
 from core.index import Index
 from core.ledger import Contents
 from tests.kit.clocks import ManualClock
@@ -106,7 +106,7 @@ async def test_most_urgent_come_first_in_mine_after_what_one_took_and_those_of_o
 
     def at(n: int, hours: int | None, **more: Any) -> Clarification:
         ends = base.created + timedelta(hours=hours) if hours is not None else None
-        asked = base.asked.model_copy(update={"expires_at": ends})
+        asked = round_with(base.current, expires_at=ends)
         return base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n, "rounds": (asked,), **more})
 
     records = [at(1, None), at(2, 5), at(3, 1), at(4, 0, rounds=(), to="architect")]

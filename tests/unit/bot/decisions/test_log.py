@@ -177,12 +177,12 @@ async def test_only_genuine_receipts_are_logged_each_once(keeping: Keeping, sign
     async with keeping.leads():
         real = await keeping.put(decided(1, signing))
         await keeping.put(changed(decided(2, signing), receipt="eyJhbGciOiJub25lIn0.e30."))
-        await keeping.put(changed(decided(3, signing), receipt=real.asked.receipt))
+        await keeping.put(changed(decided(3, signing), receipt=real.current.receipt))
         await keeping.quiet()
         again = await keeping.put(changed(real, receipt=None))
-        await keeping.put(changed(again, receipt=real.asked.receipt))  # "the receipt follows"
+        await keeping.put(changed(again, receipt=real.current.receipt))  # "the receipt follows"
     (line,) = await keeping.lines()
-    assert line["receipt"] == real.asked.receipt
+    assert line["receipt"] == real.current.receipt
     assert (await keeping.check()).decisions == 1
     (row,) = await keeping.store.read("select * from decision_texts")
     assert (row["question"], row["answer"], row["outcome"], row["decision"]) == (
@@ -355,7 +355,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
         await keeping.log.forget()
         assert await keeping.kinds() == ["forgotten", "decision", "cut"]
         without = await keeping.put(changed(first, receipt=None))
-        await keeping.put(changed(without, receipt=first.asked.receipt))  # it is too old to be logged again
+        await keeping.put(changed(without, receipt=first.current.receipt))  # it is too old to be logged again
         await keeping.quiet()
         assert await keeping.kinds() == ["forgotten", "decision", "cut"]
     found = await keeping.check()

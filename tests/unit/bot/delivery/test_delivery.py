@@ -128,7 +128,7 @@ async def test_card_changes_once_where_the_agent_has_the_answer_at_once(
     if awaited:
         world.awaited.add(asked.id)
     sending = answered(asked, Answer("x", "x"), ADE, NOW)
-    assert sending.asked.reply == ("waiting" if awaited else "sending")
+    assert sending.delivery.reply == ("waiting" if awaited else "sending")
     world.changed(sending)
     if not soon:
         await until(lambda: world.put_keys.count("card:CLR-42-001:1") == 2)

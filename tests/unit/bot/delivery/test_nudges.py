@@ -26,6 +26,7 @@ from core.clarification import (
     answered,
     escalated,
     nudged,
+    round_with,
     taken,
 )
 from core.errors import LockTimeout
@@ -238,9 +239,7 @@ async def test_nudges_says_nothing_of(world: Stage, record: Clarification) -> No
 async def test_nudges_of_what_agents_ask_go_where_people_are_asked(
     world: Stage, to: str, via: str | None, said: bool
 ) -> None:
-    asked = record_of().asked.model_copy(
-        update={"producer": None, "session_id": None, "reply_token": None, "via": via}
-    )
+    asked = round_with(record_of().current, producer=None, session_id=None, reply_token=None, via=via)
     record = again(record_of().model_copy(update={"to": to, "rounds": (asked,)}))
     await world.put(record)
     world.note(record)

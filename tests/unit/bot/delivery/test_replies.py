@@ -138,7 +138,7 @@ async def test_reply_table(
     world.producer.script = script
     await world.answer()
     after = await world.settle()
-    assert (after.asked.reply, after.status) == expected
+    assert (after.delivery.reply, after.status) == expected
     assert len(world.producer.got) == tries
     assert world.keys == (["refused:CLR-42-001:1"] if paged else [])
 
@@ -148,7 +148,7 @@ async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryA
     world.producer.script = [outcome]
     await world.answer(expires_at=START + timedelta(seconds=20))
     after = await world.settle()
-    assert after.asked.reply == state
+    assert after.delivery.reply == state
     assert 20 <= (world.clock.now() - START).total_seconds() <= 22
     assert 5 <= len(world.producer.got) <= 12
     assert world.raised == []
@@ -174,7 +174,7 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     second = started(again, world.raised, [], **parts)
     world.replies, world.written = second, None
     after = await world.settle()
-    assert (after.asked.reply, world.raised) == ("unconfirmed", [])
+    assert (after.delivery.reply, world.raised) == ("unconfirmed", [])
     assert again.got == world.producer.got
 
 
@@ -212,7 +212,7 @@ async def test_storage_locked_means_no_try_is_made(world: World, monkeypatch: py
         await world.put()
         await until(lambda: world.clock.sleeping)  # until it is tried again
         assert world.producer.got == []
-    assert (await world.settle()).asked.reply == "delivered"
+    assert (await world.settle()).delivery.reply == "delivered"
 
 
 async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world: World) -> None:
@@ -221,7 +221,7 @@ async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world:
     await world.answer()
     world.written = None
     after = await world.settle()
-    assert (after.asked.reply, world.raised) == ("unconfirmed", [])
+    assert (after.delivery.reply, world.raised) == ("unconfirmed", [])
 
 
 REFUSED = TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)
@@ -244,12 +244,12 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     noted: float | None = None
     while not world.raised:
         await until(lambda: world.clock.sleeping)
-        if noted is None and (await world.ledger.find(ID)).asked.reply_note is not None:
+        if noted is None and (await world.ledger.find(ID)).delivery.reply_note is not None:
             noted = (world.clock.now() - START).total_seconds()
         await world.clock.advance(0.25)
     assert 60 <= (world.clock.now() - START).total_seconds() < 63
     after = await world.ledger.find(ID)
-    assert (after.asked.reply, after.asked.reply_note) == ("sending", note)
+    assert (after.delivery.reply, after.delivery.reply_note) == ("sending", note)
     assert noted_after <= (60.0 if noted is None else noted) <= noted_after + 1
     (incident,) = world.raised
     assert incident.key == "undelivered:CLR-42-001:1"
@@ -259,7 +259,7 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     await world.clock.advance(60)
     await until(lambda: not world.replies.outbox)
     after = await world.ledger.find(ID)
-    assert (after.asked.reply, after.asked.reply_note) == ("delivered", None)
+    assert (after.delivery.reply, after.delivery.reply_note) == ("delivered", None)
     assert len(world.raised) == 1
 
 
@@ -270,13 +270,13 @@ async def test_answer_that_never_arrived_is_told_when_its_time_is_over(
     world.producer.script = [outcome]
     await world.answer(expires_at=START + timedelta(seconds=20))
     after = await world.settle()
-    assert after.asked.reply == state
+    assert after.delivery.reply == state
     assert world.keys == ["undelivered:CLR-42-001:1"]
 
 
 async def test_agent_that_is_just_away_is_nobodys_business_yet(world: World) -> None:
     world.producer.script = [*[SURE] * 12, OK]
     await world.answer(expires_at=START + timedelta(hours=1))
-    assert (await world.settle()).asked.reply == "delivered"
+    assert (await world.settle()).delivery.reply == "delivered"
     assert world.clock.now() - START > timedelta(minutes=1)
     assert world.raised == []

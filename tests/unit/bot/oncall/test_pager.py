@@ -155,7 +155,7 @@ async def test_take_of_a_page_about_many_takes_all_of_it(world: World) -> None:
     await world.paged(count)
     for issue in range(1, 21):
         record = await world.ledger.find(f"CLR-{issue}-001")
-        assert record.asked.taken_by is not None
+        assert record.attention.taken_by is not None
 
 
 async def test_poisoned_incident_stops_nobody(world: World) -> None:

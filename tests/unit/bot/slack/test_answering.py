@@ -35,7 +35,7 @@ async def test_modal_while_the_ledger_is_locked_keeps_what_was_typed(bot: Bot) -
     assert "try again" in outcome.errors["answer.freetext"]
     assert (await bot.find(record)).is_open
     assert (await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})).ok
-    assert (await bot.find(record)).asked.response == "blue"
+    assert (await bot.find(record)).given.response == "blue"
 
 
 async def test_p10_answers_elsewhere_than_on_the_card_wait_for_replies_that_are_unread(
@@ -60,7 +60,7 @@ async def test_p10_answers_elsewhere_than_on_the_card_wait_for_replies_that_are_
     assert (await bot.find(record)).is_open
     bot.unread.read(["card:1"])
     assert (await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})).ok
-    assert (await bot.find(record)).asked.response == "blue"
+    assert (await bot.find(record)).given.response == "blue"
 
 
 @pytest.mark.parametrize("has_all", [True, False])

@@ -99,7 +99,7 @@ async def test_somebody_who_just_joined_is_not_refused_on_old_facts(bot: Bot) ->
 
     await bot.ws.click(ADE, AGENTS, ts, label="Yes")
 
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
 
 
 class Slack:
@@ -161,7 +161,7 @@ async def test_p4_event_is_kept_before_it_is_acknowledged(
     assert not done
     free.set()
     assert (await sent).status == 200
-    assert (await slack.bot.until_answered(record)).asked.response is True
+    assert (await slack.bot.until_answered(record)).given.response is True
 
 
 async def test_p4_event_that_cannot_be_kept_is_asked_for_again_and_counts_once(

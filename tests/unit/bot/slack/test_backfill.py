@@ -28,9 +28,9 @@ async def test_first_of_several_missed_replies_wins(built: Start) -> None:
     assert await bot.look_back() == 4
 
     found = await bot.find(record)
-    assert found.asked.response is False
-    assert found.asked.answered_by is not None
-    assert found.asked.answered_by.user == FOLAKE
+    assert found.given.response is False
+    assert found.given.answered_by is not None
+    assert found.given.answered_by.user == FOLAKE
     assert "guest" in bot.told(GIO)[0]
     assert f"<@{FOLAKE}>" in bot.told(ADE)[0]
 
@@ -76,7 +76,7 @@ async def test_many_threads_are_asked_for_only_where_something_moved(
 
     assert await bot.look_back() == 1
 
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     assert asked_for(bot, "conversations.history") == 1
     assert asked_for(bot, "conversations.replies") == 1
 
@@ -93,7 +93,7 @@ async def test_long_thread_is_read_on_where_slack_says_to_wait(
         "conversations.replies", "429:0.01", times=9
     )  # more refusals than a call is repeated elsewhere
     assert await bot.look_back() == 4
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     read = [c.args.get("cursor") for c in bot.ws.calls if c.method == "conversations.replies" and not c.fault]
     assert len(read) == len(set(read))  # no page twice
 
@@ -156,7 +156,7 @@ async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Star
     assert await bot.memory.watermark(AGENTS) is None
     assert await bot.look_back() == 1
 
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     assert await bot.memory.watermark(AGENTS) is not None
 
 
@@ -179,7 +179,7 @@ async def test_answer_to_a_page_written_while_down_counts(built: Start, in_threa
     assert await bot.look_back() == 1
     assert await bot.look_back() == 0
 
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     assert "is answered" in bot.ws.direct(ADE)[-1].text
 
 
@@ -226,5 +226,5 @@ async def test_p10_thread_of_a_post_in_doubt_is_read_whole_and_leaves_the_mark(
 
     assert bot.unread.until(record.id) is None
     assert not bot.unread.is_in_doubt
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     assert await bot.memory.watermark(AGENTS) == mark

@@ -59,7 +59,7 @@ async def test_reply_counts_from_when_it_was_sent(bot: Bot) -> None:
 
     sent = await reply(bot, ADE, ts, "yes")
 
-    at = (await bot.find(record)).asked.answered_at
+    at = (await bot.find(record)).given.answered_at
     assert at is not None
     assert abs(at.timestamp() - float(sent)) < 0.01
 
@@ -158,7 +158,7 @@ async def test_deletion_of_an_answer_changes_nothing_and_says_so(bot: Bot) -> No
     await bot.ws.delete_message(ADE, AGENTS, answer)
 
     await bot.ws.wait_for(lambda: any("does not change" in each.text for each in bot.ws.thread(AGENTS, ts)))
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
 
 
 async def test_edit_of_talk_is_not_mentioned(bot: Bot) -> None:
@@ -196,7 +196,7 @@ async def test_replies_of_a_thread_are_taken_in_order(bot: Bot) -> None:
     found = await bot.until_answered(record)
     await bot.conversation.idle()
 
-    assert found.asked.response == "answer 0"
+    assert found.given.response == "answer 0"
 
 
 async def test_reply_kept_but_not_handled_is_handled_at_the_next_start(built: Start) -> None:
@@ -209,7 +209,7 @@ async def test_reply_kept_but_not_handled_is_handled_at_the_next_start(built: St
     await bot.conversation.resume()
     await bot.conversation.idle()
 
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     assert not await bot.memory.pending_slack_events()
 
 
@@ -227,7 +227,7 @@ async def test_reply_answered_but_not_noted_is_no_second_answer(built: Start) ->
         await bot.conversation.resume()
         await bot.conversation.idle()
 
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
     assert not bot.told(ADE)
 
 
@@ -350,7 +350,7 @@ async def test_mention_in_a_sessions_thread_is_a_command_or_the_answer(bot: Bot)
     assert told.thread_ts == ts
 
     await say(bot, ADE, AGENTS, "<@U0BOT> yes", ts)
-    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(record)).given.response is True
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
@@ -369,7 +369,7 @@ async def test_edit_that_makes_a_direct_message_readable_answers_the_page(
 
     await bot.ws.edit(ADE, channel, mine.ts, "yes")
 
-    assert (await bot.until_answered(record)).asked.response is True
+    assert (await bot.until_answered(record)).given.response is True
     await bot.ws.wait_for(lambda: "is answered" in last(bot))
 
 

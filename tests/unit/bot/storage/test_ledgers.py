@@ -551,7 +551,7 @@ class Checked:
 
     def agrees(self, record: Clarification) -> bool:
         self.records.append(record.id)
-        return record.asked.receipt == "x"
+        return record.current.receipt == "x"
 
 
 async def test_a_row_is_read_and_its_receipt_checked_once_as_long_as_it_says_the_same(

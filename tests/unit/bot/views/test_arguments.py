@@ -29,7 +29,7 @@ from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from bot.workspace.controls import encode, initial
 from core.approvals import version_of
-from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened
+from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened, round_with
 from core.questions import NewQuestion, ask_of
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
@@ -100,7 +100,7 @@ def test_whatever_an_agent_sends_is_shown_and_left_as_it_is(arguments: dict[str,
     assert any(block["type"] == "actions" for block in card.blocks), "laid out, not as plain text"
     page = RENDERER.view(full_view(record))
     judge_view(page)
-    known = record.asked.arguments
+    known = record.current.arguments
     values = {name: {"value": state_of(block)} for name, block in fields(record).items()}
     assert read_changes(values, known) == ({}, {})
 
@@ -111,7 +111,7 @@ def test_what_is_typed_is_a_value_or_an_error_at_its_field(
     arguments: dict[str, Any], data: st.DataObject
 ) -> None:
     record = asked(arguments)
-    known = record.asked.arguments
+    known = record.current.arguments
     shown = {
         name: each for name, each in fields(record).items() if each["element"]["type"] != "radio_buttons"
     }
@@ -213,13 +213,13 @@ def test_no_comparison_that_tells_nothing(old: object, new: object) -> None:
 
 def test_line_ends_of_windows_are_named_and_kept() -> None:
     record = asked({"content": "@echo off\r\nset A=1\r\n", "mixed": "a\r\nb\n"})
-    said = argument_words(record.asked.arguments)
+    said = argument_words(record.current.arguments)
     assert "│ content: (with CRLF line ends)\n│   │ @echo off\n│   │ set A=1" in said
     assert "│ mixed:\n│   │ a\\r\n│   │ b" in said
     block = fields(record)["argument.0"]
     assert "argument.1" not in fields(record), "its line ends would change"
     changed, errors = read_changes(
-        {"argument.0": {"value": state_of(block, "@echo off\nset A=2\n")}}, record.asked.arguments
+        {"argument.0": {"value": state_of(block, "@echo off\nset A=2\n")}}, record.current.arguments
     )
     assert (changed, errors) == ({"content": "@echo off\r\nset A=2\r\n"}, {})
 
@@ -257,7 +257,7 @@ def test_changes_within_an_argument_are_named_by_their_place() -> None:
     }
     edit = Edit.model_validate({"changed": changed, "user": "U0GOOD", "decided_by": "user:x", "at": NOW})
     record = asked(sent)
-    shown = record.asked.model_copy(update={"edits": (edit,)})
+    shown = round_with(record.current, edits=(edit,))
     said = [
         "links › old: 1 → (left out)",
         "links › deep › x: yes → no",
@@ -328,7 +328,7 @@ def test_what_nobody_sees_and_what_pushes_others_out_of_sight_is_told(text: str,
     for arguments in ({"command": text}, {"note": [text]}):
         said = full_text_of(asked(arguments))
         assert all(line.strip() in said for line in told.split("\n"))
-    action = asked({}, action=text if text.strip() else "x").asked.confirmation
+    action = asked({}, action=text if text.strip() else "x").current.confirmation
     assert action is not None
     assert all(line.strip() in action_words(action) for line in told.split("\n"))
 
@@ -357,7 +357,7 @@ def full_text_of(record: Clarification) -> str:
 def test_every_change_shows(was: Any, now: Any) -> None:
     edit = Edit.model_validate({"changed": {"x": now}, "user": "U0GOOD", "decided_by": "user:x", "at": NOW})
     record = asked({"x": was})
-    (line,) = change_words(record.asked.model_copy(update={"edits": (edit,)}))
+    (line,) = change_words(round_with(record.current, edits=(edit,)))
     before, _, after = line.partition(": ")[2].rpartition(" → ")
     assert before != after
     assert before
@@ -400,7 +400,7 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
         assert "Next" in labels(view)
     assert view["submit"]["text"] == "Accept"
     assert "Next" not in labels(view)
-    wanted = record.asked.confirmation
+    wanted = record.current.confirmation
     assert wanted is not None
     everything = "".join("".join(pages).split())
     for piece in argument_pieces(wanted.arguments):
@@ -533,7 +533,7 @@ def test_arguments_that_unfold_have_not_been_seen() -> None:
     (fold,) = (item for item in walk(card.blocks) if item.get("type") == "container")
     assert fold["title"]["text"] == "Arguments in full"
     assert (fold["is_collapsible"], fold["default_collapsed"]) == (True, True)
-    assert shown(fold["child_blocks"]) == "\n".join(argument_words(record.asked.arguments).split("\n")[1:])
+    assert shown(fold["child_blocks"]) == "\n".join(argument_words(record.current.arguments).split("\n")[1:])
     assert not shows_whole(record)
     assert "clarify.review" in str(card.blocks)
     assert "clarify.accept" not in str(card.blocks)
@@ -569,7 +569,7 @@ SHAPED: dict[str, Any] = {
 
 def submitted(record: Clarification, **entered: Any) -> dict[str, Any]:
     """What Slack sends of the modal: some fields filled in anew, the others as they were."""
-    labels = {name: f"argument.{place}" for place, name in enumerate(record.asked.arguments)}
+    labels = {name: f"argument.{place}" for place, name in enumerate(record.current.arguments)}
     by_block = {labels[name]: each for name, each in entered.items()}
     values = {
         block: {
@@ -618,7 +618,7 @@ def test_arguments_with_a_schema_have_menus() -> None:
 )
 def test_menu_keeps_types(entered: dict[str, Any], changed: dict[str, Any]) -> None:
     record = asked(SHAPED, arguments_schema=SHAPES)
-    answer = read_submission(submitted(record, **entered), record, version_of(record.asked))
+    answer = read_submission(submitted(record, **entered), record, version_of(record.current))
     assert json.dumps(answer.changed or {}) == json.dumps(changed)
 
 
@@ -633,7 +633,7 @@ def test_menu_keeps_types(entered: dict[str, Any], changed: dict[str, Any]) -> N
 def test_edit_that_does_not_fit_names_its_field(entered: dict[str, Any], place: int, said: str) -> None:
     record = asked(SHAPED, arguments_schema=SHAPES)
     with pytest.raises(SubmissionErrors) as refused:
-        read_submission(submitted(record, **entered), record, version_of(record.asked))
+        read_submission(submitted(record, **entered), record, version_of(record.current))
     assert refused.value.errors == {f"argument.{place}": said}
 
 

@@ -33,6 +33,7 @@ from core.clarification import (
     handed,
     reply_settled,
     resolved,
+    round_with,
     taken,
 )
 from core.escalation import escalation_words
@@ -109,7 +110,7 @@ def again(record: Clarification, question: str) -> Clarification:
 def put_to(to: str, held_back: str | None = None, **fields: Any) -> Clarification:
     """Of an agent without a name."""
     record = record_of(**({"producer": {"agent_id": "engineer"}} | fields))
-    asked = record.asked.model_copy(update={"held_back": held_back})
+    asked = round_with(record.current, held_back=held_back)
     return record.model_copy(update={"to": to, "rounds": (asked,)})
 
 
@@ -124,7 +125,7 @@ def needing_two(record: Clarification) -> Clarification:
 
 def closed_elsewhere(record: Clarification) -> Clarification:
     """Another implementation closed what we had an answer to."""
-    asked = record.asked.model_copy(update={"closed": "session ended"})
+    asked = round_with(record.current, closed="session ended")
     return record.model_copy(update={"status": "abandoned", "resolved_at": NOW, "rounds": (asked,)})
 
 

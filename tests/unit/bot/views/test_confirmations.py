@@ -103,7 +103,7 @@ def consents(draw: st.DrawFn) -> Clarification:
 
 
 def wanted_of(record: Clarification) -> Confirmation:
-    wanted = record.asked.confirmation
+    wanted = record.current.confirmation
     assert wanted is not None
     return wanted
 

@@ -39,7 +39,7 @@ from bot.views.notices import nudge
 from bot.views.page import page_card
 from bot.views.render import Renderer
 from bot.views.wording import Verbosity
-from core.clarification import Answer, Clarification, Decider, Round, amended, answered
+from core.clarification import Answer, Clarification, Decider, Question, amended, answered
 from core.lists import Page
 from core.matching import followed_up
 from tests.kit.node import node_program
@@ -370,7 +370,7 @@ def text_of(payload: Any) -> str:
 
 
 def laid_out(part: Part, rule: Links = ACME) -> Any:
-    return Renderer(OURS, lambda _: rule).message(Draft("x", "x", (part,), asked=Round())).blocks
+    return Renderer(OURS, lambda _: rule).message(Draft("x", "x", (part,), asked=Question())).blocks
 
 
 def linked_runs(*runs: Run) -> Any:
@@ -445,7 +445,7 @@ def test_message_has_a_hundred_links_at_most() -> None:
     many = " ".join(f"https://github.com/acme/{n}" for n in range(90))
     blocks = (
         Renderer(OURS, lambda _: ACME)
-        .message(Draft("x", "x", (Section(Words(many)), Section(Words(many))), asked=Round()))
+        .message(Draft("x", "x", (Section(Words(many)), Section(Words(many))), asked=Question()))
         .blocks
     )
     assert links(blocks) == [f"https://github.com/acme/{n}" for n in (*range(90), *range(10))]

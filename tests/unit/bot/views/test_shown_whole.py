@@ -228,7 +228,7 @@ def actions(blocks: Any) -> set[str]:
 
 def unseen(record: Clarification) -> dict[str, list[str]]:
     """What the receipt calls asked and a surface does not show, by surface."""
-    wanted = record.asked.confirmation
+    wanted = record.current.confirmation
     assert wanted is not None
     if record.asked.direct is not None:
         said = asked_in(record)
@@ -280,7 +280,7 @@ def test_after_an_edit_what_the_agent_sent_is_shown_too(sent: dict[str, Any], da
     record = edited(asked(sent), *changes)
     assert unseen(record) == {}
     for surface, text in surfaces(record):
-        assert left_out(record.asked.arguments, text) == [], surface
+        assert left_out(record.current.arguments, text) == [], surface
 
 
 @many

@@ -59,7 +59,7 @@ def test_good_receipt_says_what_was_decided(record: Clarification, said: str) ->
     is_consent = record is APPROVED
     assert ("*Approved arguments, SHA-256*" in window_) is is_consent
     if is_consent:
-        assert f"`{arguments_digest(record.asked.arguments)}`" in window_
+        assert f"`{arguments_digest(record.current.arguments)}`" in window_
 
 
 @pytest.mark.parametrize(

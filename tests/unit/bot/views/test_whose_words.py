@@ -332,7 +332,7 @@ def judge_record(record: Clarification) -> None:
         judge_draft(notices.nudge_over(record, None))
     tab = home(chosen(Snapshot(1, [record]), "U0GOOD", Admitted(frozenset({audience_of(record)})), {}))
     judge(lines(RENDERER.view(tab)["blocks"]))
-    if (wanted := record.asked.confirmation) is not None:
+    if (wanted := record.current.confirmation) is not None:
         judge(line for each in whole_words(wanted) for line in text_lines(each))
 
 
