@@ -182,7 +182,7 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
         "round": number,
         "thread": (*record.thread, new_entry(number, ask.agent_id, "question", ask.question, now)),
         "stale_after": stale_after(now, ask.sla or sla, ask.expires_at),
-        "rounds": (*record.earlier, record.asked, asking(ask)),
+        "rounds": (*record.earlier, record.current, asking(ask)),
     }
     if not exhausted:
         return changed_to(record, "pending", **asked_again)

@@ -22,7 +22,17 @@ import clarify
 from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
 from core.aaep import Confirmation
 from core.approvals import accepted
-from core.clarification import Answer, Clarification, Direct, Requester, abandoned, amended, answered, opened
+from core.clarification import (
+    Answer,
+    Clarification,
+    Direct,
+    Requester,
+    abandoned,
+    amended,
+    answered,
+    opened,
+    round_with,
+)
 from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
 from core.records import Book, agrees, as_of, dump, forgotten, packed, parse, unpacked, unsigned_rounds
@@ -235,7 +245,7 @@ def test_earlier_round_gets_the_receipt_that_it_is_owed(signing: Signing) -> Non
         assert agrees(signed, signing)
         assert not owed(signing, signed)
         for cheat in ({"response": "no"}, {"receipt": "x"}, {"receipt": signed.current.receipt or "y"}):
-            rounds = (signed.earlier[0].model_copy(update=cheat), signed.asked)
+            rounds = (round_with(signed.earlier[0], **cheat), signed.current)
             assert not agrees(signed.model_copy(update={"rounds": rounds}), signing)
         if again.is_open:
             again = book.put(answered(again, YES, ADE, after + timedelta(minutes=1)))

@@ -189,7 +189,7 @@ def test_unknown_fields_survive_a_rewrite() -> None:
         ("created", "0001-01-01T00:00:00+14:00", False),
         ("thread", "none", False),
         ("id", None, False),
-        ("rounds", [{"choices": [{"value": "a"}]}], False),
+        ("rounds", [{"question": {"choices": [{"value": "a"}]}}], False),
         ("topic", "\ud83d", True),
     ],
 )
