@@ -17,7 +17,7 @@ from bot.cli.trail import COLUMNS, Beside, trail
 from bot.oncall.pages import Logged
 from core.clock import iso
 from core.digest import Digest, DigestBuilder, Share, Stretch
-from core.records import parse
+from core.ledgerformat import read_item
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
 
@@ -221,7 +221,7 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
         "nudgedAt": "2020-01-02T03:20:00Z",
     }
     prompt.write(5, long_ago(5, 1, aaep=consent))
-    record = parse(prompt.record("CLR-5-001"))
+    record = read_item(prompt.record("CLR-5-001"))
     assert record is not None
     at = datetime(2020, 1, 2, 3, 40, tzinfo=UTC)
     sending: dict[str, object] = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
