@@ -7,7 +7,7 @@ people only see what it leaves unsettled, and every question that arrived as a p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from bot.settings.model import Configuration, RouteSettings
@@ -130,10 +130,10 @@ class Audiences:
 
     def bounded(self, ask: Ask) -> Ask:
         """Returns a question with whom its agent works for; a confirmation also under the rules of its route."""
-        pinned = self._settings.requester_of(ask.producer)
+        pinned = self._settings.requester_of(ask.asked.producer)
         if pinned is not None:
-            ask = replace(ask, requested_by=pinned)
-        if ask.confirmation is None:
+            ask = ask.under(requested_by=pinned)
+        if not ask.asked.is_confirmation:
             return ask
         route = self.route_of(Audience(ask.agent_id))
         four_eyes = route.four_eyes.rule if route.four_eyes is not None else None

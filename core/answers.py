@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import regex
 
-from core.aaep import RATIONALE_LIMIT, Decision, Response, whole_characters
-from core.clarification import Answer, Option, Question
+from core.aaep import RATIONALE_LIMIT, Choice, Decision, Response, whole_characters
+from core.clarification import Answer, Question
 from core.errors import AnswerRejected
 from core.forms import Form, FormField
 
@@ -468,7 +468,7 @@ def _json_of(text: str, kind: type) -> Any:
 
 def _as_question(field: FormField) -> Question:
     """Returns a field with choices as a question."""
-    choices = tuple(Option(value=str(each.value), label=each.label) for each in field.options)
+    choices = tuple(Choice(str(each.value), each.label) for each in field.options)
     return Question(kinds=("multiple_choice",), choices=choices, multi_select=field.type == "choices")
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -101,17 +100,16 @@ def bounded(
     `reason`: of which risk an accept needs a reason; `four_eyes`: from which risk on they are demanded, and whose word says
     whom the agent works for.
     """
-    confirmation = ask.confirmation
-    if confirmation is None:
+    asked = ask.asked
+    if not asked.is_confirmation:
         return ask
-    risk = effective_risk(confirmation.risk_level, at_least)
+    risk = effective_risk(asked.risk_level, at_least)
     rank = risk_rank(risk)
     bound = max(needed[each] for each in RISKS[: rank + 1])
-    people = max(bound, ask.approvals_needed or 1)
-    return replace(
-        ask,
-        confirmation=replace(confirmation, risk_level=risk),
-        claimed_risk=(confirmation.risk_level or "not said") if risk != confirmation.risk_level else None,
+    people = max(bound, asked.approvals_needed or 1)
+    return ask.under(
+        risk_level=risk,
+        claimed_risk=(asked.risk_level or "not said") if risk != asked.risk_level else None,
         approvals_needed=people if people > 1 else None,
         reason_wanted=reason == "always" or (reason == "high" and RISKS[rank] == "high") or None,
         four_eyes=four_eyes[1] if four_eyes is not None and rank >= RISKS.index(four_eyes[0]) else None,

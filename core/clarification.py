@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol
 
@@ -107,11 +107,6 @@ class Entry(Record):
     type: EntryType
     body: str
     timestamp: Moment
-
-
-class Option(Record):
-    value: str
-    label: str
 
 
 class AnsweredBy(Record):
@@ -242,7 +237,7 @@ class Question(Record):
     received_at: Moment | None = None
     expires_at: Moment | None = None
     kinds: tuple[Kind, ...] = ("freetext",)
-    choices: tuple[Option, ...] = ()
+    choices: tuple[Choice, ...] = ()
     multi_select: bool = False
     context: str | None = None
     default_response: str | None = None
@@ -278,6 +273,32 @@ class Question(Record):
         if not self.is_confirmation:
             return ()
         return ("reject",) if self.action is None else self.allowed_replies or DECISIONS
+
+    @property
+    def sent(self) -> Confirmation | None:
+        """The action to approve as the agent sent it, or None. People see `Round.confirmation`."""
+        if not self.is_confirmation:
+            return None
+        return Confirmation(
+            self.action or NOT_GIVEN,
+            self.consequence,
+            self.risk_level,
+            self.irreversible,
+            self.reversibility,
+            self.default_decision,
+            self.allowed,
+            self.extra_context or {},
+            (self.direct.arguments if self.direct else None) or {},
+            self.claimed_risk,
+            is_direct=self.direct is not None,
+        )
+
+    def sla(self, default: timedelta) -> timedelta:
+        """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
+        minutes = self.sla_minutes
+        if minutes is None or not 0 < minutes <= LONGEST_SLA:
+            return default
+        return timedelta(minutes=minutes)
 
     @property
     def escalates(self) -> bool:
@@ -387,21 +408,8 @@ class Round(Record):
     @property
     def confirmation(self) -> Confirmation | None:
         """The action to approve, with its arguments as they are now, or None."""
-        asked = self.question
-        if not asked.is_confirmation:
-            return None
-        extra = asked.extra_context or {}
-        said = (asked.consequence, asked.risk_level, asked.irreversible, asked.reversibility)
-        return Confirmation(
-            asked.action or NOT_GIVEN,
-            *said,
-            asked.default_decision,
-            asked.allowed,
-            extra,
-            self.arguments,
-            asked.claimed_risk,
-            is_direct=asked.direct is not None,
-        )
+        sent = self.question.sent
+        return None if sent is None else replace(sent, arguments=self.arguments)
 
 
 _FREE_TEXT = Round()
@@ -580,11 +588,8 @@ class Clarification(OfRound, Record):
         return max(at, self.asked.expires_at or at) + UNCLAIMED_AFTER
 
     def sla(self, default: timedelta) -> timedelta:
-        """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
-        minutes = self.asked.sla_minutes
-        if minutes is None or not 0 < minutes <= LONGEST_SLA:
-            return default
-        return timedelta(minutes=minutes)
+        """The time to the next step: its workflow's, or `default`."""
+        return self.asked.sla(default)
 
     @property
     def nudges(self) -> int:
@@ -618,10 +623,8 @@ class Clarification(OfRound, Record):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to be recorded in a ledger. `expires_at` is on our clock; None: it never expires.
-
-    A producer's event has producer, session, event, token and time; a request between agents has `via` instead.
-    `sla`, `max_rounds`: of the workflow; None: as configured, and the protocol's. `held_back`: see `Round`.
+    """A question to be recorded: `question` is its text, `asked` what else it says. `max_rounds`: of the workflow; None: the
+    protocol's.
     """
 
     agent_id: str
@@ -629,39 +632,12 @@ class Ask:
     to: str
     topic: str | None
     blocking: bool
-    received_at: datetime
-    producer: str | None = None
-    agent_name: str | None = None
-    session_id: str | None = None
-    event_id: str | None = None
-    reply_token: str | None = None
-    correlation_id: str | None = None
-    asked_at: datetime | None = None
-    expires_at: datetime | None = None
-    kinds: tuple[Kind, ...] = ("freetext",)
-    choices: tuple[Choice, ...] = ()
-    multi_select: bool = False
-    context: str | None = None
-    default_response: str | None = None
-    summary_terse: str | None = None
-    summary_detailed: str | None = None
-    via: Via | None = None
-    sla: timedelta | None = None
+    asked: Question
     max_rounds: int | None = None
-    held_back: str | None = None
-    rtl: bool | None = None
-    confirmation: Confirmation | None = None
-    direct: Direct | None = None
-    claimed_risk: str | None = None
-    approvals_needed: int | None = None
-    reason_wanted: bool | None = None
-    requested_by: Requester | None = None
-    four_eyes: FourEyes | None = None
 
-    @property
-    def lacks_requester(self) -> bool:
-        """Whether four eyes are demanded, and it is not known whom the agent works for."""
-        return self.four_eyes is not None and barred(self.four_eyes, self.requested_by) is None
+    def under(self, **rules: Any) -> Ask:
+        """Returns it with other fields of `asked`."""
+        return replace(self, asked=self.asked.model_copy(update=rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -789,12 +765,12 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         issue_number=issue,
         from_=ask.agent_id,
         to=ask.to,
-        topic=ask.topic or ask.summary_terse or one_line(ask.question, 200),
+        topic=ask.topic or ask.asked.summary_terse or one_line(ask.question, 200),
         blocking=ask.blocking,
         status="pending",
         max_rounds=ask.max_rounds or (5 if ask.blocking else 6),
         created=now,
-        stale_after=stale_after(now, ask.sla or sla, ask.expires_at),
+        stale_after=stale_after(now, ask.asked.sla(sla), ask.asked.expires_at),
         thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
         revision=1,
         rounds=(asking(ask),),
@@ -1046,19 +1022,19 @@ def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester
 
 
 def asking(ask: Ask) -> Round:
-    """Returns the round that a question begins: what both name alike, and what they do not."""
-    given: dict[str, Any] = {name: getattr(ask, name) for name in _GIVEN}
-    given["choices"] = tuple(Option(value=choice.value, label=choice.label) for choice in ask.choices)
-    given["sla_minutes"] = ask.sla / timedelta(minutes=1) if ask.sla else None
-    if (wanted := ask.confirmation) is not None:
-        given |= {name: getattr(wanted, name) for name in _CONSENT}
-        given |= {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
-        given["claimed_risk"] = ask.claimed_risk
-    return Round(question=Question.model_validate(given))
+    """Returns the round that a question begins."""
+    return Round(question=ask.asked.model_copy(update={"agent_id": ask.agent_id}))
 
 
-_GIVEN = {field.name for field in fields(Ask)} & Question.model_fields.keys()
-_CONSENT = {field.name for field in fields(Confirmation)} & Question.model_fields.keys()
+def action_fields(wanted: Confirmation | None) -> dict[str, Any]:
+    """Returns the fields of a `Question` that an action to approve has."""
+    if wanted is None:
+        return {}
+    found = {name: getattr(wanted, name) for name in _ACTION}
+    return found | {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
+
+
+_ACTION = {field.name for field in fields(Confirmation)} & Question.model_fields.keys() - {"extra_context"}
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:

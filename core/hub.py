@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
 from core.aaep import whole_characters
 from core.answers import from_text
@@ -24,6 +25,7 @@ from core.clarification import (
     Closed,
     Decider,
     MaxRoundsExceeded,
+    Question,
     Superseded,
     Via,
     answer_of,
@@ -286,12 +288,14 @@ class Hub:
             to=one_line(of.to),
             topic=one_line(whole_characters(of.topic)) or None,
             blocking=of.blocking,
-            received_at=self.clock.now(),
-            context=None if context is None else whole_characters(context),
-            via=self.via,
-            sla=limits.sla,
+            asked=Question(
+                received_at=self.clock.now(),
+                context=None if context is None else whole_characters(context),
+                via=self.via,
+                sla_minutes=limits.sla and limits.sla / timedelta(minutes=1),
+                event_id=key,
+            ),
             max_rounds=limits.max_rounds,
-            event_id=key,
         )
 
 

@@ -47,7 +47,7 @@ def kept(record: Clarification) -> Clarification:
     record = outline(record) if not isinstance(record, Outline) and _is_long(record) else record
     # In each model pydantic keeps a set of the fields that were given, a third of its memory, and a dict of unknown ones.
     # Nothing here asks for the first, and most have none of the second. A copy gets its own.
-    for model in (record, *record.rounds, *record.thread, *record.asked.choices, record.asked.direct):
+    for model in (record, *record.rounds, *record.thread, record.asked.direct):
         if model is not None:
             object.__setattr__(model, "__pydantic_fields_set__", _NO_FIELDS_GIVEN)
             if not model.__pydantic_extra__:

@@ -57,16 +57,12 @@ UNANSWERED: dict[str, Any] = dict.fromkeys(
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 
 
-def session_asking(asked: Ask | Clarification) -> tuple[str, str]:
+def session_asking(asking: Ask | Clarification) -> tuple[str, str]:
     """Returns the session that asks: a producer's, or, with "" in place of the producer, who asks whom about what."""
-    if isinstance(asked, Clarification):
-        facts = asked.asked
-        token, producer, session, asker = facts.reply_token, facts.producer, facts.session_id, asked.from_
-    else:
-        token, producer, session, asker = asked.reply_token, asked.producer, asked.session_id, asked.agent_id
-    if token is not None and producer is not None and session is not None:
-        return producer, session
-    between = json.dumps([agent_key(asker), agent_key(asked.to), _words(asked.topic or "")])
+    asked, asker = asking.asked, asking.from_ if isinstance(asking, Clarification) else asking.agent_id
+    if asked.reply_token is not None and asked.producer is not None and asked.session_id is not None:
+        return asked.producer, asked.session_id
+    between = json.dumps([agent_key(asker), agent_key(asking.to), _words(asking.topic or "")])
     return "", hashlib.blake2b(between.encode(), digest_size=12).hexdigest()
 
 
@@ -77,14 +73,14 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
     (asked by hand or by a program), only the same `event_id` makes a duplicate.
     """
     asked = record.asked
-    if ask.reply_token is None:
+    if ask.asked.reply_token is None:
         event_ids = [each.question.event_id for each in record.rounds]
-        return ask.event_id is not None and ask.event_id in event_ids
-    if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
+        return ask.asked.event_id is not None and ask.asked.event_id in event_ids
+    if (asked.producer, asked.session_id) != (ask.asked.producer, ask.asked.session_id):
         return False
     tokens = [each.question.reply_token for each in record.rounds]
     questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
-    return (ask.reply_token, ask.question) in zip(tokens, questions, strict=False)
+    return (ask.asked.reply_token, ask.question) in zip(tokens, questions, strict=False)
 
 
 def is_follow_up(record: Clarification, ask: Ask) -> bool:
@@ -94,16 +90,16 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask
     directly.
     """
-    stand_alone = (ask.direct, record.asked.direct, ask.confirmation, record.current.confirmation)
+    stand_alone = (ask.asked.direct, record.asked.direct, ask.asked.sent, record.asked.sent)
     if any(each is not None for each in stand_alone):
         return False
-    if ask.reply_token is None:
+    if ask.asked.reply_token is None:
         return record.status == "answered" and _is_between(record, ask)
-    if record.status != "answered" or record.asked.session_id != ask.session_id:
+    if record.status != "answered" or record.asked.session_id != ask.asked.session_id:
         return False
     if record.delivery.reply in UNDELIVERED:  # the agent does not have the answer yet
         return False
-    if record.asked.producer != ask.producer:
+    if record.asked.producer != ask.asked.producer:
         return False
     return (ask.topic is not None and ask.topic == record.topic) or _words(ask.question) == _words(
         record.question
@@ -113,7 +109,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
 def is_with_people(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` continues a clarification that was escalated because its rounds were used up."""
     used_up = record.status == "escalated" and record.attention.escalated_for == "rounds exhausted"
-    return used_up and ask.reply_token is None and _is_between(record, ask)
+    return used_up and ask.asked.reply_token is None and _is_between(record, ask)
 
 
 def rounds_before(records: Sequence[Clarification], ask: Ask, limit: int) -> list[Clarification]:
@@ -121,11 +117,11 @@ def rounds_before(records: Sequence[Clarification], ask: Ask, limit: int) -> lis
 
     If each answer closes its clarification, no single one reaches its last round. An escalation restarts the count.
     """
-    if ask.reply_token is None or ask.topic is None or ask.held_back is not None:
+    if ask.asked.reply_token is None or ask.topic is None or ask.asked.held_back is not None:
         return []
     if agent_key(ask.to) == HUMAN:
         return []
-    session = (ask.producer, ask.session_id)
+    session = (ask.asked.producer, ask.asked.session_id)
     before = [
         record
         for record in records
@@ -181,7 +177,7 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     asked_again: dict[str, Any] = {
         "round": number,
         "thread": (*record.thread, new_entry(number, ask.agent_id, "question", ask.question, now)),
-        "stale_after": stale_after(now, ask.sla or sla, ask.expires_at),
+        "stale_after": stale_after(now, ask.asked.sla(sla), ask.asked.expires_at),
         "rounds": (*record.earlier, record.current, asking(ask)),
     }
     if not exhausted:

@@ -26,7 +26,17 @@ from pydantic import (
 from core.aaep import Choice, Confirmation, Kind, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
-from core.clarification import Ask, Clarification, Direct, DirectKind, Question, Requester, Round, barred
+from core.clarification import (
+    Ask,
+    Clarification,
+    Direct,
+    DirectKind,
+    Question,
+    Requester,
+    Round,
+    action_fields,
+    barred,
+)
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
@@ -518,18 +528,13 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
     kind, confirmation = _kind(question), _confirmation(question)
     form = None if question.form is None else read_form(question.form)
     choices = (_choices_of_form(form) if form is not None else question.choices) or ()
-    return Ask(
-        agent_id=question.agent or producer,
-        question=confirmation.words if confirmation else question.question or "",
-        to="human",
-        topic=question.topic,
-        blocking=True,
-        received_at=at,
+    asked = Question(
         producer=producer,
         session_id=question.session or token,
         event_id=token,
         reply_token=token,
         asked_at=at,
+        received_at=at,
         expires_at=expires_at,
         kinds=(*_record_kinds(question), *(("freetext",) if question.other else ())),
         choices=tuple(Choice(each.value, each.label or each.value) for each in choices),
@@ -537,7 +542,6 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
         or (bool(choices) and form is not None and form.fields[0].type == "choices"),
         context=None if confirmation else question.context,
         default_response=None if question.default is None else _default_text(question),
-        confirmation=confirmation,
         direct=Direct(
             kind=kind,
             key=question.key,
@@ -554,23 +558,26 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
         ),
         approvals_needed=question.approvals if question.approvals != 1 else None,
         requested_by=None if question.requested_by is None else Requester(by=question.requested_by),
+        **action_fields(confirmation),
     )
+    words = confirmation.words if confirmation else question.question or ""
+    return Ask(question.agent or producer, words, "human", question.topic, blocking=True, asked=asked)
 
 
-def four_eyes_trouble(question: NewQuestion, ask: Ask) -> BadField | None:
+def four_eyes_trouble(question: NewQuestion, asked: Question) -> BadField | None:
     """Returns why this approval could never be given: four eyes are demanded, and it is not known whom the agent works for,
-    or only that person may answer. `ask`: the question under the rules of its route.
+    or only that person may answer. `asked`: the question under the rules of its route.
     """
-    if ask.lacks_requester and ask.four_eyes == "claimed":
+    if asked.lacks_requester and asked.four_eyes == "claimed":
         why = "`requested_by` is required: someone other than the person you work for must approve this."
         return BadField("requested_by", why)
-    if ask.lacks_requester:
+    if asked.lacks_requester:
         return BadField(
             "requested_by",
             "Someone other than the person you work for must approve this, and the bot was not told who that is. Set "
             "`requested_by` in your [[producers]] table.",
         )
-    requester = barred(ask.four_eyes, ask.requested_by)
+    requester = barred(asked.four_eyes, asked.requested_by)
     if requester is None or question.to is None or question.to.casefold() != requester.by.casefold():
         return None
     return BadField("to", "`to` is the person you work for, who can't approve this. Ask someone else.")

@@ -25,7 +25,7 @@ from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
 from core.agents import SessionFact, going_on
-from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, agent_key
+from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, Question, action_fields, agent_key
 from core.clock import Clock
 from core.errors import (
     BadInput,
@@ -266,9 +266,8 @@ def _ask(item: Incoming) -> Ask:
         raise ClarifyError(f"event {event.event_id} asks nothing")
     agentx = event.extension("agentx")
     topic, to = agentx.get("topic"), agentx.get("to")
-    return Ask(
+    asked = Question(
         producer=item.producer,
-        agent_id=event.agent_id,
         agent_name=event.agent_name,
         session_id=event.session_id,
         event_id=event.event_id,
@@ -277,7 +276,6 @@ def _ask(item: Incoming) -> Ask:
         asked_at=event.timestamp,
         received_at=item.received_at,
         expires_at=item.expires_at,
-        question=question.text,
         kinds=question.kinds,
         choices=question.choices,
         multi_select=question.multi_select,
@@ -285,12 +283,17 @@ def _ask(item: Incoming) -> Ask:
         default_response=question.default_response,
         summary_terse=event.text("summary_terse"),
         summary_detailed=event.text("summary_detailed"),
+        held_back=None if question.confirmation else _misaddressed(event),
+        rtl=reads_rtl(event.raw.get("localization_hints")) or None,
+        **action_fields(question.confirmation),
+    )
+    return Ask(
+        agent_id=event.agent_id,
+        question=question.text,
         to=to if isinstance(to, str) and to.strip() and not question.confirmation else HUMAN,
         topic=topic if isinstance(topic, str) and topic else None,
         blocking=agentx.get("blocking") is not False,
-        held_back=None if question.confirmation else _misaddressed(event),
-        rtl=reads_rtl(event.raw.get("localization_hints")) or None,
-        confirmation=question.confirmation,
+        asked=asked,
     )
 
 
@@ -314,7 +317,7 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 
     If no workflow allows it, or it is too long for an agent, it goes to people instead of its target.
     """
-    if not _is_between_agents(asking) or asking.held_back is not None:
+    if not _is_between_agents(asking) or asking.asked.held_back is not None:
         return asking
     try:
         limits = scopes.check(asking.agent_id, asking.to, blocking=asking.blocking)
@@ -322,8 +325,9 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
         check_text("topic", asking.topic or "", TOPIC_LIMIT, may_be_empty=True)
         check_text("question", asking.question, BODY_LIMIT)
     except (ScopeViolation, BadInput) as error:
-        return replace(asking, held_back=str(error))
-    return replace(asking, max_rounds=limits.max_rounds, sla=limits.sla)
+        return asking.under(held_back=str(error))
+    sla_minutes = limits.sla and limits.sla / timedelta(minutes=1)
+    return replace(asking.under(sla_minutes=sla_minutes), max_rounds=limits.max_rounds)
 
 
 @dataclass(eq=False)

@@ -419,10 +419,11 @@ class Questions:
         expires_at = now + timedelta(seconds=asked.timeout)
         ask = self.bounded(ask_of(asked, producer=producer, token=token, at=now, expires_at=expires_at))
         if trouble is None and asked.kind == "approval":
-            trouble = four_eyes_trouble(asked, ask)
+            trouble = four_eyes_trouble(asked, ask.asked)
         return _New(
             asked=asked,
             ask=ask,
+            at=now,
             producer=producer,
             token=token,
             digest=digest,
@@ -895,6 +896,7 @@ class _New:
 
     asked: NewQuestion
     ask: Ask
+    at: datetime
     producer: str
     token: str
     digest: str
@@ -905,10 +907,6 @@ class _New:
     @property
     def agent(self) -> str:
         return self.ask.agent_id
-
-    @property
-    def at(self) -> datetime:
-        return self.ask.received_at
 
     @property
     def locks(self) -> list[str]:
@@ -932,7 +930,7 @@ class _New:
             token=self.token,
             producer=self.producer,
             agent=self.agent,
-            session=self.ask.session_id,
+            session=self.ask.asked.session_id,
             key=self.asked.key,
             digest=self.digest,
             clarification=opened.record.id,

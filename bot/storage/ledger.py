@@ -533,13 +533,13 @@ def _asked_before(tx: Tx, issue: int, asks: Sequence[Ask], producer: str, sessio
             " order by number desc limit :most",
             issue=issue,
             session=session,
-            events=[ask.event_id for ask in asks],
+            events=[ask.asked.event_id for ask in asks],
             most=_LATEST,
         )
     same = {"producer": producer, "session": session, "most": _LATEST}
     with_token = f"{_READ} producer = :producer and token in :tokens and session = :session limit :most"
-    found = tx.rows(with_token, tokens=[ask.reply_token for ask in asks], **same)
-    if any(ask.direct is None for ask in asks):  # else they continue nothing
+    found = tx.rows(with_token, tokens=[ask.asked.reply_token for ask in asks], **same)
+    if any(ask.asked.direct is None for ask in asks):  # else they continue nothing
         # The ids first: what is sorted has no texts.
         for which in (
             "closed is null order by issue desc, number desc",

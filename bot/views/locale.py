@@ -65,9 +65,7 @@ def directed(record: Clarification) -> Clarification:
 
 def _directed_round(asked: Round) -> Round:
     question = asked.question
-    choices = tuple(
-        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in question.choices
-    )
+    choices = tuple(replace(each, label=isolate(each.label, rtl=True)) for each in question.choices)
     told = {key: _directed(getattr(question, key)) for key in _KEPT}
     return round_with(asked, **told, choices=choices)
 

@@ -19,7 +19,7 @@ from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, W
 from bot.views.classic import SIGN
 from bot.views.markdown import attributed, plain
 from core import answers
-from core.aaep import NOT_GIVEN, Confirmation, Decision
+from core.aaep import NOT_GIVEN, Choice, Confirmation, Decision
 from core.approvals import RISKS
 from core.clarification import (
     HUMAN,
@@ -29,7 +29,6 @@ from core.clarification import (
     Entry,
     EntryType,
     OfRound,
-    Option,
     Question,
     Round,
     Why,
@@ -188,7 +187,7 @@ class ShownRound(OfRound):
         return {look: (len(texts) > 1, len(set(texts)) > 1) for look, texts in alike.items()}
 
     @property
-    def _choices(self) -> Sequence[Option]:
+    def _choices(self) -> Sequence[Choice]:
         return self.asked.choices if "multiple_choice" in self.asked.kinds else ()
 
     @cached_property
@@ -309,7 +308,7 @@ def round_of(record: Clarification, number: int | None = None) -> ShownRound:
     )
 
 
-def _spelled_out(choice: Option, *, by_letter: bool) -> str:
+def _spelled_out(choice: Choice, *, by_letter: bool) -> str:
     """Returns a confusing label in quotes, with its value if that differs. `by_letter`: letters that only look like Latin
     ones are shown by number.
     """

@@ -17,7 +17,7 @@ from pathlib import Path
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, Decider, NotOpen
+from core.clarification import Answer, Ask, Clarification, Decider, NotOpen, Question
 from core.clock import SystemClock
 from core.router import Router
 
@@ -27,7 +27,9 @@ SLA = timedelta(minutes=30)
 
 def asked(number: int) -> Ask:
     words = f"Shell asks {number}"
-    return Ask("engineer", words, "architect", words, True, datetime.now(UTC), via="shell")
+    return Ask(
+        "engineer", words, "architect", words, True, Question(received_at=datetime.now(UTC), via="shell")
+    )
 
 
 def read(body: str, record: Clarification) -> Answer:

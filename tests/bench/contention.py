@@ -25,6 +25,7 @@ from core.errors import LedgerUnwritable, LockTimeout
 from core.records import packed
 from core.router import Router
 from tests.bench.table import Row, median, spread
+from tests.kit.builders import asking
 from tests.kit.databases import records_in
 from tests.kit.ledgers import kept_ledger
 
@@ -179,7 +180,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _ask(number: int) -> Ask:
-    return Ask(
+    return asking(
         agent_id="engineer",
         question="Which of the two databases do we take for the ledger of payments?",
         to="architect",

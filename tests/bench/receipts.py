@@ -10,8 +10,9 @@ from pathlib import Path
 from bot.decisions.chain import TYP, Head, claims_in, digest_of, following, verify
 from bot.signing import KeyPlace, Signing
 from core.aaep import Confirmation
-from core.clarification import Answer, Ask, Clarification, Decider, Direct, answered, opened
+from core.clarification import Answer, Clarification, Decider, Direct, answered, opened
 from tests.bench.table import Row, median, ms
+from tests.kit.builders import asking
 
 _GOAL = 0.3  # milliseconds
 _WHOLE = 30.0  # seconds
@@ -70,7 +71,7 @@ def _approved(number: int) -> Clarification:
     now = datetime.now(UTC)
     wanted = Confirmation(action="Send the newsletter to 1,204 customers", risk_level="high", is_direct=True)
     arguments = {"to": "all@example.com", "count": 1204, "price": 1.0, "test": False, "tags": ["a", "b"]}
-    ask = Ask(
+    ask = asking(
         agent_id="mailer",
         question=wanted.action,
         to="human",

@@ -14,7 +14,9 @@ from core.clarification import (
     Decider,
     Entry,
     Holder,
+    Question,
     Round,
+    action_fields,
     amended,
     answered,
     opened,
@@ -94,7 +96,20 @@ def ask(**more: Any) -> Ask:
         "topic": None,
         "blocking": True,
     }
-    return Ask(**(fields | more))
+    return asking(**(fields | more))
+
+
+def asking(**fields: Any) -> Ask:
+    """A question to be recorded, from its own fields and those of what it asks. `sla`, `confirmation`: as they are given."""
+    fields |= action_fields(fields.pop("confirmation", None))
+    if (sla := fields.pop("sla", None)) is not None:
+        fields["sla_minutes"] = sla / timedelta(minutes=1)
+    own = {
+        name: fields.pop(name)
+        for name in list(fields)
+        if name not in Question.model_fields or name == "agent_id"
+    }
+    return Ask(asked=Question(**fields), **own)
 
 
 def record(issue: int = 42, seq: int = 1, **more: Any) -> Clarification:

@@ -16,11 +16,11 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
 from bot.workspace.state import Channel, Message
-from core.clarification import Answer, Ask, Clarification, Decider
+from core.clarification import Answer, Clarification, Decider
 from core.clock import SystemClock, iso
 from core.ledger import Ledger
 from core.router import Router
-from tests.kit.builders import foreign
+from tests.kit.builders import asking, foreign
 from tests.kit.world import World, config, controls, said
 from tests.scenario.other_parties import another_writes
 
@@ -46,14 +46,14 @@ class Elsewhere:
         self, question: str = "Which database?", to: str = "architect", **more: Any
     ) -> Clarification:
         fields: dict[str, Any] = {"topic": "storage", "blocking": True, "via": "shell"}
-        asking = Ask(
+        wanted = asking(
             agent_id="engineer",
             question=question,
             to=to,
             received_at=datetime.now(UTC),
             **(fields | more),
         )
-        return (await self.router.open(42, asking)).record
+        return (await self.router.open(42, wanted)).record
 
     async def answers(self, asked: Clarification, text: str = "SQLite", by: Decider = SHELL) -> Clarification:
         return await self.router.answer(asked.id, lambda _: Answer(text, text), by, datetime.now(UTC))

@@ -54,7 +54,7 @@ from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
 from core.answers import TEXT_LIMIT, from_text
 from core.archive import FIRST_RESERVED
-from core.clarification import Answer, Ask, Clarification, Decider, Entry, parse_id
+from core.clarification import Answer, Ask, Clarification, Decider, Entry, Question, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     AnswerRejected,
@@ -471,7 +471,7 @@ class Bridge:
         meant = entry.round if "round" in entry.model_fields_set else None
         if entry.type == "question":
             asker = by.decided_by.removeprefix("agent:")
-            ask = Ask(asker, body, record.to, record.topic, record.blocking, at)
+            ask = Ask(asker, body, record.to, record.topic, record.blocking, Question(received_at=at))
             await self.router.follow_up(record.id, ask)
         elif entry.type == "escalation":
             await self.router.escalate(record.id, "by hand", body or None, by)

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bot.feed import Consumer, Feed
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Ask, Clarification, Decider, answered, opened
+from core.clarification import Answer, Ask, Clarification, Decider, Question, answered, opened
 from core.ledger import OfIssue, OfRecord
 from tests.kit.clocks import ManualClock
 
@@ -82,7 +82,14 @@ class Following(Generic[_F]):
         self, issue: int = 42, question: str = "Which database?", topic: str = "db"
     ) -> Clarification:
         self._sequence[issue] = number = self._sequence.get(issue, 0) + 1
-        ask = Ask("engineer", question, "architect", topic, True, self.clock.now(), via="shell")
+        ask = Ask(
+            "engineer",
+            question,
+            "architect",
+            topic,
+            True,
+            Question(received_at=self.clock.now(), via="shell"),
+        )
         return opened(issue, number, ask, self.clock.now(), SLA)
 
     def answered(self, record: Clarification, text: str = "Postgres") -> Clarification:

@@ -24,6 +24,7 @@ from core.clarification import (
     opened,
     reply_settled,
 )
+from tests.kit.builders import asking
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)
@@ -95,7 +96,7 @@ def ask_of(raw: dict[str, Any], topic: str | None = None) -> Ask:
     question = event.question
     assert question is not None
     expires = None if question.timeout_seconds is None else NOW + timedelta(seconds=question.timeout_seconds)
-    return Ask(
+    return asking(
         producer="p", agent_id=event.agent_id, agent_name=event.agent_name, session_id=event.session_id,
         event_id=event.event_id, reply_token=question.reply_token, correlation_id=None, asked_at=NOW,
         received_at=NOW, expires_at=expires, question=question.text, kinds=question.kinds,

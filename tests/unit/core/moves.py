@@ -15,6 +15,7 @@ from core.clarification import Ask, Clarification, Decider, MaxRoundsExceeded, N
 from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews
+from tests.kit.builders import asking
 from tests.unit.core.parties import Party
 from tests.unit.core.witness import DONE, OPEN, Raw, Witness
 
@@ -137,7 +138,7 @@ class Event(Move):
 
     def _ask(self, now: datetime) -> Ask:
         kinds = _KINDS[self.kinds]
-        return Ask(
+        return asking(
             producer="planner",
             agent_id="engineer",
             session_id=f"sess_{self.session}",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.aaep import KINDS, Kind
+from core.aaep import KINDS, Choice, Kind
 from core.answers import (
     TEXT_LIMIT,
     default_label,
@@ -21,23 +21,23 @@ from core.answers import (
     hint,
     number,
 )
-from core.clarification import Answer, Option, Question
+from core.clarification import Answer, Question
 from core.errors import AnswerRejected
 
 ABC = (
-    Option(value="a", label="Alpha"),
-    Option(value="b", label="Beta, the second"),
-    Option(value="c", label="Gamma"),
+    Choice(value="a", label="Alpha"),
+    Choice(value="b", label="Beta, the second"),
+    Choice(value="c", label="Gamma"),
 )
-NUMBERS = tuple(Option(value=word, label=word) for word in ("10", "5", "2"))
+NUMBERS = tuple(Choice(value=word, label=word) for word in ("10", "5", "2"))
 VERSIONS = (
-    Option(value="3.11", label="Python 3.11"),
-    Option(value="2", label="Python 2"),
-    Option(value="x", label="2"),
+    Choice(value="3.11", label="Python 3.11"),
+    Choice(value="2", label="Python 2"),
+    Choice(value="x", label="2"),
 )
 
 
-def asked(*kinds: Kind, choices: tuple[Option, ...] = (), several: bool = False) -> Question:
+def asked(*kinds: Kind, choices: tuple[Choice, ...] = (), several: bool = False) -> Question:
     return Question(kinds=kinds or ("freetext",), choices=choices, multi_select=several)
 
 
@@ -140,11 +140,11 @@ def test_choice_takes_nothing_else(text: str) -> None:
         (NUMBERS, "2", "#2 for “5” or #3 for “2”", "#3", "2"),
         (NUMBERS, "2", "#2 for “5” or #3 for “2”", "#2", "5"),
         (VERSIONS, "2", "matches more than one", "#2", "2"),
-        ((Option(value="x", label="Go"), Option(value="y", label="go")), "GO", "#1 for “Go” or #2 for “go”", "#2", "y"),
+        ((Choice(value="x", label="Go"), Choice(value="y", label="go")), "GO", "#1 for “Go” or #2 for “go”", "#2", "y"),
     ],
 )  # fmt: skip
 def test_choice_with_two_readings_is_asked_back_with_a_way_out(
-    choices: tuple[Option, ...], text: str, told: str, way: str, value: str
+    choices: tuple[Choice, ...], text: str, told: str, way: str, value: str
 ) -> None:
     question = asked("multiple_choice", choices=choices)
     with pytest.raises(AnswerRejected) as caught:
@@ -154,7 +154,7 @@ def test_choice_with_two_readings_is_asked_back_with_a_way_out(
 
 
 def test_choice_whose_value_is_its_own_number_is_no_trouble() -> None:
-    options = tuple(Option(value=str(n), label=f"Option {n}") for n in (1, 2, 3))
+    options = tuple(Choice(value=str(n), label=f"Choice {n}") for n in (1, 2, 3))
     assert from_text(asked("multiple_choice", choices=options), "2").response == "2"
 
 
@@ -175,13 +175,13 @@ def test_several_choices_all_have_to_be_choices(text: str) -> None:
 
 
 def test_several_long_choices_are_not_sent_as_an_invalid_reply() -> None:
-    options = tuple(Option(value=str(n), label=f"{n}" * 1000) for n in range(1, 20))
+    options = tuple(Choice(value=str(n), label=f"{n}" * 1000) for n in range(1, 20))
     with pytest.raises(AnswerRejected, match="at most 16384"):
         from_choices(asked("multiple_choice", choices=options, several=True), list(range(19)))
 
 
 def test_choice_whose_label_another_has_is_named_with_its_value() -> None:
-    options = (Option(value="a", label="Go"), Option(value="b", label="Go"), Option(value="c", label="Stop"))
+    options = (Choice(value="a", label="Go"), Choice(value="b", label="Go"), Choice(value="c", label="Stop"))
     question = asked("multiple_choice", choices=options)
     assert [from_choices(question, [n]).label for n in range(3)] == ["Go (a)", "Go (b)", "Stop"]
 
@@ -201,7 +201,7 @@ def test_from_choices_refuses_what_is_not_asked(indexes: list[int]) -> None:
         (("numeric", "freetext"), (), "1,200", "1,200"),
         (("multiple_choice", "freetext"), ABC, "2", "b"),
         (("multiple_choice", "freetext"), ABC, "something else", "something else"),
-        (("multiple_choice", "yes_no"), (Option(value="y", label="Yes"),), "yes", "y"),
+        (("multiple_choice", "yes_no"), (Choice(value="y", label="Yes"),), "yes", "y"),
         (("multiple_choice", "yes_no"), ABC, "no", False),
         (("yes_no", "numeric"), (), "1", 1),
         (("multiple_choice", "numeric"), ABC, "#2", "b"),
@@ -210,7 +210,7 @@ def test_from_choices_refuses_what_is_not_asked(indexes: list[int]) -> None:
     ],
 )
 def test_several_kinds_are_read_in_the_stated_order(
-    kinds: tuple[Kind, ...], choices: tuple[Option, ...], text: str, response: object
+    kinds: tuple[Kind, ...], choices: tuple[Choice, ...], text: str, response: object
 ) -> None:
     answer = from_text(asked(*kinds, choices=choices), text)
     assert answer.response == response
@@ -254,7 +254,7 @@ LABELS = st.text(min_size=1, max_size=12).filter(str.strip)
 QUESTIONS = st.builds(
     lambda kinds, words, several: Question(
         kinds=tuple(k for k in KINDS if k in kinds),
-        choices=tuple(Option(value=word, label=word.upper() or word) for word in dict.fromkeys(words)),
+        choices=tuple(Choice(value=word, label=word.upper() or word) for word in dict.fromkeys(words)),
         multi_select=several,
     ),
     st.sets(st.sampled_from(KINDS), min_size=1),

@@ -340,11 +340,10 @@ def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) 
         if claimed != "grave"
         else claimed
     )
-    assert after.confirmation is not None
-    assert after.confirmation.risk_level == raised
-    assert after.claimed_risk == (None if raised == claimed else claimed or "not said")
+    assert after.asked.risk_level == raised
+    assert after.asked.claimed_risk == (None if raised == claimed else claimed or "not said")
     needed = max(asked, (1, 2, 4)[rank[raised]])
-    assert after.approvals_needed == (needed if needed > 1 else None)
+    assert after.asked.approvals_needed == (needed if needed > 1 else None)
 
 
 @pytest.fixture
@@ -439,8 +438,8 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: 
 def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:
     schema = {"properties": {"count": {"type": "integer", "maximum": 9}}}
     wanted = approval(1)
-    assert wanted.direct is not None
-    asked = replace(wanted, direct=wanted.direct.model_copy(update={"arguments_schema": schema}))
+    assert wanted.asked.direct is not None
+    asked = wanted.under(direct=wanted.asked.direct.model_copy(update={"arguments_schema": schema}))
     record = opened(42, 1, asked, NOW, SLA)
     with pytest.raises(AnswerRejected, match=r"not valid\. count: Expected a whole number of at most 9\."):
         accepted(record, Answer("accept", "Accept", changed={"count": 10}), decider_of(0), NOW)
@@ -473,7 +472,7 @@ def test_who_may_accept_under_four_eyes(
     is_requester: bool | None,
     error: type[Exception] | None,
 ) -> None:
-    asked = replace(approval(1), four_eyes=four_eyes, requested_by=requester)
+    asked = approval(1).under(four_eyes=four_eyes, requested_by=requester)
     decider = Decider("user:x", surface, consent=True, is_requester=is_requester)
     record = opened(42, 1, asked, NOW, SLA)
     assert answered(record, Answer("reject", "Reject"), decider, NOW).status == "answered"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.aaep import Choice
 from core.clarification import (
     Answer,
     Clarification,
     Entry,
     Holder,
-    Option,
     Status,
     abandoned,
     answered,
@@ -216,7 +216,7 @@ def test_repetitions_choice_made_again_says_nothing_alone() -> None:
     assert len(repetitions([chosen])) == 1
     option = {"value": "pg", "label": "Postgres"}
     asked_with_choices = chosen.model_copy(
-        update={"rounds": (round_with(chosen.current, choices=(Option.model_validate(option),)),)}
+        update={"rounds": (round_with(chosen.current, choices=(Choice(**option),)),)}
     )
     assert repetitions([asked_with_choices]) == []
 

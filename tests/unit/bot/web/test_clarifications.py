@@ -21,7 +21,7 @@ from bot.storage.ledger import DatabaseLedger
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
 from bot.web.server import build_app
-from core.clarification import Ask, Clarification, Decider
+from core.clarification import Ask, Clarification, Decider, Question
 from core.hub import Hub
 from core.router import Router
 from core.workflow import Scopes, Speaker
@@ -102,9 +102,8 @@ async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[World]:
 
 async def by_event(world: World, producer: str) -> str:
     """A question that a producer's session asked by an event."""
-    ask = Ask(
-        "agent", "Go on?", "human", None, True, world.clock.now(), producer, session_id="s", reply_token="t1"
-    )
+    asked = Question(received_at=world.clock.now(), producer=producer, session_id="s", reply_token="t1")
+    ask = Ask("agent", "Go on?", "human", None, True, asked)
     return (await world.router.open(7, ask)).record.id
 
 
