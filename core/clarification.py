@@ -1034,7 +1034,10 @@ def action_fields(wanted: Confirmation | None) -> dict[str, Any]:
     return found | {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
 
 
-_ACTION = {field.name for field in fields(Confirmation)} & Question.model_fields.keys() - {"extra_context"}
+_ACTION = {field.name for field in fields(Confirmation)} & Question.model_fields.keys() - {
+    "extra_context",
+    "claimed_risk",
+}
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
