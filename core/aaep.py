@@ -136,7 +136,7 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedByEvent:
     """The question of an `agent.awaiting.clarification`, or of an `agent.awaiting.confirmation` with its action in
     `confirmation`.
 
@@ -167,7 +167,7 @@ class Event:
     critical: bool
     sequence_number: int | None
     correlation_id: str | None
-    question: Question | None
+    question: AskedByEvent | None
     problems: tuple[str, ...]
     raw: Mapping[str, Any] = field(repr=False)
 
@@ -275,19 +275,19 @@ def _reply(
     return reply
 
 
-def _question(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+def _question(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> AskedByEvent | None:
     if event_type == CONFIRMATION:
         return _confirmation_question(obj, problems)
     return _clarification_question(obj, problems) if event_type == CLARIFICATION else None
 
 
-def _confirmation_question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+def _confirmation_question(obj: Mapping[str, Any], problems: list[str]) -> AskedByEvent | None:
     confirmation, token = _confirmation(obj, problems), text_in(obj.get("reply_token"))
     if token is None:
         problems.append("reply_token missing")
     if confirmation is None or token is None:
         return None
-    return Question(
+    return AskedByEvent(
         text=confirmation.words,
         reply_token=token,
         timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),
@@ -297,14 +297,14 @@ def _confirmation_question(obj: Mapping[str, Any], problems: list[str]) -> Quest
     )
 
 
-def _clarification_question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+def _clarification_question(obj: Mapping[str, Any], problems: list[str]) -> AskedByEvent | None:
     text = text_in(obj.get("question")) or text_in(obj.get("summary_normal"))
     token = text_in(obj.get("reply_token"))
     if text is None or token is None:
         problems.append("question missing" if text is None else "reply_token missing")
         return None
     choices = _choices(obj, problems)
-    return Question(
+    return AskedByEvent(
         text=text,
         reply_token=token,
         timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),

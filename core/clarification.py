@@ -72,7 +72,6 @@ ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
 _NOT_HELD = {"taken_by": None, "taken_from": None, "handed_to": None}
-NOT_REMINDED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
 
 _MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
 
@@ -350,7 +349,7 @@ class Attention(Record):
     handed_to: Holder | None = None
 
 
-class Delivery(Record):
+class DeliveryState(Record):
     """Where the answer is on its way to the agent that asked."""
 
     reply: ReplyState | None = None
@@ -381,7 +380,7 @@ class Round(Record):
     question: Question = Question()
     given: Given = Given()
     attention: Attention = Attention()
-    delivery: Delivery = Delivery()
+    delivery: DeliveryState = DeliveryState()
     consent: Consent = Consent()
     closed: str | None = None
     receipt: str | None = None
@@ -419,7 +418,7 @@ PARTS: dict[str, type[Record]] = {
     "question": Question,
     "given": Given,
     "attention": Attention,
-    "delivery": Delivery,
+    "delivery": DeliveryState,
     "consent": Consent,
 }
 PART_OF = {name: part for part, model in PARTS.items() for name in model.model_fields}
@@ -449,7 +448,7 @@ class OfRound:
         return self.current.attention
 
     @property
-    def delivery(self: _HasRound) -> Delivery:
+    def delivery(self: _HasRound) -> DeliveryState:
         """Where the answer is on its way."""
         return self.current.delivery
 
@@ -893,10 +892,10 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     # Other implementations know agents by their bare role.
     who = decider.decided_by.removeprefix("agent:")
     entry = new_entry(record.round, who, "answer", answer.words, at)
-    news = given(answer, decider, at) | {"reply": first_reply_state(asked)}
+    given = given_by(decider, answer, at)
     was_escalated = record.status == "escalated"
     return changed_to(
-        amended(record, **news),
+        amended(record, given=given, reply=first_reply_state(asked)),
         "resolved" if was_escalated else "answered",
         thread=(*record.thread, entry),
         resolved_at=at if was_escalated else None,
@@ -910,16 +909,16 @@ def first_reply_state(asked: Question) -> ReplyState | None:
     return "sending" if asked.direct is None else "waiting"
 
 
-def given(answer: Answer, decider: Decider, at: datetime) -> dict[str, Any]:
-    """Returns the fields that a record keeps of an answer."""
-    return {
-        "response": answer.response,
-        "label": answer.label,
-        "rationale": answer.rationale,
-        "decided_by": decider.decided_by,
-        "answered_at": at,
-        "answered_by": AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
-    }
+def given_by(decider: Decider, answer: Answer, at: datetime) -> Given:
+    """Returns what a record keeps of an answer."""
+    return Given(
+        response=answer.response,
+        label=answer.label,
+        rationale=answer.rationale,
+        decided_by=decider.decided_by,
+        answered_at=at,
+        answered_by=AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
+    )
 
 
 def has_expired(record: Clarification, at: datetime) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 from core import aaep
 from core.clarification import (
     HUMAN,
-    NOT_REMINDED,
     UNDELIVERED,
     US,
     Ask,
+    Attention,
     Clarification,
     CloseReason,
     ReplyState,
@@ -42,18 +42,6 @@ from core.escalation import escalation_words
 
 _NO_CONSENT = "Only people in Slack can approve this. It is open again."
 _NAME = 256  # characters of `author_of`
-UNANSWERED: dict[str, Any] = dict.fromkeys(
-    (
-        "response",
-        "label",
-        "rationale",
-        "decided_by",
-        "answered_at",
-        "answered_by",
-        "reply",
-        "reply_note",
-    )
-)
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 
 
@@ -198,7 +186,7 @@ def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarificat
         new_entry(number, US, "question", record.question, now),
     )
     again = renewed(
-        amended(record, **NOT_REMINDED, receipt=None),
+        amended(record, attention=Attention(), receipt=None),
         status="pending",
         round=number,
         resolved_at=None,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
@@ -28,6 +28,7 @@ from core.clarification import (
     US,
     AnsweredBy,
     Clarification,
+    CloseReason,
     Record,
     Round,
     parse_id,
@@ -53,17 +54,7 @@ PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
 _ID_IN_TEXT = re.compile(r"CLR-\d+-\d+")
 
 FORGOTTEN = "(forgotten)"
-_CLOSE_REASONS = frozenset(
-    {
-        "expired",
-        "cancelled",
-        "session ended",
-        "requester moved on",
-        "by hand",
-        "withdrawn",
-        "resolved elsewhere",
-    }
-)
+_CLOSE_REASONS = frozenset({*get_args(CloseReason), "resolved elsewhere"})
 _KEPT_OF_RECORD = (
     "id",
     "issueNumber",

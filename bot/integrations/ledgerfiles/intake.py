@@ -48,7 +48,10 @@ from core.clarification import (
     UNDELIVERED,
     AnsweredBy,
     Clarification,
+    Consent,
+    DeliveryState,
     Entry,
+    Given,
     Round,
     Status,
     amended,
@@ -58,16 +61,20 @@ from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgerfiles import LedgerFiles
 from core.ledgerformat import Stray, decode, read_item
-from core.matching import UNANSWERED, author_of, reopened
+from core.matching import author_of, reopened
 from core.records import Book, Raw, as_of, dump, forgotten, is_forgotten, parse
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"
 _LOCK = 2.0  # seconds
-# What people did to an open question: no receipt proves it yet.
-_UNPROVEN: dict[str, Any] = dict.fromkeys(
-    ("taken_by", "taken_from", "handed_to", "approvals", "lapsed", "edits", "refusals")
-)
+# What people did to an open question, and its answer: no receipt proves them.
+_NOTHING: dict[str, Any] = {
+    "given": Given(),
+    "delivery": DeliveryState(),
+    "consent": Consent(),
+    "receipt": None,
+}
+_NOTHING |= dict.fromkeys(("taken_by", "taken_from", "handed_to"))
 
 
 async def take_in(
@@ -256,8 +263,7 @@ class _Taking:
         record = record.model_copy(update={"thread": thread})
         if is_proven and record.asked.is_confirmation and record.delivery.reply in UNDELIVERED:
             # Its receipt does not say to which token it goes.
-            bare = UNANSWERED | _UNPROVEN | {"receipt": None, "from_file": True}
-            return reopened(amended(record, **bare), self.now, self.sla)
+            return reopened(amended(record, **_NOTHING, from_file=True), self.now, self.sla)
         if is_proven:
             return amended(record, label=_proven_words(record, record.given.label or ""))
         return _begun(record) if record.is_open or _is_undecided(record) else self._unproven(record)
@@ -290,10 +296,9 @@ class _Taking:
             return amended(record, receipt=None, decided_by=by, answered_by=surface)
         waits = record.delivery.reply in UNDELIVERED
         _log.warning("an approval has no valid receipt", id=record.id, asked_again=waits)
-        bare = {**UNANSWERED, **_UNPROVEN, "receipt": None}
         if waits:
-            return reopened(amended(record, **bare | {"from_file": True}), self.now, self.sla)
-        return amended(record, **bare | {"closed": "resolved elsewhere"})
+            return reopened(amended(record, **_NOTHING, from_file=True), self.now, self.sla)
+        return amended(record, **_NOTHING, closed="resolved elsewhere")
 
 
 def _begun(record: Clarification) -> Clarification:
@@ -307,8 +312,7 @@ def _begun(record: Clarification) -> Clarification:
         last = max(at for at, each in enumerate(thread) if each.type == "question")
         thread = thread[: last + 1]
     update = {"status": status, "resolved_at": None, "thread": thread}
-    bare = UNANSWERED | _UNPROVEN | {"receipt": None, "closed": None, "from_file": True}
-    return amended(record.model_copy(update=update), **bare)
+    return amended(record.model_copy(update=update), **_NOTHING, closed=None, from_file=True)
 
 
 def _decides(current: Round) -> bool:
@@ -335,7 +339,7 @@ def _proven_words(then: Clarification, text: str) -> str:
 def _blank(record: Clarification) -> Clarification:
     """Returns a record that says that it was forgotten, without what it may say beside."""
     bare = parse(forgotten(dump(record))) or record
-    bare = amended(bare, **UNANSWERED | _UNPROVEN | {"receipt": None})
+    bare = amended(bare, **_NOTHING)
     bare = bare.model_copy(update={"rounds": bare.rounds[-1:]})
     return bare if bare.status in DONE else bare.model_copy(update={"status": "abandoned"})
 

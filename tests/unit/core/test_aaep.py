@@ -45,7 +45,7 @@ def read(**changes: Any) -> Event:
     return parse_event({k: v for k, v in (EVENT | changes).items() if v is not GONE}, RECEIVED)
 
 
-def question(**changes: Any) -> aaep.Question:
+def question(**changes: Any) -> aaep.AskedByEvent:
     asked = read(**changes).question
     assert asked is not None
     return asked
@@ -61,7 +61,7 @@ def test_event_by_the_schema_has_no_problems() -> None:
     )
     assert (event.timestamp, event.agent_id, event.agent_name) == (SENT, "planner", "Planner")
     assert (event.critical, event.sequence_number, event.correlation_id) == (True, 7, "corr_1")
-    assert event.question == aaep.Question(
+    assert event.question == aaep.AskedByEvent(
         "Which database?", "rpl_1", 300, ("multiple_choice",), TWO, False, "We migrate.", "pg"
     )
 
