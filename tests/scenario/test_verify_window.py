@@ -17,7 +17,7 @@ from bot.signing import KEY_FILE, jwk_of, read_key
 from bot.workspace.rules import check_view
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
-from core.clarification import Clarification
+from core.ledgerformat import read_item
 from core.receipts import claims_of
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
@@ -216,7 +216,9 @@ async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
         asked = record["aaep"]
         header = jwt.get_unverified_header(asked["receipt"])
         asked |= {"response": "accept", "label": "Accept"}
-        claims = claims_of(Clarification.model_validate(record), "urn:clarify:x")
+        changed = read_item(record)
+        assert changed is not None
+        claims = claims_of(changed, "urn:clarify:x")
         asked["receipt"] = jwt.encode(claims, key, "EdDSA", headers=header)
 
     change_row(stage, approved)

@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 
 from bot.cli.app import app
 from bot.storage import beside
-from core.clarification import Answer, Ask, Clarification, Decider, parse_id
+from core.clarification import Answer, Clarification, Decider, parse_id
 from core.clock import Clock, SystemClock
 from core.router import Router
 from tests.kit import builders
+from tests.kit.builders import asking
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import records_in
 from tests.kit.ledgers import kept_ledger, write_records
@@ -101,7 +102,7 @@ class Prompt:
     ) -> Clarification:
         """A question between agents, asked at `clock`'s time."""
         asked: dict[str, Any] = {"via": "shell", "blocking": True, "received_at": self.clock.now()} | more
-        ask = Ask(agent_id=asker, question=words, to=target, topic=topic, **asked)
+        ask = asking(agent_id=asker, question=words, to=target, topic=topic, **asked)
         return self.using(lambda router: router.open(issue, ask), self.clock).record
 
     def answer(self, record: Clarification, text: str, decider: Decider = ARCHITECT) -> Clarification:
