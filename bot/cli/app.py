@@ -402,17 +402,17 @@ def approve(context: typer.Context) -> None:
 @app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def hook(context: typer.Context) -> None:
     """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""
-    from bot import cli
+    from bot.cli import agents
 
-    raise typer.Exit(cli.hook(context.args))
+    raise typer.Exit(agents.hook(context.args))
 
 
 @app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def mcp(context: typer.Context) -> None:
     """Serve the MCP tools on standard input and output. See `clarify mcp --help`."""
-    from bot.cli import mcp as tools
+    from bot.cli import agents
 
-    raise typer.Exit(tools.main(context.args))
+    raise typer.Exit(agents.mcp(context.args))
 
 
 @app.command(rich_help_panel=_BOT)

@@ -745,9 +745,9 @@ def imported(program: str) -> set[str]:
 
 
 def test_stdio_imports_nothing_of_the_bot() -> None:
-    found = imported("import bot.cli.mcp")
+    found = imported("import bot.cli.agents")
     ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
-    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "clarify"}
+    assert ours == {"bot", "bot.cli", "bot.cli.agents", "clarify"}
     assert not {"mcp", "pydantic", "typer", "asyncio", "http.client"} & found
 
 

@@ -1,5 +1,5 @@
-# ruff: noqa: T201 - it prints usage errors
-"""`clarify mcp`: serves the MCP tools on standard input and output (`clarify.py`), or with `--install` sets them up."""
+# ruff: noqa: T201, PLC0415 - it prints usage errors; it imports what the words ask for
+"""The commands that coding agents start, `clarify hook` and `clarify mcp`: they are in `clarify.py`, but for `--install`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from collections.abc import Sequence
 import clarify
 
 
-def main(words: Sequence[str]) -> int:
+def hook(words: Sequence[str]) -> int:
+    """Run `clarify hook`. Returns the exit code."""
+    if "--install" in words:
+        from bot.cli import install
+
+        return install.hook(words)
+    return clarify.main(["hook", *words])
+
+
+def mcp(words: Sequence[str]) -> int:
     """Run `clarify mcp`; returns the exit code: 0 fine, 1 trouble, 2 usage."""
     arguments = _parser().parse_args(words)
     if arguments.write and arguments.install is None:
         print("clarify mcp: --write works only with --install", file=sys.stderr)
         return 2
     if arguments.install is not None:
-        from bot.cli.install import install_tools  # noqa: PLC0415 - only then
+        from bot.cli import install
 
-        return install_tools(arguments.install, arguments.url, write=arguments.write)
+        return install.install_tools(arguments.install, arguments.url, write=arguments.write)
     return clarify.main(["mcp", *words])
 
 
