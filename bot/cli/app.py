@@ -7,6 +7,7 @@ exit codes.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
@@ -203,6 +204,9 @@ def run(
     log_level: Annotated[LogLevel, typer.Option(help="The least severe messages to log.")] = "info",
 ) -> None:
     """Start the bot. SIGTERM or Ctrl-C shuts it down gracefully."""
+    # Modules and ten thousands of records live as long as the bot: full collections would go through all of them again
+    # and again while they are read.
+    gc.disable()
     import asyncio
 
     from bot.logs import configure_logging, keep_standard_files
