@@ -12,19 +12,10 @@ import sys
 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
-    match sys.argv[1:]:
-        case ["hook", *words]:
-            from bot.cli import agents
+    if sys.argv[1:2] in (["ask"], ["approve"], ["hook"], ["mcp"]):
+        from bot.cli import agents
 
-            sys.exit(agents.hook(words))
-        case ["mcp", *words]:
-            from bot.cli import agents
-
-            sys.exit(agents.mcp(words))
-        case ["ask" | "approve", *_]:
-            import clarify
-
-            sys.exit(clarify.main())
+        sys.exit(agents.run(sys.argv[1:]))
     from bot.cli.app import main as others
 
     others()

@@ -1,5 +1,5 @@
 # ruff: noqa: T201, PLC0415 - it prints usage errors; it imports what the words ask for
-"""The commands that coding agents start, `clarify hook` and `clarify mcp`: they are in `clarify.py`, but for `--install`."""
+"""The commands that agents start: `ask`, `approve`, `hook`, `mcp`. They are in `clarify.py`, but for `--install`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from collections.abc import Sequence
 import clarify
 
 
-def hook(words: Sequence[str]) -> int:
-    """Run `clarify hook`. Returns the exit code."""
-    if "--install" in words:
+def run(words: Sequence[str]) -> int:
+    """Run a command, with its name first. Returns the exit code: 0 fine, 1 trouble, 2 usage; others: see `clarify.py`."""
+    name, *options = words
+    if name == "mcp":
+        return _mcp(options)
+    if name == "hook" and "--install" in options:
         from bot.cli import install
 
-        return install.hook(words)
-    return clarify.main(["hook", *words])
+        return install.hook(options)
+    return clarify.main(words)
 
 
-def mcp(words: Sequence[str]) -> int:
-    """Run `clarify mcp`; returns the exit code: 0 fine, 1 trouble, 2 usage."""
+def _mcp(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
     if arguments.write and arguments.install is None:
         print("clarify mcp: --write works only with --install", file=sys.stderr)
