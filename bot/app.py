@@ -1,4 +1,4 @@
-# ruff: noqa: PLC0415 - the HTTP server is imported when it is built, so that the rest starts sooner
+# ruff: noqa: PLC0415 - what is not configured is not imported, and the HTTP server only by what serves
 """Builds, joins, starts and stops the bot.
 
 Order of the start (promise P10): producers and delivery at once; then the bot catches up on what it missed (events of
@@ -26,32 +26,32 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from bot import home
+from bot.base import Base
 from bot.base import build as build_base
-from bot.callbacks import Callbacks
 from bot.decisions.chain import claims_in
 from bot.decisions.keys import is_vouched_for
 from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
+from bot.delivery.build import DeliveryParts, resume_when_back
 from bot.delivery.build import build as build_shown
-from bot.delivery.build import resume_when_back
 from bot.delivery.messages import put
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.feed import Feed
-from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
+from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.integrations.ledgerfiles.intake import take_in
 from bot.monitoring import LedgerWatch, Monitoring
+from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
-from bot.oncall.build import build_board
 from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
 from bot.producers.inbox import Incoming
 from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
-from bot.settings.model import Settings
+from bot.settings.model import GithubSettings, Settings
 from bot.signing import Signing, settled
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
@@ -60,7 +60,6 @@ from bot.slackapi import ask
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
-from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
@@ -79,7 +78,10 @@ from core.monitor import Monitor
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from bot.callbacks import Callbacks
+    from bot.github import GithubSync
     from bot.web.server import ConnectionLimits, HttpServer
+    from bot.webhooks import Webhooks
 
 _log = structlog.get_logger("clarify")
 _lifecycle_log = structlog.get_logger("clarify.lifecycle")
@@ -102,15 +104,13 @@ _ANEW = "CLARIFY_BEGAN_ANEW"  # the bot sets it before it restarts itself: then 
 
 
 async def run(settings: Settings) -> None:
-    """Runs the bot until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup.
+    """Runs the bot until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup. The garbage collector, which the
+    command turns off, is on again once the bot has started.
 
     Raises:
         ClarifyBotError: it cannot start, or a part of it died.
     """
     waits, stop = os.environ.pop(_ANEW, None) is not None, asyncio.Event()
-    # Modules and ten thousands of records live as long as the bot: full collections would go through all of them again
-    # and again, and block the event loop meanwhile.
-    gc.disable()
     try:
         bot = await Bot.build(settings, None, random.Random())  # noqa: S311 - jitter, not secrets
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -222,20 +222,7 @@ class Bot:
             on_event=self._touch_home,
             wake_feed=self._wake_feed,
         )
-        self.callbacks = (
-            Callbacks(
-                settings=settings,
-                questions=told.questions,
-                store=store,
-                links_of=board.permalinks.links,
-                tell=shown.nudges.callback_given_up,
-                clock=clock,
-                rng=rng,
-                on_outcome=partial(base.telemetry.delivered, "callback"),
-            )
-            if calls_back
-            else None
-        )
+        self.callbacks = _callbacks(base, board, shown, told) if calls_back else None
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = HomeTabs(
             gathering=Gathering(
@@ -254,30 +241,8 @@ class Bot:
             clock=clock,
             locale_of=base.people.known_locale,
         )
-        self.webhooks = (
-            Webhooks(
-                endpoints=endpoints_of(settings),
-                store=store,
-                clock=clock,
-                rng=rng,
-                on_outcome=base.telemetry.webhook,
-            )
-            if settings.webhooks
-            else None
-        )
-        github = settings.github
-        self.github = (
-            GithubSync(
-                settings=github,
-                token=settings.secrets.by_variable[github.token_env],
-                ledger=ledger,
-                store=store,
-                clock=clock,
-                rng=rng,
-            )
-            if github is not None
-            else None
-        )
+        self.webhooks = _webhooks(base) if settings.webhooks else None
+        github = _github(base, settings.github) if settings.github is not None else None
         self.log = (
             DecisionLog(
                 store=store,
@@ -304,7 +269,7 @@ class Bot:
             )
         self.feed = Feed(
             consumers=[
-                each for each in (self.webhooks, self.callbacks, self.github, self.log) if each is not None
+                each for each in (self.webhooks, self.callbacks, github, self.log) if each is not None
             ],
             observers=[self.bridge] if self.bridge is not None else [],
             ledger=ledger,
@@ -890,3 +855,43 @@ class Bot:
     def _touch_home(self, _item: Incoming | None = None) -> None:
         """Updates the Home tabs: an event came in, a page was sent or taken, or someone's turn on call began."""
         self.home.touch()
+
+
+def _callbacks(base: Base, board: OnCallBoard, shown: DeliveryParts, told: IntakeParts) -> Callbacks:
+    from bot.callbacks import Callbacks
+
+    return Callbacks(
+        settings=base.settings,
+        questions=told.questions,
+        store=base.store,
+        links_of=board.permalinks.links,
+        tell=shown.nudges.callback_given_up,
+        clock=base.clock,
+        rng=base.rng,
+        on_outcome=partial(base.telemetry.delivered, "callback"),
+    )
+
+
+def _webhooks(base: Base) -> Webhooks:
+    from bot.webhooks import Webhooks, endpoints_of
+
+    return Webhooks(
+        endpoints=endpoints_of(base.settings),
+        store=base.store,
+        clock=base.clock,
+        rng=base.rng,
+        on_outcome=base.telemetry.webhook,
+    )
+
+
+def _github(base: Base, settings: GithubSettings) -> GithubSync:
+    from bot.github import GithubSync
+
+    return GithubSync(
+        settings=settings,
+        token=base.settings.secrets.by_variable[settings.token_env],
+        ledger=base.ledger,
+        store=base.store,
+        clock=base.clock,
+        rng=base.rng,
+    )

@@ -8,32 +8,14 @@ importing typer and the other commands' modules: they are in `clarify.py`, which
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
-    if sys.argv[1:2] == ["hook"]:
-        sys.exit(hook(sys.argv[2:]))
-    if sys.argv[1:2] in (["ask"], ["approve"]):
-        import clarify
+    if sys.argv[1:2] in (["ask"], ["approve"], ["hook"], ["mcp"]):
+        from bot.cli import agents
 
-        sys.exit(clarify.main())
-    if sys.argv[1:2] == ["mcp"]:
-        from bot.cli import mcp
-
-        sys.exit(mcp.main(sys.argv[2:]))
+        sys.exit(agents.run(sys.argv[1:]))
     from bot.cli.app import main as others
 
     others()
-
-
-def hook(words: Sequence[str]) -> int:
-    """Run `clarify hook`. Returns the exit code."""
-    if "--install" in words:
-        from bot.cli import install
-
-        return install.hook(words)
-    import clarify
-
-    return clarify.main(["hook", *words])

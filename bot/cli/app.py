@@ -7,6 +7,7 @@ exit codes.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
@@ -203,6 +204,9 @@ def run(
     log_level: Annotated[LogLevel, typer.Option(help="The least severe messages to log.")] = "info",
 ) -> None:
     """Start the bot. SIGTERM or Ctrl-C shuts it down gracefully."""
+    # Modules and ten thousands of records live as long as the bot: full collections would go through all of them again
+    # and again while they are read.
+    gc.disable()
     import asyncio
 
     from bot.logs import configure_logging, keep_standard_files
@@ -383,36 +387,19 @@ def verify(
         raise typer.Exit(trust.verify(out, receipt, jwks, wanted, config))
 
 
-@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
-def ask(context: typer.Context) -> None:
-    """Ask a person in Slack and print the answer. See `clarify ask --help`."""
-    import clarify
+def _agents_command(context: typer.Context) -> None:
+    from bot.cli import agents
 
-    raise typer.Exit(clarify.main(["ask", *context.args]))
+    raise typer.Exit(agents.run([str(context.info_name), *context.args]))
 
 
-@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
-def approve(context: typer.Context) -> None:
-    """Ask people in Slack to approve an action. See `clarify approve --help`."""
-    import clarify
-
-    raise typer.Exit(clarify.main(["approve", *context.args]))
-
-
-@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
-def hook(context: typer.Context) -> None:
-    """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""
-    from bot import cli
-
-    raise typer.Exit(cli.hook(context.args))
-
-
-@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
-def mcp(context: typer.Context) -> None:
-    """Serve the MCP tools on standard input and output. See `clarify mcp --help`."""
-    from bot.cli import mcp as tools
-
-    raise typer.Exit(tools.main(context.args))
+for _name, _about in {
+    "ask": "Ask a person in Slack and print the answer. See `clarify ask --help`.",
+    "approve": "Ask people in Slack to approve an action. See `clarify approve --help`.",
+    "hook": "Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`.",
+    "mcp": "Serve the MCP tools on standard input and output. See `clarify mcp --help`.",
+}.items():
+    app.command(_name, help=_about, rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)(_agents_command)
 
 
 @app.command(rich_help_panel=_BOT)

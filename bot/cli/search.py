@@ -12,7 +12,8 @@ from bot.cli.output import Cell, Column, Output, Table
 from bot.cli.records import exact, when
 from bot.cli.running import database_url
 from bot.cli.trust import moment_of
-from bot.decisions.search import Search, Token, find, parsed, tokens_of
+from bot.decisions.query import Search, Token, parsed, tokens_of
+from bot.decisions.search import find
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.views import inert

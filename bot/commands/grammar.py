@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, cast, get_args
 
-from bot.decisions import search
+from bot.decisions.query import Search, search_of
 from core.clock import is_like_span, span_of
 from core.errors import BadInput
 
@@ -182,7 +182,7 @@ class Statistics:
 class Past:
     """A search of decisions; `text` is what was typed, in Slack's markup."""
 
-    search: search.Search
+    search: Search
     text: str
 
     @property
@@ -468,7 +468,7 @@ def _digest(rest: str) -> Command | Hint:
 def _search(rest: str) -> Command | Hint:
     rest = " ".join(rest.split())
     try:
-        found = search.search_of(rest)
+        found = search_of(rest)
     except BadInput as error:
         return Hint(f"{error} For example: “/clarify search {_SEARCH}”.")
     if not any(found):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
 from bot.base import Base
-from bot.callbacks import Callbacks
 from bot.checks import Check
 from bot.delivery.build import DeliveryParts
 from bot.feed import Feed
@@ -24,8 +23,11 @@ from bot.slack.build import SlackParts
 from bot.web import clarifications, health, mcp, push, questions, receipts, slack
 from bot.web.callers import Callers
 from bot.web.server import ConnectionLimits, build_app
-from bot.webhooks import Webhooks
 from core.hub import Hub
+
+if TYPE_CHECKING:  # imported by a bot that has them
+    from bot.callbacks import Callbacks
+    from bot.webhooks import Webhooks
 
 _POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"

@@ -54,6 +54,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
 
 
 def main() -> int:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed bot is compiled
     arguments = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     names = list(measures(quick=True))
     arguments.add_argument("--quick", action="store_true", help="a smoke run; its figures say nothing")

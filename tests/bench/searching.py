@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bot.decisions.search import PAGE, Search, Sees, deciders_of, find, words_of
+from bot.decisions.query import Search
+from bot.decisions.search import PAGE, Sees, deciders_of, find, words_of
 from bot.storage import beside, tables
 from bot.storage.store import Store
 from bot.storage.tx import Tx

@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
 import clarify
-from bot.cli import install, mcp, setup
+from bot.cli import agents, install, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
 from bot.commands import grammar
@@ -453,7 +453,7 @@ _PARSERS: dict[str, Callable[[], ArgumentParser]] = {
     "ask": lambda: clarify.shell_parser("ask"),
     "approve": lambda: clarify.shell_parser("approve"),
     "hook": install.hook_parser,
-    "mcp": mcp._parser,
+    "mcp": agents._parser,
 }
 
 

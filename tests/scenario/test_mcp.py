@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -733,23 +732,3 @@ def test_output_schema_is_that_of_the_state() -> None:
         assert set(output["properties"]) - {"say"} <= set(known) - {"asked", "receipt"}
         assert next(iter(output["properties"])) == output["required"][0] == "say"
         assert output["properties"]["status"]["enum"] == known["status"]["enum"]
-
-
-def imported(program: str) -> set[str]:
-    """What a new interpreter has imported after `program`."""
-    program += "; import sys; print(*sys.modules)"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    return set(ended.stdout.split())
-
-
-def test_stdio_imports_nothing_of_the_bot() -> None:
-    found = imported("import bot.cli.mcp")
-    ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
-    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "clarify"}
-    assert not {"mcp", "pydantic", "typer", "asyncio", "http.client"} & found
-
-
-def test_bot_starts_without_the_sdk() -> None:
-    assert "mcp" not in imported("import bot.app, bot.web.mcp, bot.web.questions")

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from bot.decisions.search import Search, Sees, deciders_of, find, words_of
+from bot.decisions.query import Search
+from bot.decisions.search import Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
 from bot.storage import outside
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM

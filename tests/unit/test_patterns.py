@@ -11,7 +11,7 @@ from tests.kit.patterns import LARGE, Pattern, hostile, in_code, what_slows
 
 PATTERNS, COMPUTED = in_code()
 LONGEST = {  # characters of what they are matched against, where that is less
-    "bot/decisions/search.py _TOKEN": LONGEST_SEARCH,
+    "bot/decisions/query.py _TOKEN": LONGEST_SEARCH,
     "bot/views/inert.py _CLUSTER": 65,
     "core/similarity.py _ENDS_SENTENCE": 20,
 }

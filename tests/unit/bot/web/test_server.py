@@ -6,8 +6,6 @@ import asyncio
 import json
 import resource
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -493,11 +491,3 @@ def test_descriptor_limit_is_raised_where_that_is_allowed(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
     assert raise_descriptor_limit() == now
     assert asked == ([(4096, hard)] if raised else [])
-
-
-def test_http_server_is_loaded_when_it_is_needed_and_not_before() -> None:
-    """Commands that need none start sooner."""
-    late = {"fastapi", "uvicorn", "prometheus_client"}
-    loaded = f"import sys, bot.app, bot.cli; print(*{late} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == ""

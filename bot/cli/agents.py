@@ -1,5 +1,5 @@
-# ruff: noqa: T201 - it prints usage errors
-"""`clarify mcp`: serves the MCP tools on standard input and output (`clarify.py`), or with `--install` sets them up."""
+# ruff: noqa: T201, PLC0415 - it prints usage errors; it imports what the words ask for
+"""The commands that agents start: `ask`, `approve`, `hook`, `mcp`. They are in `clarify.py`, but for `--install`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,27 @@ from collections.abc import Sequence
 import clarify
 
 
-def main(words: Sequence[str]) -> int:
-    """Run `clarify mcp`; returns the exit code: 0 fine, 1 trouble, 2 usage."""
+def run(words: Sequence[str]) -> int:
+    """Run a command, with its name first. Returns the exit code: 0 fine, 1 trouble, 2 usage; others: see `clarify.py`."""
+    name, *options = words
+    if name == "mcp":
+        return _mcp(options)
+    if name == "hook" and "--install" in options:
+        from bot.cli import install
+
+        return install.hook(options)
+    return clarify.main(words)
+
+
+def _mcp(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
     if arguments.write and arguments.install is None:
         print("clarify mcp: --write works only with --install", file=sys.stderr)
         return 2
     if arguments.install is not None:
-        from bot.cli.install import install_tools  # noqa: PLC0415 - only then
+        from bot.cli import install
 
-        return install_tools(arguments.install, arguments.url, write=arguments.write)
+        return install.install_tools(arguments.install, arguments.url, write=arguments.write)
     return clarify.main(["mcp", *words])
 
 

@@ -1,0 +1,61 @@
+"""What is not imported before it is needed, so that the bot and its commands start sooner."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+UNCONFIGURED = {
+    "bot.callbacks", "bot.github", "bot.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
+}  # fmt: skip
+ELSEWHERE = {"bot.check", "bot.cli.app", "bot.demo", "bot.workspace", "httpx", "typer"}
+SERVER = {"bot.web.build", "fastapi", "prometheus_client", "starlette", "uvicorn"}
+SLACK = {"bot.home", "bot.slackapi", "aiohttp", "jinja2", "slack_bolt", "slack_sdk"}
+SIGNING = {"bot.signing", "cryptography", "jwt"}
+LIBRARIES = {"asyncio", "http.client", "markdown_it", "pydantic", "regex", "rich", "structlog"}
+
+
+def imported(program: str, folder: Path, *words: str) -> set[str]:
+    """Returns what a new interpreter has imported after `program`, started with `words`."""
+    command = [sys.executable, "-c", f"import sys\ntry: {program}\nfinally: print('', *sys.modules)", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return set(ended.stdout.rpartition("\n ")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("program", "without"),
+    [
+        ("import bot.app", UNCONFIGURED | ELSEWHERE | SERVER),
+        ("import bot.app, bot.web.build", UNCONFIGURED | ELSEWHERE),
+        ("import bot.cli.app", UNCONFIGURED | SERVER | SLACK | SIGNING | LIBRARIES),
+    ],
+)
+def test_imports_are_what_is_needed(program: str, without: set[str], tmp_path: Path) -> None:
+    found = imported(program, tmp_path)
+    assert set(program.replace(",", "").split()[1:]) <= found
+    assert without & found == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "without"),
+    [
+        (["--help"], UNCONFIGURED | SERVER | SLACK | SIGNING | LIBRARIES),
+        (["manifest"], UNCONFIGURED | SERVER | SLACK | SIGNING | {"markdown_it", "rich", "structlog"}),
+        (["list"], UNCONFIGURED | SERVER | SLACK),
+    ],
+)
+def test_command_imports_what_it_needs(words: list[str], without: set[str], tmp_path: Path) -> None:
+    (tmp_path / "clarify.toml").write_text('[slack]\nfallback_channel = "C1"\n')
+    found = imported("from bot.cli import main; main()", tmp_path, *words)
+    assert "typer" in found
+    assert without & found == set()
+
+
+def test_mcp_server_imports_nothing_of_the_bot(tmp_path: Path) -> None:
+    found = imported("import bot.cli.agents", tmp_path)
+    ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
+    assert ours == {"bot", "bot.cli", "bot.cli.agents", "clarify"}
+    assert not (LIBRARIES | ELSEWHERE) & found
