@@ -79,7 +79,7 @@ _FORMS = (
     ("oncall overrides, oncall cancel N", "list overrides; cancel one"),
     ("agents", "your agents, and who is waiting for whom"),
     ("ready", "sessions ready to continue, and what blocks the rest"),
-    ("digest [7d]", "statistics for the last days, with charts"),
+    ("digest [7d]", "statistics for the last days"),
     ("search WORDS [by @ann] [agent NAME] [since 30d]", "find a decision again"),
     ("help [topic]", "this list, or more about one command"),
 )
@@ -111,7 +111,7 @@ _HELP = {
     "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
     "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
-    "an answer, how long answers took, rounds, topics, and who asks and answers most. Charts show the questions of each day in "
+    "an answer, how long answers took, rounds, topics, and who asks and answers most. Tables show the questions of each day in "
     "your time zone by outcome, and the time to answer by route. The default is 7 days. Example: “/clarify digest 30d”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
     "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
@@ -438,10 +438,6 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
 
 def _digest(rest: str) -> Command | Hint:
     tokens = [_bare(token) for token in rest.split()]
-    if any("png" in (token.casefold(), _option(token)) for token in tokens):
-        return Hint(
-            "“digest png” is gone: the charts are in the message itself. For example: “/clarify digest 7d”."
-        )
     typed = [token for token in tokens if _option(token) != "since"]
     if not typed:
         return Statistics()

@@ -121,8 +121,6 @@ def test_parse_reads_every_form(text: str, command: Command) -> None:
         ("oncall hand <@U0ADE> 1.5h", "“/clarify oncall hand @ade 2h”"),
         ("hello there", "Unknown command “hello”. Did you mean “/clarify help”?"),
         ("digest soon", "“/clarify digest 7d”"),
-        ("digest 30d png", "“digest png” is gone: the charts are in the message itself."),
-        ("digest —png", "“/clarify digest 7d”"),
         ("digest 7d pgn", "“/clarify digest 7d”"),
         ("help xyzzy", "There is help on list, show, stale"),
     ],
