@@ -544,8 +544,6 @@ class _LimitCheck:
 
     def _walk(self, where: str, item: Block) -> None:
         self.item(where, item)
-        if item.get("type") == "data_visualization":  # `bot.views.figures` makes its labels fit
-            return
         shown = ("text", "url") if item.get("type") == "link" else ("text",)
         self.text_size += sum(size(item[key]) for key in shown if isinstance(item.get(key), str))
         if isinstance(name := item.get("action_id"), str):

@@ -764,7 +764,6 @@ _SURFACES = {
             "markdown",
             "table",
             "data_table",
-            "data_visualization",
             "container",
             "file",
             "context_actions",
