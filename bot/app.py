@@ -299,7 +299,7 @@ class Bot:
             producers=told.producers,
             catch_up=self._events_missed,
             forgotten=self._forget,
-            turned=self._turned,
+            turned=self.board.roster.wake,
             channels=told.channels,
             app_removed=self._app_removed,
             clock=clock,
@@ -310,7 +310,6 @@ class Bot:
             shown,
             sessions=told.sessions,
             page_actions=self.oncall.page_actions,
-            swaps=self.oncall.swaps,
             home=self.home,
             unread=self.unread,
             catch_up=self.catch_up,
@@ -571,7 +570,6 @@ class Bot:
         if any(each.feed is not None for each in self.base.settings.on_call):
             yield "who is on call", self.oncall.feeds.run()
         yield "changes of shift", self.oncall.turns.run()
-        yield "swap requests", self.oncall.swaps.run()
         yield "Slack outage alert", self.slack_outage.run()
         yield "home", self._run_home()
         if self.heartbeat is not None:
@@ -846,11 +844,6 @@ class Bot:
         """Updates the messages of a clarification after someone saw outdated controls."""
         self.shown.delivery.refresh(clarification)
         self.board.incidents.show_again(clarification)
-
-    def _turned(self) -> None:
-        """Looks at who is on call, and who was asked to be: another bot changed it."""
-        self.board.roster.wake()
-        self.oncall.swaps.wake()
 
     def _touch_home(self, _item: Incoming | None = None) -> None:
         """Updates the Home tabs: an event came in, a page was sent or taken, or someone's turn on call began."""

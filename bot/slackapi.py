@@ -586,21 +586,12 @@ class Gateway:
 
         Other people's and agents' words in `text` must be inert already.
         """
-
-        async def call(blocks: list[dict[str, Any]]) -> Failure | None:
-            failed = await try_call(
-                self.client.chat_postEphemeral(
-                    channel=place.channel,
-                    user=user,
-                    text=text,
-                    thread_ts=place.thread_ts,
-                    blocks=blocks or None,
-                )
+        failed = await try_call(
+            self.client.chat_postEphemeral(
+                channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks or None
             )
-            return failed if isinstance(failed, Failure) else None
-
-        failed = await self._newer.send(blocks or [], call)
-        if failed is not None:
+        )
+        if isinstance(failed, Failure):
             _log.warning(
                 "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(failed)
             )
@@ -618,19 +609,16 @@ class Gateway:
         webhook = AsyncWebhookClient(url, timeout=_TIMEOUT, retry_handlers=[])
         webhook.proxy = self.client.proxy
 
-        async def call(blocks: list[dict[str, Any]]) -> Failure | None:
-            response = await try_call(webhook.send_dict({**body, **({"blocks": blocks} if blocks else {})}))
-            if isinstance(response, Failure):
-                return response
-            code = _refusal_in(response.body)
-            if response.status_code == 200 and code is None:
-                return None
-            return Never(code or f"HTTP {response.status_code}", "content", response.body)
-
-        failed = await self._newer.send(body.get("blocks") or [], call)
-        if failed is not None:
-            _log.warning("response not delivered", outcome=repr(failed))
-        return failed is None
+        response = await try_call(webhook.send_dict(dict(body)))
+        if isinstance(response, Failure):
+            _log.warning("response not delivered", outcome=repr(response))
+            return False
+        code = _refusal_in(response.body)
+        if response.status_code != 200 or code is not None:
+            refused = Never(code or f"HTTP {response.status_code}", "content", response.body)
+            _log.warning("response not delivered", outcome=repr(refused))
+            return False
+        return True
 
     def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         payload = {**metadata["event_payload"], _INSTALLATION: self.installation}

@@ -13,7 +13,6 @@ from bot.decisions.search import DecisionSearch
 from bot.delivery.build import DeliveryParts
 from bot.intake.intake import Sessions
 from bot.oncall.build import OnCallBoard
-from bot.oncall.swaps import SwapRequests
 from core.hub import Hub
 
 
@@ -30,7 +29,6 @@ def build(
     board: OnCallBoard,
     shown: DeliveryParts,
     sessions: Sessions,
-    swaps: SwapRequests,
     *,
     hear: Callable[[str, float | None], Awaitable[None]],
     to_plain: Callable[[str], str],
@@ -65,7 +63,6 @@ def build(
         ),
         turns=OnCallTurns(
             roster=board.roster,
-            swaps=swaps,
             access=access,
             delivery=shown.delivery,
             settings=settings,

@@ -21,17 +21,14 @@ from bot.commands.lists import Access, Lists, PastDecisions
 from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
-from bot.oncall.swaps import SwapRequests
 from bot.people.access import Person, Refusal, in_time
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
-from bot.views.codec import SwapPress
 from bot.views.lists import choice_of, said, search_modal
-from bot.views.reaction import Reaction, Tell, Told, explained
+from bot.views.reaction import Tell, Told, explained
 from bot.views.render import Renderer
-from bot.views.shifts import SwapRequest, swap_words
 from core import answers
 from core.clarification import Clarification, Decider, Holder, NotOpen
 from core.clock import Clock
@@ -42,7 +39,7 @@ from core.hub import Hub
 _log = logging.getLogger("clarify.commands")
 _REASON = 2000
 _AHEAD = timedelta(days=366)
-_MOST_SWAPS = 30  # that fit into a message
+_MOST_OVERRIDES = 30  # that fit into a message
 _ONLY_MEMBERS = "only active, full members of this workspace can be. Nothing was changed."
 _ANNOUNCED = ", and is being notified."
 _TURN = timedelta(hours=8)  # for someone who takes over without a time
@@ -227,13 +224,12 @@ class ChangeCommands:
 
 @dataclass(kw_only=True, eq=False)
 class OnCallTurns:
-    """`oncall`: shows who is on call, makes, lists and cancels overrides, and asks people for one.
+    """`oncall`: shows who is on call, makes, lists and cancels overrides.
 
     `run` raises SlackError if Slack cannot tell who someone is, StorageUnavailable if nothing was stored.
     """
 
     roster: Roster
-    swaps: SwapRequests
     access: Access
     delivery: Delivery
     settings: Settings
@@ -255,24 +251,20 @@ class OnCallTurns:
             case "who":
                 lines = [await self._line(name) for name in ([policy] if policy else self._names)]
                 return said("\n".join(lines), heading="On call")
-            case "swaps":
-                return await self._swaps(policy)
+            case "overrides":
+                return await self._overrides(policy)
             case "cancel":
                 return said(await self._cancel(command.number, person))
-            case "take" | "hand" | "ask":
+            case "take" | "hand":
                 return await self._handed(command, policy, person, place)
 
     async def _handed(self, command: OnCall, policy: str | None, person: Person, place: Place) -> Draft:
         policy = policy or await self._meant(person, place)
         if policy is None:
-            when = "from 2026-12-24T18:00 for 12h" if command.verb == "ask" else "2h"
-            example = (
-                f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}{when} {self._names[0]}"
-            )
+            example = f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}2h {self._names[0]}"
             which = f"Which policy? Name one at the end: {', '.join(self._names)}."
             return said(f"{which} For example: “{example}”.", live=False)
-        change = self._ask if command.verb == "ask" else self._change
-        return said(await self._refused(person, policy) or await change(command, policy, person))
+        return said(await self._refused(person, policy) or await self._change(command, policy, person))
 
     async def _refused(self, person: Person, policy: str) -> str:
         """Returns why a person may not change who is on call, or an empty string."""
@@ -281,9 +273,11 @@ class OnCallTurns:
             return ""
         return phrases.not_allowed(refusal.why, refusal.answerers).replace("answer", "change", 1)
 
-    async def _swaps(self, policy: str | None) -> Draft:
+    async def _overrides(self, policy: str | None) -> Draft:
         found = [
-            each for each in await self.roster.swaps() if each.policy in ([policy] if policy else self._names)
+            each
+            for each in await self.roster.overrides()
+            if each.policy in ([policy] if policy else self._names)
         ]
         lines = [
             f"{each.number}. {_clean(each.policy, 60)}: {inert.mention(each.user)} {_span(each)}"
@@ -292,36 +286,36 @@ class OnCallTurns:
         ]
         if not lines:
             return said("No overrides, now or scheduled.", heading="On call: overrides", live=False)
-        more = [f"… and {len(lines) - _MOST_SWAPS} more."] if len(lines) > _MOST_SWAPS else []
+        more = [f"… and {len(lines) - _MOST_OVERRIDES} more."] if len(lines) > _MOST_OVERRIDES else []
         take_back = f"Cancel one with “/clarify oncall cancel {found[0].number}”."
-        return said("\n".join([*lines[:_MOST_SWAPS], *more, take_back]), heading="On call: overrides")
+        return said("\n".join([*lines[:_MOST_OVERRIDES], *more, take_back]), heading="On call: overrides")
 
     async def _cancel(self, number: int, person: Person) -> str:
-        swap = next((each for each in await self.roster.swaps() if each.number == number), None)
-        if swap is None or swap.policy not in self._names:
-            return f"Override {number} doesn't exist or is over. “/clarify oncall swaps” lists the overrides."
-        if refused := await self._refused(person, swap.policy):
+        override = next((each for each in await self.roster.overrides() if each.number == number), None)
+        if override is None or override.policy not in self._names:
+            return f"Override {number} doesn't exist or is over. “/clarify oncall overrides” lists the overrides."
+        if refused := await self._refused(person, override.policy):
             return refused
-        what = f"{_clean(swap.policy, 60)} {_span(swap)}"
-        held = await self._is_in_force(swap)
+        what = f"{_clean(override.policy, 60)} {_span(override)}"
+        held = await self._is_in_force(override)
         if not await self.roster.cancel(number):
             return f"Override {number} was already cancelled."
-        if swap.user == person.user:
+        if override.user == person.user:
             return f"Override cancelled: you are not on call for {what}."
         if (
             held
-            and self._announces(swap.policy)
-            and not await self._is_on_call(swap.user, swap.policy, person)
+            and self._announces(override.policy)
+            and not await self._is_on_call(override.user, override.policy, person)
         ):
-            return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{_ANNOUNCED}"
+            return f"Override cancelled: {inert.mention(override.user)} is not on call for {what}{_ANNOUNCED}"
         words = f"{inert.mention(person.user)} cancelled your override: you are not on call for {what}."
-        told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
-        return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{told}"
+        told = await self._tell(override.user, f"{override.policy}:cancelled:{number}", words)
+        return f"Override cancelled: {inert.mention(override.user)} is not on call for {what}{told}"
 
-    async def _is_in_force(self, swap: Override) -> bool:
+    async def _is_in_force(self, override: Override) -> bool:
         """Returns whether it is what puts its user on call now."""
-        turn = await self.roster.who(swap.policy)
-        return turn.users == (swap.user,) and turn.by is not None and swap.since <= self.clock.now()
+        turn = await self.roster.who(override.policy)
+        return turn.users == (override.user,) and turn.by is not None and override.since <= self.clock.now()
 
     async def _is_on_call(self, user: str, policy: str, person: Person) -> bool:
         return user in await in_time(person.deadline, self.roster.on_call(policy))
@@ -338,47 +332,6 @@ class OnCallTurns:
             _log.warning("cannot tell %s that they are on call: %s", user, error)
             return ", but could not be notified. Please tell them."
         return ", and has been notified."
-
-    async def answer(self, press: SwapPress, person: Person) -> Reaction:
-        """Handle a click on a request to be on call."""
-        try:
-            return Tell(await self._answered(press, person))
-        except (SlackError, StorageUnavailable) as error:
-            return explained(error, "this request")
-
-    async def _answered(self, press: SwapPress, person: Person) -> str:
-        request = await self.swaps.get(press.number)
-        if request is None or request.policy not in self._names:
-            return "This request is gone. Nothing was changed."
-        if request.user != person.user:
-            return f"Only {inert.mention(request.user)} can answer this."
-        if request.state == "open" and press.verb == "accept":
-            by = Person(request.team, request.by, person.deadline)
-            if await self.access.duty_refusal(by, request.policy) is not None:
-                who, policy = inert.mention(request.by), _clean(request.policy, 60)
-                return f"{who} may not change who is on call for {policy} any more. Nothing was changed."
-            if not await self.access.control.full_member(person.user, person.deadline):
-                return f"You cannot be on call: {_ONLY_MEMBERS}"
-        if request.state == "open":
-            request = await self.swaps.answer(request, "accepted" if press.verb == "accept" else "declined")
-        return swap_words(request)
-
-    async def _ask(self, command: OnCall, policy: str, person: Person) -> str:
-        user, since, span = command.user, self._since(command, policy), command.span
-        if user is None or since is None or span is None:
-            return "Whom do you ask, from when, and for how long? Nothing was changed."  # the grammar asks already
-        if user == person.user:
-            return "That's you. To be on call yourself, use “/clarify oncall take”. Nothing was changed."
-        if wrong := await self._wrong(command, since, person):
-            return wrong
-        until = since + span
-        withdrawn = await self.swaps.ask(SwapRequest(policy, user, since, until, person.user, person.team))
-        what = f"on call for {_clean(policy, 60)} from {inert.date(since)} until {inert.date(until)}"
-        if withdrawn is None:
-            return f"You have already asked {inert.mention(user)} to be {what}. There is no answer yet."
-        earlier = ", ".join(dict.fromkeys(inert.mention(each.user) for each in withdrawn))
-        rest = f" Your earlier request to {earlier} is withdrawn." if earlier else ""
-        return f"{inert.mention(user)} is asked to be {what}. You'll hear the answer.{rest} {self._read_in(policy)}"
 
     async def _wrong(self, command: OnCall, since: datetime | None, person: Person) -> str:
         """Returns why this person cannot be on call, or not then; empty if they can."""
@@ -467,8 +420,8 @@ def _decision_in(record: Clarification, text: str) -> str | None:
         return None
 
 
-def _span(swap: Override) -> str:
-    return f"from {inert.date(swap.since)} until {inert.date(swap.until)}"
+def _span(override: Override) -> str:
+    return f"from {inert.date(override.since)} until {inert.date(override.until)}"
 
 
 def _clean(text: str, limit: int) -> str:

@@ -19,7 +19,7 @@ from core.errors import BadInput
 
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
-DutyVerb = Literal["who", "take", "hand", "ask", "swaps", "cancel"]
+DutyVerb = Literal["who", "take", "hand", "overrides", "cancel"]
 BoardKind = Literal["agents", "ready"]
 WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
 VERBS = (
@@ -52,14 +52,12 @@ _DUTIES: dict[DutyVerb, str] = {
     "who": "who platform",
     "take": "take 2h",
     "hand": "hand @ade 2h",
-    "ask": "ask @ade from 2026-12-24T18:00 for 12h",
-    "swaps": "swaps",
+    "overrides": "overrides",
     "cancel": "cancel 3",
 }
 _LATER: dict[DutyVerb, str] = {
     "take": "take from 2026-12-24T18:00 for 12h",
     "hand": "hand @ade from 2026-12-24T18:00 for 12h",
-    "ask": "ask @ade from 2026-12-24T18:00 for 12h",
 }
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
 _HOUR = re.compile(r"\d{1,2}:\d{2}")
@@ -78,11 +76,10 @@ _FORMS = (
     ("escalate ID [reason]", "page whoever is on call"),
     ("abandon ID [reason]", "close a question without an answer"),
     ("oncall [who|take|hand]", "who is on call; take over, or hand it to someone, now or later"),
-    ("oncall ask @ade from … for …", "ask someone to be on call for you; they accept or decline"),
-    ("oncall swaps, oncall cancel N", "list overrides; cancel one"),
+    ("oncall overrides, oncall cancel N", "list overrides; cancel one"),
     ("agents", "your agents, and who is waiting for whom"),
     ("ready", "sessions ready to continue, and what blocks the rest"),
-    ("digest [7d]", "statistics for the last days, with charts"),
+    ("digest [7d]", "statistics for the last days"),
     ("search WORDS [by @ann] [agent NAME] [since 30d]", "find a decision again"),
     ("help [topic]", "this list, or more about one command"),
 )
@@ -106,16 +103,15 @@ _HELP = {
     "Example: “/clarify mine”.",
     "oncall": "“oncall” or “oncall who” shows who is on call. “oncall take 2h” puts you on call for two hours; without a "
     "time, until the current shift ends, or for 8 hours. “oncall hand @ade 2h” puts someone else on call. To plan ahead: "
-    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall ask @ade from 2026-12-24T18:00 "
-    "for 12h” asks them first: they get Accept and Decline, and you hear the answer. “oncall swaps” lists the overrides by "
-    "number; “oncall cancel 3” cancels one. If you have several policies, put the name at the end. "
+    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall overrides” lists "
+    "the overrides by number; “oncall cancel 3” cancels one. If you have several policies, put the name at the end. "
     "Example: “/clarify oncall take 2h platform”.",
     "agents": "“agents” shows whether each agent is idle, working, clarifying or blocked, by whom and since when. "
     "Example: “/clarify agents”.",
     "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
     "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
-    "an answer, how long answers took, rounds, topics, and who asks and answers most. Charts show the questions of each day in "
+    "an answer, how long answers took, rounds, topics, and who asks and answers most. Tables show the questions of each day in "
     "your time zone by outcome, and the time to answer by route. The default is 7 days. Example: “/clarify digest 30d”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
     "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
@@ -247,7 +243,7 @@ def help_text(topic: str | None) -> str:
 def is_change(command: Command | Hint) -> bool:
     """Returns whether it changes something, and so must be stored before the acknowledgement."""
     return isinstance(command, Change) or (
-        isinstance(command, OnCall) and command.verb not in {"who", "swaps"}
+        isinstance(command, OnCall) and command.verb not in {"who", "overrides"}
     )
 
 
@@ -364,7 +360,7 @@ def _on_call(rest: str) -> Command | Hint:
         return Hint(f"Unknown command “oncall {_short(tokens[0])}”. Did you mean “/clarify oncall {near}”?")
     if verb == "cancel":
         return _cancel(tokens)
-    if verb not in {"take", "hand", "ask"}:
+    if verb not in {"take", "hand"}:
         return _turn(verb, tokens, None)
     tokens, since, wrong = _from(tokens)
     return wrong or _turn(verb, tokens, since)
@@ -384,10 +380,6 @@ def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command 
     wrong = None
     if verb == "hand" and user is None:
         wrong = "Who takes over? For example: “/clarify oncall hand @ade 2h”."
-    elif verb == "ask" and user is None:
-        wrong = f"Whom do you ask? For example: “/clarify oncall {_LATER[verb]}”."
-    elif verb == "ask" and since is None:
-        wrong = f"From when? {_example_of(verb)}"
     elif span is not None and span > LONGEST_DUTY:
         wrong = "That's too long: at most 14d. For example: “/clarify oncall take 8h”."
     elif since is not None and span is None:
@@ -399,7 +391,7 @@ def _cancel(tokens: list[str]) -> Command | Hint:
     number = tokens[0].removeprefix("#") if len(tokens) == 1 else ""
     if not _NUMBER.fullmatch(number):
         return Hint(
-            "Which override? “/clarify oncall swaps” shows their numbers. For example: “/clarify oncall cancel 3”."
+            "Which override? “/clarify oncall overrides” shows their numbers. For example: “/clarify oncall cancel 3”."
         )
     return OnCall("cancel", number=int(number))
 
@@ -417,14 +409,10 @@ def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
         since = _moment(match[1], hour if is_apart else match[2] or "00:00") if match else None
         if since is None:
             what = f"“{_short(day)}” is not a date and time." if day else "From when?"
-            return tokens, None, Hint(f"{what} {_example_of('hand')}")
+            example = f"For example: “/clarify oncall {_LATER['hand']}”, in the policy's time zone."
+            return tokens, None, Hint(f"{what} {example}")
         tokens = [*tokens[:at], *tokens[at + (3 if is_apart else 2) :]]
     return [token for token in tokens if token.casefold() != "for"], since, None
-
-
-def _example_of(verb: DutyVerb) -> str:
-    """Returns an example with a start, and in which time zone that is read."""
-    return f"For example: “/clarify oncall {_LATER[verb]}”, in the policy's time zone."
 
 
 def _moment(day: str, hour: str) -> datetime | None:
@@ -450,10 +438,6 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
 
 def _digest(rest: str) -> Command | Hint:
     tokens = [_bare(token) for token in rest.split()]
-    if any("png" in (token.casefold(), _option(token)) for token in tokens):
-        return Hint(
-            "“digest png” is gone: the charts are in the message itself. For example: “/clarify digest 7d”."
-        )
     typed = [token for token in tokens if _option(token) != "since"]
     if not typed:
         return Statistics()

@@ -127,7 +127,7 @@ def ways_to_connect(bot_url: str, hook_port: int) -> tuple[Way, ...]:
         Way("Python", "", f"{python} -c {shlex.quote(_PYTHON.format(bot_url=bot_url))}"),
         Way(
             "HTTP",
-            f"For every other language. All requests and fields: {bot_url}/docs",
+            f"For every other language. All requests and fields: {bot_url}/openapi.json",
             f"curl -H 'Content-Type: application/json' '{bot_url}/questions?wait=55' -d '{asked}'",
         ),
         Way(

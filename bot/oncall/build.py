@@ -20,7 +20,6 @@ from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
-from bot.oncall.swaps import SwapRequests
 from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
 from bot.slackapi import Place, permalink, replies_since
@@ -52,7 +51,6 @@ class OnCallParts:
     page_actions: PageActions
     feeds: Feeds
     turns: Turns
-    swaps: SwapRequests
 
 
 def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
@@ -159,8 +157,5 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             read=partial(replies_since, base.web),
             store=base.store,
             clock=clock,
-        ),
-        swaps=SwapRequests(
-            roster=board.roster, delivery=delivery, renderer=base.renderer, store=base.store, clock=clock
         ),
     )

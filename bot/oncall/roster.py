@@ -75,7 +75,7 @@ class Shortfall(NamedTuple):
 
 @dataclass(eq=False)
 class Roster:
-    """Finds who is on call, and stores overrides. Only `hand`, `swaps`, `cancel` and a strict `who` raise.
+    """Finds who is on call, and stores overrides. Only `hand`, `overrides`, `cancel` and a strict `who` raise.
 
     `on_change` is called, and `changed` is set, when an override changes. `patience`: seconds that Slack has to answer.
     """
@@ -109,11 +109,25 @@ class Roster:
             StorageUnavailable: nothing was changed.
         """
         now = self.clock.now()
-        swap = Override(user, now if since is None else since, until, by, policy)
-        await self.store.write(lambda tx: insert_override(tx, swap, now))
+        begins = now if since is None else since
+
+        def work(tx: Tx) -> None:
+            tx.run("delete from overrides where until <= :now", now=now.timestamp())
+            tx.run(
+                """insert into overrides (policy, user_id, since, until, made_by)
+                   values (:policy, :user, :since, :until, :by)""",
+                policy=policy,
+                user=user,
+                since=begins.timestamp(),
+                until=until.timestamp(),
+                by=by,
+            )
+            tx.tell("home")
+
+        await self.store.write(work)
         self.wake()
 
-    async def swaps(self) -> list[Override]:
+    async def overrides(self) -> list[Override]:
         """The current and planned overrides of all policies, in the order in which they begin.
 
         Raises:
@@ -422,23 +436,6 @@ class Policies:
 
     def _about(self, incident: Incident) -> Clarification | None:
         return None if incident.clarification is None else self.known(incident.clarification)
-
-
-def insert_override(tx: Tx, swap: Override, now: datetime) -> int:
-    """Stores an override and returns its number. Drops past ones."""
-    tx.run("delete from overrides where until <= :now", now=now.timestamp())
-    row = tx.one(
-        """insert into overrides (policy, user_id, since, until, made_by)
-           values (:policy, :user, :since, :until, :by) returning id""",
-        policy=swap.policy,
-        user=swap.user,
-        since=swap.since.timestamp(),
-        until=swap.until.timestamp(),
-        by=swap.by,
-    )
-    assert row is not None  # noqa: S101 - `returning` returns it
-    tx.tell("home")
-    return int(row["id"])
 
 
 def _policy(settings: OnCallSettings) -> Policy:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.delivery import messages
 from bot.errors import BackupError, StorageUnavailable
-from bot.oncall import incidents, pages, swaps, turns
+from bot.oncall import incidents, pages, turns
 from bot.producers import inbox, push
 from bot.storage import ledger
 from bot.storage.beside import Columns, Contents
@@ -279,7 +279,6 @@ def leave_out(tx: Tx, now: datetime) -> None:
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT, now)
     turns.begin_anew(tx)
-    swaps.leave_out(tx, _PAGES_LEFT_OUT)
     push.begin_anew(tx, now.isoformat())
     messages.show_again(tx)
     tx.run("delete from bridge")

@@ -12,7 +12,7 @@ import structlog
 
 from bot.delivery import erasing, memory, messages
 from bot.errors import StorageUnavailable
-from bot.oncall import incidents, pages, roster, swaps
+from bot.oncall import incidents, pages, roster
 from bot.producers import inbox, push
 from bot.producers.questions import KEYS_KEPT
 from bot.storage import ledger
@@ -44,7 +44,6 @@ _SWEEPS = (
     incidents.SWEEP,
     pages.SWEEP,
     roster.SWEEP,
-    swaps.SWEEP,
     inbox.SWEEP_SESSIONS,
     erasing.SWEEP,
 )

@@ -378,7 +378,7 @@ class SlackSettings(SettingsTable):
 
 
 class HttpSettings(SettingsTable):
-    """The HTTP server: `/questions`, `/mcp`, `/clarifications`, `/aaep/v1`, `/livez`, `/readyz`, `/metrics`, `/docs`; with
+    """The HTTP server: `/questions`, `/mcp`, `/clarifications`, `/aaep/v1`, `/livez`, `/readyz`, `/metrics`, `/openapi.json`; with
     `mode = "http"` also `/slack/events`.
     """
 

@@ -32,7 +32,6 @@ from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
 from bot.slackapi import Gateway, Place
 from bot.views import phrases
-from bot.views.classic import newer
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_accept, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
@@ -478,8 +477,7 @@ class Interactions:
         self.later.run(self._reply(act, reaction, replace=replace), "answer through a response_url")
 
     async def run_command(self, request: Invocation) -> Told | None:
-        """Run a command. Returns the response to send with the acknowledgement; None: it follows later, as what Slack may
-        refuse does: an acknowledgement cannot be sent again.
+        """Run a command. Returns the response to send with the acknowledgement; None: it follows later.
 
         Commands that change something are done when this returns.
         """
@@ -489,7 +487,7 @@ class Interactions:
         work = self.commands.run(text, replace(person, deadline=None), place)
         task = asyncio.create_task(work, name="read for a command")
         done, _ = await asyncio.wait({task}, timeout=_SOON)
-        if done and not newer(task.result().blocks or ()):
+        if done:
             return task.result()
         self.later.run(self._follow(request, task), "answer a command")
         return None

@@ -18,7 +18,6 @@ from bot.home import HomeTabs
 from bot.intake.intake import Sessions
 from bot.oncall.actions import PageActions
 from bot.oncall.build import OnCallBoard
-from bot.oncall.swaps import SwapRequests
 from bot.routing import Group
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
@@ -51,7 +50,6 @@ def build(
     *,
     sessions: Sessions,
     page_actions: PageActions,
-    swaps: SwapRequests,
     home: HomeTabs,
     unread: Unread,
     catch_up: CatchUp,
@@ -100,7 +98,6 @@ def build(
         board,
         shown,
         sessions,
-        swaps,
         hear=unread.hear,
         to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
         refresh=refresh,
@@ -166,7 +163,6 @@ def build(
             interactions=interactions,
             typed=typed,
             page_actions=page_actions,
-            turns=commands.commands.turns,
             conversation=conversation,
             people=people,
             home=home,

@@ -17,14 +17,13 @@ from bot.delivery.messages import MessageRow, Messages
 from bot.delivery.rollups import rolled_up
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
-from bot.oncall.swaps import card_key
 from bot.routing import Group
 from bot.slack.payloads import ControlOrigin
 from bot.views import phrases
-from bot.views.codec import ListPress, PagePress, Press, SwapPress, carried
+from bot.views.codec import ListPress, PagePress, Press, carried
 
 _log = structlog.get_logger("clarify.slack")
-AnyPress = Press | PagePress | ListPress | SwapPress
+AnyPress = Press | PagePress | ListPress
 _MOST_LOCATED = 1000
 
 
@@ -105,8 +104,6 @@ class OriginCheck:
 
     async def _posts(self, row: MessageRow, press: AnyPress) -> bool:
         """Returns whether the message carried this control when it was posted."""
-        if isinstance(press, SwapPress):  # also once it is answered, when the message has no buttons any more
-            return row.key == card_key(press.number)
         if row.kind == "word":
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):

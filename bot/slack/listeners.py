@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
-from bot.commands.commands import OnCallTurns
 from bot.errors import BadPress
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
@@ -50,7 +49,6 @@ from bot.views.codec import (
     ListPress,
     PagePress,
     Press,
-    SwapPress,
 )
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
 
@@ -72,7 +70,6 @@ class Handlers:
     interactions: Interactions
     typed: TypedMessages
     page_actions: PageActions
-    turns: OnCallTurns
     conversation: Conversation
     people: People
     home: HomeTabs
@@ -91,9 +88,6 @@ def register(app: AsyncApp, to: Handlers) -> None:
     async def press_page(press: PagePress, click: Click) -> Reaction:
         return await to.page_actions.press(press, click.person)
 
-    async def answer_swap(press: SwapPress, click: Click) -> Reaction:
-        return await to.turns.answer(press, click.person)
-
     async def hand(press: PagePress, sent: Submission) -> Reaction:
         return await to.page_actions.submit_hand(press, sent.chosen_user(), sent.person)
 
@@ -102,7 +96,6 @@ def register(app: AsyncApp, to: Handlers) -> None:
     _messages(app, to)
     _buttons(app, to, r"list\..+", ListPress.unpack, to.interactions.press_list)
     _buttons(app, to, r"oncall\..+", PagePress.unpack, press_page)
-    _buttons(app, to, r"swap\..+", SwapPress.unpack, answer_swap)
     _home(app, to)
     for callback in (ANSWER_CALLBACK, ACCEPT_CALLBACK):
         _modal(app, to, callback, Press.unpack, to.answering.submit)

@@ -313,18 +313,6 @@ create table overrides (         -- who stands in on call, whoever's turn it is
 );
 create index overrides_policy on overrides (policy, id);
 
-create table swap_requests (     -- who was asked to be on call for some time; accepted, it is an override
-  id integer primary key,
-  policy text not null,
-  user_id text not null,         -- who was asked
-  since real not null,
-  until real not null,
-  asked_by text not null,
-  team text not null,            -- of who asked
-  state text not null default 'open' check (state in ('open', 'accepted', 'declined', 'withdrawn', 'lapsed'))
-);
-create index swap_requests_open on swap_requests (since) where state = 'open';
-
 create table turns (             -- who was told last that they are on call, where a policy announces it
   policy text primary key,
   users text not null            -- JSON, sorted

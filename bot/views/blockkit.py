@@ -59,7 +59,6 @@ TITLE = 24
 CONFIRM_TEXT = 300
 ALERT = 200
 FOLD_BLOCKS = 10
-CHART_TITLE, CHART_LABEL, CHART_CATEGORIES = 50, 20, 20
 _SELECT = {"placeholder": 150}
 # Characters of texts and strings, by the kind of element.
 _LIMITS: dict[str, dict[str, int]] = {
@@ -68,7 +67,6 @@ _LIMITS: dict[str, dict[str, int]] = {
     "context": {"elements": 2000},
     "alert": {"text": ALERT},
     "container": {"title": 150},
-    "data_visualization": {"title": CHART_TITLE},
     "button": {"text": BUTTON, "value": 2000, "url": 3000, "accessibility_label": 75},
     "option": {"text": OPTION, "value": 150},
     "input": {"label": 2000, "hint": 2000},
@@ -235,24 +233,6 @@ def code(text: str) -> Rich:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A bar chart; a message may have two (docs.slack.dev, "Data visualization block"). Each of `series` is a name and a
-    value for each of `categories`, which differ. Add the same figures in text.
-    """
-
-    kind: ClassVar = "chart"
-    title: str
-    categories: tuple[str, ...]
-    series: tuple[tuple[str, tuple[float, ...]], ...]
-    y_label: str
-
-    @property
-    def points(self) -> tuple[tuple[str, tuple[tuple[str, float], ...]], ...]:
-        """The series with their categories."""
-        return tuple((name, tuple(zip(self.categories, row, strict=True))) for name, row in self.series)
-
-
-@dataclass(frozen=True, slots=True)
 class Context:
     """Small print; omitted if empty."""
 
@@ -346,7 +326,7 @@ def chosen(state: Mapping[str, Any]) -> list[str] | None:
     return [option["value"] for option in picked if option]
 
 
-Part = Header | Section | Alert | Rich | Chart | Context | Fold | Actions | Input
+Part = Header | Section | Alert | Rich | Context | Fold | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,8 +544,6 @@ class _LimitCheck:
 
     def _walk(self, where: str, item: Block) -> None:
         self.item(where, item)
-        if item.get("type") == "data_visualization":  # `bot.views.figures` makes its labels fit
-            return
         shown = ("text", "url") if item.get("type") == "link" else ("text",)
         self.text_size += sum(size(item[key]) for key in shown if isinstance(item.get(key), str))
         if isinstance(name := item.get("action_id"), str):

@@ -9,19 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from bot.views import inert
-
 Block = dict[str, Any]
 
 
 def _section(text: Block) -> Block:
     return {"type": "section", "text": text, "expand": True}
-
-
-def _chart(block: Block) -> list[Block]:
-    """Returns a chart's title: the table below it says the same in text."""
-    title = f"*{inert.escape(block['title'])}*"
-    return [_section({"type": "mrkdwn", "text": title, "verbatim": True})]
 
 
 def _alert(block: Block) -> list[Block]:
@@ -39,7 +31,6 @@ _BOLD = frozenset({"error", "warning"})
 _CLASSIC: dict[str, Callable[[Block], list[Block]]] = {
     "alert": _alert,
     "container": lambda _: [],  # what it unfolds is behind View full, too
-    "data_visualization": _chart,
 }
 NOT_IN_MESSAGES = frozenset({"alert"})
 

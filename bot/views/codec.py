@@ -43,7 +43,6 @@ Verb = Literal[
 ]
 PageVerb = Literal["take", "hand", "snooze", "notmine", "show"]
 ListVerb = Literal["page", "take"]
-SwapVerb = Literal["accept", "decline"]
 HomeVerb = Literal["answer", "view", "page"]
 HomeSection = Literal["inbox", "taken", "agents", "ready", "duty", "answers"]
 
@@ -162,25 +161,6 @@ class ListPress:
 
 
 @dataclass(frozen=True, slots=True)
-class SwapPress:
-    """The answer to a request to be on call, by its number."""
-
-    PREFIX: ClassVar = "swap"
-    verb: SwapVerb
-    number: int
-
-    def pack(self) -> str:
-        return f"{VERSION}|{self.verb}|{self.number}"
-
-    @classmethod
-    def unpack(cls, text: str) -> SwapPress:
-        verb, number = _fields(text, 3, get_args(SwapVerb))
-        if not _NUMBER.fullmatch(number):
-            raise BadPress("The control of a swap request has no number; expected one.")
-        return cls(cast("SwapVerb", verb), int(number))
-
-
-@dataclass(frozen=True, slots=True)
 class HomePress:
     """One press on the Home tab. `subject`: a clarification's id, or for `page` a section; `number`: its round, or
     the page from 1.
@@ -211,7 +191,7 @@ class HomePress:
         return Press(self.verb, self.subject, self.number, "1" if self.verb == "view" else "")
 
 
-AnyPress = Press | PagePress | ListPress | SwapPress | HomePress
+AnyPress = Press | PagePress | ListPress | HomePress
 
 
 def action_id(press: AnyPress, n: int | None = None) -> str:

@@ -1,6 +1,6 @@
-"""The digest as a message: its figures in words, and two charts, each with its figures in a table. Pure.
+"""The digest as a message: its figures in words and in two tables. Pure.
 
-The message's text has all of it, for screen readers and for workspaces without charts.
+The message's text has all of it, for screen readers.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from datetime import date
 
 from bot.views import inert
 from bot.views.blockkit import (
-    CHART_CATEGORIES,
-    CHART_LABEL,
     MESSAGE_BUDGET,
-    Chart,
     Context,
     Draft,
     Header,
@@ -29,24 +26,24 @@ from core.digest import Count, Digest, Share, in_one_unit
 from core.lists import several
 
 _READ_ALOUD, _RESERVE = 4000, 400
-_NAME, _ROUTE = 80, 40
+_NAME, _ROUTE, _MOST_ROUTES = 80, 40, 20
 _OUTCOMES = ("answered", "open", "closed")
-_SERIES, _COLUMNS = ("Answered", "Open", "Closed, no answer"), ("Answered", "Open", "Closed")
+_COLUMNS = ("Answered", "Open", "Closed")
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A chart and a table with the same figures. `lines`: what the table says, read aloud, plain text."""
+    """A table with its title. `lines`: what it says, read aloud, plain text."""
 
-    chart: Chart | None
+    title: str
     table: str
     lines: tuple[str, ...]
     note: str = ""
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        shown: tuple[Part, ...] = (self.chart,) if self.chart else ()
-        return (*shown, code(self.table), Context(plain_words(self.note)))
+        title = Section(Words(f"*{self.title}*", live=True))
+        return (title, code(self.table), Context(plain_words(self.note)))
 
 
 def digest(
@@ -71,7 +68,7 @@ def digest(
         locale: of the one person who reads it; empty: several do.
     """
     above = [(name, in_words(value, locale)) for name, value in figures.words()]
-    charts = [each for each in (by_day(figures, zone, locale), by_route(figures, locale)) if each is not None]
+    tables = [each for each in (by_day(figures, zone, locale), by_route(figures, locale)) if each is not None]
     below = [
         (
             title,
@@ -89,19 +86,19 @@ def digest(
     parts = (
         Header(heading),
         *_sections([f"*{name}*: {value}" for name, value in above]),
-        *(part for each in charts for part in each.parts),
+        *(part for each in tables for part in each.parts),
         *_sections(last),
     )
     aloud = [
         heading,
         *(f"{name}: {value}" for name, value in above),
-        *(inert.fallback(line) for each in charts for line in each.lines),
+        *(inert.fallback(line) for each in tables for line in each.lines),
         *(f"{title}: {words}" for title, words in below),
         *(line.strip("*") for line in people),
         *notes,
     ]
     taken = sum(inert.size(part.words.text) for part in parts if isinstance(part, Section))
-    taken += sum(inert.size(each.table) + inert.size(each.note) for each in charts)
+    taken += sum(inert.size(each.table) + inert.size(each.note) for each in tables)
     room = min(_READ_ALOUD, MESSAGE_BUDGET - _RESERVE - taken)
     return Draft("digest", inert.clip_escaped("\n".join(aloud), room), parts)
 
@@ -114,8 +111,6 @@ def by_day(figures: Digest, zone: str, locale: str = "") -> Figures | None:
     days = found[0].days
     title = "Questions a day by outcome" if days == 1 else f"Questions every {days} days by outcome"
     labels = [_day(each.first, weekday=days == 1) for each in found]
-    counts = [[getattr(each, name) for each in found] for name in _OUTCOMES]
-    series = tuple((name, tuple(row)) for name, row in zip(_SERIES, counts, strict=True))
     begins = "Day" if days == 1 else "From"
     rows = [
         [label, *(in_words(str(getattr(each, name)), locale) for name in _OUTCOMES)]
@@ -123,7 +118,7 @@ def by_day(figures: Digest, zone: str, locale: str = "") -> Figures | None:
     ]
     lines = [f"{label}: {in_words(each.words, locale)}" for label, each in zip(labels, found, strict=True)]
     return Figures(
-        Chart(title, tuple(labels), series, y_label="Questions"),
+        title,
         _table([begins, *_COLUMNS], rows),
         (f"{title}, days in the time zone {zone}:", *lines),
         f"Days in the time zone {zone}.",
@@ -134,13 +129,13 @@ def by_route(figures: Digest, locale: str = "") -> Figures | None:
     """Returns the time to answer by route, or None with fewer than two routes. Of many, those with the most questions."""
     if len(figures.routes) < 2:
         return None
-    shares, rest = figures.routes[:CHART_CATEGORIES], figures.routes[CHART_CATEGORIES:]
+    shares, rest = figures.routes[:_MOST_ROUTES], figures.routes[_MOST_ROUTES:]
     timed = [each for each in shares if each.median is not None]
     unit, medians = (
         in_one_unit([each.median for each in timed if each.median is not None]) if timed else ("minutes", [])
     )
     known = dict(zip((each.name for each in timed), medians, strict=True))
-    title, names = "Median time to answer by route", _labels([_route(each) for each in timed])
+    title = "Median time to answer by route"
     rows = [
         [
             *(in_words(number, locale) for number in _row(each, known.get(each.name))),
@@ -154,9 +149,8 @@ def by_route(figures: Digest, locale: str = "") -> Figures | None:
     ]
     asked = in_words(f"{sum(each.asked for each in rest)} asked.", locale)
     more = f"And {several([_route(each) for each in rest], 3)}: {asked}" if rest else ""
-    chart = Chart(title, names, (("Median", tuple(medians)),), y_label=unit.capitalize()) if timed else None
     return Figures(
-        chart,
+        title,
         _table([unit.capitalize(), "Answers", "Asked", "Route"], rows, last_is_words=True),
         (f"{title}, in {unit}:", *lines, *([more] if more else [])),
         more,
@@ -191,18 +185,6 @@ def _aloud(share: Share, value: float | None, unit: str) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
-
-
-def _labels(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names as labels of a chart: clipped, and numbered where that makes two alike."""
-    made: list[str] = []
-    for name in names:
-        label, number = inert.clip(name, CHART_LABEL), 1
-        while label in made:
-            number += 1
-            label = f"{inert.clip(name, CHART_LABEL - 4)} {number}"
-        made.append(label)
-    return tuple(made)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, last_is_words: bool = False) -> str:

@@ -35,7 +35,7 @@ from bot.views.notices import (
 )
 from bot.views.page import PageContent, PageItem, page_card
 from bot.views.render import Renderer
-from bot.views.shifts import ShiftBegins, ShiftEnds, SwapRequest, shift_card, swap_card
+from bot.views.shifts import ShiftBegins, ShiftEnds, shift_card
 from bot.views.verify import Proof, verify_view
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Answer, Clarification, Decider, amended, answered, opened
@@ -141,7 +141,6 @@ def _messages() -> Iterator[tuple[str, Draft]]:
     yield "tools", tools_notice([ToolLine("deploy", "error", "no disk", 4200), ToolLine("build", "success")])
     turn = ShiftBegins("default", _LATER, (_OTHER,), (), None, (_item(1, question),), 1, ())
     yield "shift", shift_card([turn], [ShiftEnds("billing", (_OTHER,), ("CLR-1-001",))], _AT)
-    yield "swap", swap_card(SwapRequest("default", _USER, _AT, _LATER, _OTHER, "T0SAMPLE", 1))
     rows = [row(each, Offer(answer=True, take=True, link=_LINK), n) for n, each in enumerate(records)]
     yield "list", listing("Open questions", page_of(rows, 1, 3), query="mine")
     yield "list (which question)", which_question(records, "1")

@@ -1,5 +1,5 @@
 """Direct messages about turns on call. At a change of shift, who comes on call hears for how long, what is open and what the
-others noted; who leaves hears who took over. A request to be on call asks a person, and its asker hears the answer. Pure.
+others noted; who leaves hears who took over. Pure.
 """
 
 from __future__ import annotations
@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from bot.views import inert
 from bot.views.blockkit import (
-    ACCEPT,
     MESSAGE_BUDGET,
     OPEN,
     Context,
@@ -20,19 +18,15 @@ from bot.views.blockkit import (
     Part,
     Section,
     Words,
-    button,
 )
-from bot.views.codec import SwapPress
-from bot.views.lists import linked, said
+from bot.views.lists import linked
 from bot.views.page import OPEN_OTHER, PageItem, item_line, item_words, standing_words
 from bot.views.wording import capital
 
-DECLINE = "Decline"
 LISTED = 10  # open items in one message
 _HEADING = "On call"
 _POLICY, _NOTE, _READ_ALOUD = 60, 500, 4000
 _MOST, _REST = 45, 60  # parts; characters around each
-SwapState = Literal["open", "accepted", "declined", "withdrawn", "lapsed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +63,6 @@ class ShiftEnds:
     policy: str
     by: Sequence[str]
     held: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class SwapRequest:
-    """`by` (of `team`) asks `user` to be on call from `since` until `until`. `number` 0: not stored yet."""
-
-    policy: str
-    user: str
-    since: datetime
-    until: datetime
-    by: str
-    team: str
-    number: int = 0
-    state: SwapState = "open"
 
 
 def shift_card(begins: Sequence[ShiftBegins], ends: Sequence[ShiftEnds], now: datetime) -> Draft:
@@ -154,51 +134,3 @@ def _policy(name: str) -> str:
 
 def _people(users: Iterable[str]) -> str:
     return ", ".join(map(inert.mention, users))
-
-
-def swap_card(request: SwapRequest) -> Draft:
-    """Returns the message that asks a person to be on call; once that is over, what came of it."""
-    if request.state != "open":
-        return said(swap_words(request))
-    words = (
-        f"{swap_words(request)} Click {ACCEPT} to be on call then, or {DECLINE}. "
-        "Without an answer, the request lapses when that time begins."
-    )
-    buttons = (
-        button(SwapPress("accept", request.number), ACCEPT, f"{ACCEPT} to be on call", style="primary"),
-        button(SwapPress("decline", request.number), DECLINE, f"{DECLINE} to be on call"),
-    )
-    return said(words, buttons=buttons)
-
-
-def swap_words(request: SwapRequest) -> str:
-    """Returns what the person who was asked reads about a request."""
-    who, what = inert.mention(request.by), _span(request)
-    match request.state:
-        case "open":
-            return f"{who} asks you to be on call for {what}."
-        case "accepted":
-            return f"You accepted: you are on call for {what}, as {who} asked."
-        case "declined":
-            return f"You declined to be on call for {what}, as {who} asked."
-        case "withdrawn":
-            return f"{who} withdrew the request that you be on call for {what}. There is nothing to do."
-        case "lapsed":
-            return f"{who} asked you to be on call for {what}. The request has lapsed. Nothing was changed."
-
-
-def asker_words(request: SwapRequest, override: int | None) -> Draft:
-    """Returns what the asker reads at the end of a request; `override`: the number of the override that it became."""
-    who, what = inert.mention(request.user), _span(request)
-    if request.state == "accepted":
-        cancel = f" “/clarify oncall cancel {override}” cancels that." if override is not None else ""
-        return said(f"{who} accepted: they are on call for {what}.{cancel}")
-    if request.state == "declined":
-        return said(f"{who} declined to be on call for {what}. Nothing was changed.")
-    return said(
-        f"{who} did not answer your request to be on call for {what}. It has lapsed. Nothing was changed."
-    )
-
-
-def _span(request: SwapRequest) -> str:
-    return f"{_policy(request.policy)} from {inert.date(request.since)} until {inert.date(request.until)}"

@@ -91,7 +91,7 @@ def build(
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
     waiting = questions.Waiting(intake.questions, board.permalinks.links, limits.waiting)
-    routers = [  # in the order of /docs
+    routers = [  # in the order of /openapi.json
         questions.question_routes(questions=intake.questions, callers=_askers(settings), waiting=waiting),
         receipts.receipt_routes(
             questions=intake.questions,

@@ -2,7 +2,6 @@
 
 A web page in a browser on this machine is such a process, too. So requests without a token are rejected if they have
 headers that only browsers send (`Origin`), the name of another host (DNS rebinding) or a body that a form could send.
-Our own page `/docs` may call: it sends a key that only it has.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
-import secrets
 from collections.abc import Collection, Mapping
 
 from fastapi import HTTPException
@@ -28,7 +26,6 @@ BEARER = HTTPBearer(
     "without a token can call only from this machine. If several have no token, add `?producer=NAME`.",
 )
 """For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
-PAGE_HEADER = "X-Clarify-Page"
 _LOCAL = "local"
 _PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # prefixes of proxies' headers
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
@@ -60,7 +57,6 @@ class Callers:
         self._speakers = speakers or {}
         self._origins = frozenset(origins)
         self._local_pages = local_pages
-        self.page_key = secrets.token_urlsafe(32)  # of `/docs` while we run
         self._bare = tuple(name for name, token in tokens.items() if token is None)
         self._may_call = bool(tokens)
 
@@ -127,7 +123,7 @@ class Callers:
             raise problem(403, "HOST", why)
 
     def _check_local(self, request: Request, name: str) -> None:
-        """Checks a caller without a token: it must be a process of this machine, and no web page but ours or `origins`."""
+        """Checks a caller without a token: it must be a process of this machine, and no web page but `origins`."""
         if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
             if self._tokens:
                 raise _unauthorized()
@@ -137,19 +133,13 @@ class Callers:
             )
         origin = request.headers.get("origin", "")
         is_local = self._local_pages and _LOCAL_PAGE.fullmatch(origin) is not None
-        known = self._is_our_page(request) or is_local or origin in self._origins
+        known = is_local or origin in self._origins
         if not known and (
             "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
         ):
             raise problem(403, "BROWSER", "Requests from a web page need a bearer token.")
         if not is_loopback_host(request.headers.get("host", "")):
             raise problem(403, "HOST", "Without a token, call localhost, 127.0.0.1 or [::1].")
-
-    def _is_our_page(self, request: Request) -> bool:
-        key = request.headers.get(PAGE_HEADER, "").encode("latin-1")
-        origin = f"http://{request.headers.get('host', '')}"
-        known = hmac.compare_digest(key, self.page_key.encode())
-        return known and request.headers.get("origin", origin) == origin
 
     def _holders(self, header: str) -> tuple[str, ...]:
         """Returns the producers with this token. Compares all of them, so that the time taken reveals nothing."""

@@ -189,7 +189,7 @@ def _trouble(error: Mapping[str, Any], name: str) -> str:
             return f"{name} is required."
         case "extra_forbidden":
             return f"{name} is not a known field. Remove it, or check its spelling."
-    expected = _MUST_BE.get(error["type"], "a valid value; see /docs")
+    expected = _MUST_BE.get(error["type"], "a valid value; see /openapi.json")
     return f"{name} must be {expected.format_map(error.get('ctx') or {})}."
 
 

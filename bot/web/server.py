@@ -22,14 +22,14 @@ from typing import cast
 import h11
 import structlog
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
 from bot.settings.model import Settings
-from bot.web import docs
 from bot.web.callers import Callers, is_loopback_address
 from bot.web.guard import ERRORS, Counted, Guard, answer_errors, answer_to, problem
 
@@ -55,14 +55,14 @@ _LOG_EVERY = 60.0
 
 
 def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted = lambda *_: None) -> FastAPI:
-    """Returns an app with all routes and `/docs`. Long polls and streams watch `stopping_of(request)`. `counted`: see
+    """Returns an app with all routes and `/openapi.json`. Long polls and streams watch `stopping_of(request)`. `counted`: see
     `Guard`.
     """
     app = FastAPI(
         title="clarify-bot",
         version=version("clarify-bot"),
         description=_ABOUT,
-        openapi_url=None,  # `docs` serves it, after a check of the caller
+        openapi_url=None,  # below, after a check of the caller
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -72,7 +72,11 @@ def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted =
     answer_errors(app)
     for router in routers:
         app.include_router(router)
-    docs.serve(app, callers)
+
+    @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(callers.onlooker)])
+    async def openapi() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
     app.add_middleware(Guard, stopping=app.state.stopping, counted=counted)
     return app
 

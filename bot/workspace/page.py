@@ -22,7 +22,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import controls
-from .charts import Chart, chart_of
 from .context import COMPLAINTS, TAB, Context, Way
 from .controls import ControlError
 from .mrkdwn import Names, plain_to_html, to_html, to_words, unescape
@@ -222,10 +221,6 @@ class Scene:
     def rich(self, block: Json) -> Markup:
         """A rich text block."""
         return rich_html(block["elements"], self._names)
-
-    def chart(self, block: Json) -> Chart:
-        """Where the bars of a chart stand."""
-        return chart_of(block)
 
     def words(self, text: str) -> str:
         return to_words(text, self._names)

@@ -27,7 +27,6 @@ MESSAGE_BLOCKS, VIEW_BLOCKS = 50, 100
 TEXT_BUDGET = 11_000
 VIEW_BYTES = 250_000
 MOST_OPTIONS = 100
-MOST_CHARTS = 2  # of a message; undocumented, seen refused (vercel/chat pull request 696)
 TABLE_TEXT = 10_000  # characters in all cells of a message
 MESSAGE, MODAL, HOME, ANYWHERE = "message", "modal", "home", "anywhere"
 
@@ -653,77 +652,6 @@ def _columns(report: Report, value: Any, pointer: str) -> None:
         report.fields(column, where, _COLUMN)
 
 
-# Charts
-
-
-_LABEL = Needed(string(20))
-_SEGMENT: Fields = {"label": _LABEL, "value": Needed(number)}
-
-
-def _chart(report: Report, value: Any, pointer: str) -> None:
-    """What a data_visualization block draws: a pie has segments, all others have series over the same categories."""
-    if not isinstance(value, Mapping):
-        report.add(pointer, "must be an object")
-        return
-    kind = value.get("type")
-    if kind not in {"pie", "bar", "area", "line"}:
-        report.add(f"{pointer}/type", f"unsupported type: {kind}")
-    elif kind == "pie":
-        report.fields(value, pointer, {"type": anything, "segments": Needed(_segments)})
-    else:
-        plotted: Fields = {"type": anything, "series": Needed(_series), "axis_config": Needed(_axis)}
-        report.fields(value, pointer, plotted)
-        _same_labels(report, value, pointer)
-
-
-def _segments(report: Report, value: Any, pointer: str) -> None:
-    for segment, where in report.items(value, pointer, 1, 12):
-        report.fields(segment, where, _SEGMENT)
-        if isinstance(segment.get("value"), int | float) and segment["value"] <= 0:
-            report.add(f"{where}/value", "must be greater than 0")
-
-
-def _series(report: Report, value: Any, pointer: str) -> None:
-    found = report.items(value, pointer, 1, 12)
-    for series, where in found:
-        report.fields(series, where, {"name": _LABEL, "data": Needed(_points)})
-    names = [str(series.get("name")) for series, _ in found]
-    if len(set(names)) != len(names):
-        report.add(pointer, "names must be unique")
-
-
-def _points(report: Report, value: Any, pointer: str) -> None:
-    for point, where in report.items(value, pointer, 1, 20):
-        report.fields(point, where, _SEGMENT)
-
-
-def _axis(report: Report, value: Any, pointer: str) -> None:
-    if not isinstance(value, Mapping):
-        report.add(pointer, "must be an object")
-        return
-    labels = dict.fromkeys(("x_label", "y_label"), string(50))
-    report.fields(value, pointer, {"categories": Needed(_categories), **labels})
-
-
-def _categories(report: Report, value: Any, pointer: str) -> None:
-    if not 1 <= len(_list(value)) <= 20:
-        report.add(pointer, "must be an array of 1 to 20 items")
-    for index, label in enumerate(_list(value)):
-        string(20)(report, label, f"{pointer}/{index}")
-    if len(set(map(str, _list(value)))) != len(_list(value)):
-        report.add(pointer, "must be unique")
-
-
-def _same_labels(report: Report, chart: Json, pointer: str) -> None:
-    """Every series has a value for each category."""
-    axis = chart.get("axis_config")
-    categories = sorted(map(str, _list(axis.get("categories")))) if isinstance(axis, Mapping) else []
-    for index, series in enumerate(_list(chart.get("series"))):
-        points = _list(series.get("data")) if isinstance(series, Mapping) else []
-        if sorted(str(point.get("label")) for point in points if isinstance(point, Mapping)) != categories:
-            report.add(f"{pointer}/series/{index}/data", "labels must match axis_config.categories")
-
-
 def _some_text(report: Report, block: Any, pointer: str) -> None:
     if "text" not in block and "fields" not in block:
         report.missing(pointer, "text")
@@ -806,7 +734,6 @@ BLOCKS: dict[str, Kind] = {
             "row_header_column_index": integer(0, 19),
         }
     ),
-    "data_visualization": Kind({"title": Needed(string(50)), "chart": Needed(_chart)}),
     "file": Kind(unlooked("external_id", "source")),
     "context_actions": Kind(unlooked("elements")),
     "alert": Kind(
@@ -837,7 +764,6 @@ _SURFACES = {
             "markdown",
             "table",
             "data_table",
-            "data_visualization",
             "container",
             "file",
             "context_actions",
@@ -856,8 +782,6 @@ def _blocks(
     allowed: Collection[str] = BLOCKS,
 ) -> None:
     """Blocks side by side: their number, their types, each one's own rules, unique ids."""
-    if _kinds(value).count("data_visualization") > MOST_CHARTS:
-        report.add(pointer, f"no more than {MOST_CHARTS} data_visualization blocks allowed")
     for block, where in report.items(value, pointer, least, most):
         kind = str(block.get("type"))
         elsewhere = report.surface not in {ANYWHERE, *_SURFACES.get(kind, {report.surface})}

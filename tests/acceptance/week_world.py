@@ -216,7 +216,7 @@ class World:
         """The numbers and ends of the overrides of a policy for somebody."""
         while True:
             life = await self._there()
-            found = await life.do(life.bot.board.roster.swaps())
+            found = await life.do(life.bot.board.roster.overrides())
             if found is not None:
                 mine = [each for each in found if (each.policy, each.user) == (swap.policy, swap.user)]
                 return [(each.number, each.until.timestamp()) for each in mine]

@@ -503,7 +503,7 @@ async def pages(gallery: Gallery) -> None:
 
 
 async def shifts(gallery: Gallery) -> None:
-    """Shifts: who is on call, swaps that are asked for, announcements."""
+    """Shifts: who is on call, overrides, announcements."""
     stage = gallery.stage
     async with calendar() as feed:
         stage.environ["PLATFORM_ICAL"] = feed.url
@@ -521,18 +521,8 @@ async def shifts(gallery: Gallery) -> None:
             await stage.press(page, "Take")
             await stage.becomes(page, "Claimed")
             await stage.workspace.post(ONCALL, AGENTS, "note: the database is fine, it is the cache", card.ts)
-            at = f"{now + timedelta(hours=9):%Y-%m-%dT%H:%M}"
-            await command(stage, f"oncall ask <@{ADE}> from {at} for 2h", ONCALL)
-            await gallery.message("asked", await stage.whisper(ONCALL, "is asked to be on call"), ONCALL)
-            wanted = await stage.live("asks you to be on call", ADE, wants=["Accept"])
-            await gallery.message("request", wanted, ADE)
-            await stage.press(wanted, "Accept", ADE)
-            await gallery.message(
-                "accepted", await stage.becomes(wanted, "You accepted", without=["Accept"]), ADE
-            )
-            await gallery.message("hears", await stage.page("accepted"), ONCALL)
-            await gallery.message("swaps", await command(stage, "oncall swaps"), ADE)
             await gallery.message("took", await command(stage, "oncall take 20m", FOLAKE), FOLAKE)
+            await gallery.message("overrides", await command(stage, "oncall overrides"), ADE)
             await stage.page("You are no longer on call")
             await stage.later(bot, minutes=21)
             await stage.later(bot, minutes=41)

@@ -264,30 +264,6 @@ async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(vi
     await expect(lines.first).to_be_focused()
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-async def test_chart_stays_in_its_card_and_its_figures_open_with_the_keyboard(
-    talk: Visit, size: ViewportSize
-) -> None:
-    days = [f"Day {number:02}, November" for number in range(20)]
-    series = [
-        {"name": name, "data": [{"label": day, "value": number} for number, day in enumerate(days)]}
-        for name in ("Answered", "Open", "Closed, no answer")
-    ]
-    chart = {"type": "bar", "series": series, "axis_config": {"categories": days, "y_label": "Questions"}}
-    block = {"type": "data_visualization", "title": "Questions a day", "chart": chart}
-    slack = AsyncWebClient(BOT_TOKEN, base_url=talk.stage.workspace.api_url)
-    await slack.chat_postMessage(channel=AGENTS, text="Figures", blocks=[block])
-    page = await talk.page(size=size)
-    await expect(page.get_by_role("img", name="Questions a day: bar chart of Answered, Open")).to_be_visible()
-    summary = page.get_by_text("Show the figures")
-    await tab_to(page, summary)
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("row", name="Day 19, November 19 19 19")).to_be_visible()
-    assert await page.evaluate(OUTSIDE) == []
-    assert await serious_in_both_schemes(page) == []
-
-
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 async def test_container_folds_with_the_keyboard_and_its_table_scrolls_inside_itself(
     talk: Visit, size: ViewportSize

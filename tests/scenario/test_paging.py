@@ -217,7 +217,7 @@ async def test_where_no_step_may_go_the_fallback_channel_hears_until_hours_begin
         await stage.live("Shall I go on?")
 
 
-async def test_planned_swap_is_told_listed_and_holds_when_its_hour_comes_unless_it_is_taken_back(
+async def test_planned_override_is_told_listed_and_holds_when_its_hour_comes_unless_it_is_taken_back(
     stage: Night,
 ) -> None:
     text = stage.config(
@@ -235,10 +235,10 @@ async def test_planned_swap_is_told_listed_and_holds_when_its_hour_comes_unless_
 
         take = words(await command(stage, f"oncall take {at} for 1h", FOLAKE))
         assert "You are on call for platform from" in take
-        swaps = words(await command(stage, "oncall swaps", ADE))
-        assert f"1. platform: <@{ADE}> from" in swaps
-        assert f", by <@{ONCALL}>" in swaps
-        assert f"2. platform: <@{FOLAKE}> from" in swaps
+        listed = words(await command(stage, "oncall overrides", ADE))
+        assert f"1. platform: <@{ADE}> from" in listed
+        assert f", by <@{ONCALL}>" in listed
+        assert f"2. platform: <@{FOLAKE}> from" in listed
         assert "These people can" in words(await command(stage, "oncall cancel 2", ADE))
         assert f"<@{FOLAKE}> is not on call for" in words(await command(stage, "oncall cancel 2", ONCALL))
         await stage.page("cancelled your override", FOLAKE)

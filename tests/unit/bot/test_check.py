@@ -513,21 +513,21 @@ async def test_check_says_that_the_layouts_could_not_be_checked(
     assert await layouts(workspace) == [right("messages and windows", f"could not be checked: {why}")]
 
 
-CHART = {"type": "data_visualization", "title": "Title", "chart": {"type": "pie", "segments": []}}
+FOLD = {"type": "container", "title": {"type": "plain_text", "text": "Title"}, "child_blocks": []}
 EMPTY = {"type": "section", "text": {"type": "plain_text", "text": ""}}
 
 
 async def test_check_names_what_slack_refuses(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the bot then sends in classic blocks is no more than a warning."""
     window = {"type": "modal", "title": {"type": "plain_text", "text": "T"}, "blocks": [EMPTY]}
-    made = [("card", {"blocks": [EMPTY]}), ("digest", {"blocks": [CHART]}), ("window", window)]
+    made = [("card", {"blocks": [EMPTY]}), ("digest", {"blocks": [FOLD]}), ("window", window)]
     monkeypatch.setattr("bot.people.check.samples", lambda: made)
     card, digest, view = await layouts(workspace)
     where = "must be more than 0 characters at /blocks/0/text/text"
     assert (card.ok, card.text) == (False, f"card: Slack refuses it: {where}")
     assert (view.ok, view.text) == (False, f"window: Slack refuses it: {where}")
     assert (digest.ok, digest.warns) == (True, True)
-    assert digest.text == "digest: Slack refuses it: no less than 1 items allowed at /blocks/0/chart/segments"
+    assert digest.text == "digest: Slack refuses it: no less than 1 items allowed at /blocks/0/child_blocks"
     assert digest.fix == "update clarify-bot; until then it is sent in Slack's older blocks"
 
 

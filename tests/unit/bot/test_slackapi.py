@@ -316,19 +316,14 @@ async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same
     assert [call.method for call in ws.calls] == ["auth.test"]
 
 
-CHART = {
-    "type": "data_visualization",
-    "title": "Questions",
-    "block_id": "b1",
-    "chart": {
-        "type": "bar",
-        "series": [{"name": "s", "data": [{"label": "a", "value": 1}]}],
-        "axis_config": {"categories": ["a"]},
-    },
-}
 TEXT = {"type": "section", "text": {"type": "plain_text", "text": "a: 1"}, "block_id": "b2"}
-TITLE = {"type": "mrkdwn", "text": "*Questions*", "verbatim": True}
-CLASSIC = [{"type": "section", "text": TITLE, "expand": True, "block_id": "b1"}, TEXT]
+FOLD = {
+    "type": "container",
+    "title": {"type": "plain_text", "text": "Context"},
+    "is_collapsible": True,
+    "block_id": "b1",
+    "child_blocks": [{**TEXT, "block_id": "b3"}],
+}
 
 
 def tried(ws: Workspace) -> list[tuple[str, list[str]]]:
@@ -341,13 +336,13 @@ def tried(ws: Workspace) -> list[tuple[str, list[str]]]:
 
 
 def older(ws: Workspace) -> None:
-    ws.context.options = replace(ws.context.options, without_blocks=frozenset({"data_visualization"}))
+    ws.context.options = replace(ws.context.options, without_blocks=frozenset({"container"}))
 
 
 async def test_blocks_that_slack_has_are_sent_once(web: AsyncWebClient, ws: Workspace) -> None:
     gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    assert isinstance(await gateway.post(AGENTS, Post("x", [CHART, TEXT], NUDGE)), Sent)
-    assert tried(ws) == [("ok", ["data_visualization", "section"])]
+    assert isinstance(await gateway.post(AGENTS, Post("x", [FOLD, TEXT], NUDGE)), Sent)
+    assert tried(ws) == [("ok", ["container", "section"])]
 
 
 async def test_refused_blocks_are_sent_once_more_as_classic_ones_and_then_at_once(
@@ -355,13 +350,13 @@ async def test_refused_blocks_are_sent_once_more_as_classic_ones_and_then_at_onc
 ) -> None:
     older(ws)
     clock = ManualClock()
-    gateway, post = Gateway(web, "inst", Telemetry(clock)), Post("x", [CHART, TEXT], NUDGE)
+    gateway, post = Gateway(web, "inst", Telemetry(clock)), Post("x", [FOLD, TEXT], NUDGE)
     sent = await gateway.post(AGENTS, post)
     assert isinstance(sent, Sent)
     (message,) = ws.messages(AGENTS)
-    assert message.blocks == CLASSIC
+    assert message.blocks == [TEXT]
     assert await gateway.update(AGENTS, sent.ts, post) == sent
-    refused, classic = ("invalid_blocks", ["data_visualization", "section"]), ("ok", ["section", "section"])
+    refused, classic = ("invalid_blocks", ["container", "section"]), ("ok", ["section"])
     assert tried(ws) == [refused, classic, classic]
     assert gateway.telemetry.deliveries == {("nudge", "sent"): 2}
     await clock.advance(timedelta(days=1).total_seconds())
@@ -376,22 +371,22 @@ async def test_other_refusals_are_no_reason_for_classic_blocks(
     web: AsyncWebClient, ws: Workspace, fault: str
 ) -> None:
     ws.faults.add("chat.postMessage", fault)
-    gateway, post = Gateway(web, "inst", Telemetry(ManualClock())), Post("x", [CHART, TEXT], NUDGE)
+    gateway, post = Gateway(web, "inst", Telemetry(ManualClock())), Post("x", [FOLD, TEXT], NUDGE)
     assert not isinstance(await gateway.post(AGENTS, post), Sent)
     assert len(tried(ws)) == 1
     assert isinstance(await gateway.post(AGENTS, post), Sent)
-    assert tried(ws)[1] == ("ok", ["data_visualization", "section"])
+    assert tried(ws)[1] == ("ok", ["container", "section"])
 
 
 async def test_blocks_are_not_remembered_as_refused_where_the_classic_ones_are_too(
     web: AsyncWebClient, ws: Workspace
 ) -> None:
     gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    wrong = Post("x", [CHART, {"type": "nonsense"}], NUDGE)
+    wrong = Post("x", [FOLD, {"type": "nonsense"}], NUDGE)
     assert await gateway.post(AGENTS, wrong) == Never("invalid_blocks", "content")
     assert [outcome for outcome, _ in tried(ws)] == ["invalid_blocks"] * 2
-    await gateway.post(AGENTS, Post("x", [CHART, TEXT], NUDGE))
-    assert tried(ws)[2] == ("ok", ["data_visualization", "section"])
+    await gateway.post(AGENTS, Post("x", [FOLD, TEXT], NUDGE))
+    assert tried(ws)[2] == ("ok", ["container", "section"])
 
 
 async def test_message_without_newer_blocks_is_sent_once(web: AsyncWebClient, ws: Workspace) -> None:
@@ -410,8 +405,8 @@ async def test_only_what_slack_names_is_replaced(
     gateway = Gateway(web, "inst", Telemetry(ManualClock()))
     table = {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}]]}
     for _ in range(2):
-        assert isinstance(await gateway.post(AGENTS, Post("x", [CHART, table], NUDGE)), Sent)
-    refused, classic = ("invalid_blocks", ["data_visualization", "table"]), ("ok", ["section", "table"])
+        assert isinstance(await gateway.post(AGENTS, Post("x", [FOLD, table], NUDGE)), Sent)
+    refused, classic = ("invalid_blocks", ["container", "table"]), ("ok", ["table"])
     assert tried(ws) == [refused, classic, classic]
 
 
@@ -428,14 +423,14 @@ async def test_types_that_slack_refuses_one_after_the_other_are_all_replaced() -
         )
 
     alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
-    blocks: list[dict[str, Any]] = [alert, {"type": "container"}, CHART, TEXT]
+    blocks: list[dict[str, Any]] = [alert, FOLD, TEXT]
     newer_blocks = NewerBlocks(ManualClock())
     for _ in range(2):
         assert await newer_blocks.send(blocks, call) == Sent(AGENTS, "1.0")
-    last = ["section", "data_visualization", "section"]
+    last = ["section", "section"]
     assert tried_ == [
-        ["alert", "container", "data_visualization", "section"],
-        ["section", "container", "data_visualization", "section"],
+        ["alert", "container", "section"],
+        ["section", "container", "section"],
         last,
         last,
     ]

@@ -43,7 +43,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "pushed_replies": {"producer": "planner", "digest": "d", "body": "{}"},
     "homes": {"team": "T", "channel": "D", "pages": "{}"},
     "overrides": {"policy": "p", "user_id": "U", "since": 0, "made_by": "U"},
-    "swap_requests": {"policy": "p", "user_id": "U", "since": 0, "asked_by": "U", "team": "T"},
     "incidents": {
         "kind": "escalated",
         "title": "",
@@ -167,7 +166,6 @@ async def test_later_write_has_a_higher_number_whatever_was_deleted(store: Store
         ),
         ("homes", "user_id", {"U2": {"opened_at": NEW}}, {"U1": {"opened_at": OLD}}),
         ("overrides", "until", {NEW: {}}, {OLD: {}, OLD - 1: {}}),
-        ("swap_requests", "until", {NEW: {}}, {OLD: {}, OLD - 1: {}}),
         ("sessions", "session_id", {"s1": {}}, {"over": {}}),
     ],
 )

@@ -126,7 +126,6 @@ class Bot:
             whole.shown,
             sessions=whole.told.sessions,
             page_actions=whole.oncall.page_actions,
-            swaps=whole.oncall.swaps,
             home=whole.home,
             unread=self.unread,
             catch_up=self.catch_up,

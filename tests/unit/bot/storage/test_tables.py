@@ -27,7 +27,6 @@ CHOSEN = {
     ("pushed_replies", "state"): "begun",
     ("erasures", "state"): "blanked",
     ("slack_events", "state"): "done",
-    ("swap_requests", "state"): "lapsed",
 }
 # All that PostgreSQL has besides; `tables.new_tables` knows of each of them.
 ITS_OWN = {"alive", "lease", "news", "replicas", "schema_version"}

@@ -17,10 +17,9 @@ from bot.workspace.rules import check_message, check_schema, check_view
 LIKE_OTHERS = {
     "plain_card",  # what cannot be laid out
     "plain_answer_modal",
-    "said",  # a text, as in swap_card
+    "said",
     "board",
     "choice_of",  # a listing
-    "asker_words",  # as swap_card once it is over
 }
 
 

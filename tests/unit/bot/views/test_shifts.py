@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import get_args
 
 from bot.views.inert import TEXT_LIMIT, size
 from bot.views.page import PageItem
-from bot.views.shifts import (
-    Note,
-    ShiftBegins,
-    ShiftEnds,
-    SwapRequest,
-    SwapState,
-    asker_words,
-    shift_card,
-    swap_card,
-)
+from bot.views.shifts import Note, ShiftBegins, ShiftEnds, shift_card
 from tests.kit.builders import NOW
 from tests.unit.bot.judges import RENDERER
 
-REQUEST = SwapRequest("platform", "U0BEN", NOW, NOW + timedelta(hours=12), "U0ANN", "T1", 7)
 HOSTILE = "<!channel> *now* <@U0EVE> https://evil.example &"
 
 
@@ -74,13 +62,3 @@ def test_message_about_many_policies_and_items_fits_and_says_that_there_is_more(
     assert size(message.text) <= TEXT_LIMIT
     assert len(message.blocks) <= 50
     assert "There is more." in str(message.blocks)
-
-
-def test_request_that_is_over_has_no_buttons_and_its_asker_hears_the_number_of_the_override() -> None:
-    assert "Accept" in str(RENDERER.message(swap_card(REQUEST)).blocks)
-    for state in get_args(SwapState):
-        if state == "open":
-            continue
-        over = replace(REQUEST, state=state)
-        assert "button" not in str(RENDERER.message(swap_card(over)).blocks)
-        assert ("oncall cancel 3" in RENDERER.message(asker_words(over, 3)).text) == (state == "accepted")

@@ -6,7 +6,6 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -37,7 +36,6 @@ SOON = NOW + timedelta(hours=1)
 LATE = nudged(record_of(), NOW, SLA)
 PAGED = escalated(LATE, "stale", "No answer.", NOW)
 AT_LENGTH = record_of(question="Which one? " + "word " * 2000)
-SWAP = shifts.SwapRequest("platform", "U0GOOD", NOW, SOON, "U0OTHER", "T1", 7)
 PAST = PastDecision("CLR-1-001", NOW, "planner", "answered", "Go on?", "Yes", by=(DecidedBy("ann"),))
 ERROR = event("session.errored", error_message="x")
 LONG_PAGE = [
@@ -174,8 +172,6 @@ SAMPLES: dict[str, list[tuple[Draft | View, bool]]] = {
         (page.page_card(content(*LONG_PAGE)), True),
     ],
     "shift_card": [(shift(), True)],
-    "swap_card": [(shifts.swap_card(SWAP), True), (shifts.swap_card(replace(SWAP, state="lapsed")), True)],
-    "asker_words": [(shifts.asker_words(replace(SWAP, state="accepted"), 3), True)],
     "verify_view": [
         (verify.verify_view(ANSWERED, 1, verify.Proof(Checked(None, "kid", claims_of(ANSWERED, "urn:x")))), True)
     ],

@@ -213,25 +213,6 @@ def test_loopback_host_is_a_name_of_this_machine(host: str, expected: bool) -> N
     assert is_loopback_host(host) is expected
 
 
-def test_our_own_page_may_call_without_a_token_with_the_key_that_it_has() -> None:
-    callers = Callers({"helper": None})
-    ours = {
-        "origin": "http://127.0.0.1:8787",
-        "sec_fetch_site": "same-origin",
-        "x_clarify_page": callers.page_key,
-    }
-    assert callers.pushing(request(more=ours)) == "helper"
-    without_origin = {key: value for key, value in ours.items() if key != "origin"}  # as GET has it
-    assert callers.pushing(request(more=without_origin)) == "helper"
-    for wrong in (
-        {"x_clarify_page": Callers({}).page_key},
-        {"x_clarify_page": ""},
-        {"origin": "http://127.0.0.1:9999"},
-        {"host": "rebound.example.org", "origin": "http://rebound.example.org"},
-    ):
-        assert refused(callers.pushing, request(more=ours | wrong))[0] == 403
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

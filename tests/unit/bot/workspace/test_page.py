@@ -13,7 +13,6 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
-from bot.workspace.charts import chart_of
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from tests.unit.bot.workspace.kit import (
     FAST,
@@ -373,49 +372,6 @@ async def test_feed_names_what_changed_and_makes_up_for_what_was_missed(
 async def test_routes(http: aiohttp.ClientSession, path: str, headers: dict[str, str], status: int) -> None:
     async with http.get(path, headers=headers) as answer:
         assert answer.status == status
-
-
-async def test_chart_is_bars_in_proportion_and_a_table(
-    ws: Workspace, http: aiohttp.ClientSession, client: AsyncWebClient
-) -> None:
-    rows = {"Answered": {"Mon": 40, "Tue <b>": 10}, "Open": {"Mon": 0, "Tue <b>": 20}}
-    series = [
-        {"name": name, "data": [{"label": label, "value": value} for label, value in row.items()]}
-        for name, row in rows.items()
-    ]
-    axis = {"categories": ["Mon", "Tue <b>"], "y_label": "Questions"}
-    bars = {"type": "bar", "series": series, "axis_config": axis}
-    pie = {"type": "pie", "segments": [{"label": "Half", "value": 1.5}]}
-    blocks = [{"type": "data_visualization", "title": "A & B", "chart": each} for each in (bars, pie)]
-    await client.chat_postMessage(channel=AGENTS, text="x", blocks=blocks)
-    page = await seen(http)
-    drawn, table = page.split('<figure class="block chart">')[1:]
-    found = re.findall(
-        r'<rect class="tone(\d)" x="[\d.]+%" y="([\d.]+)" width="[\d.]+%" height="([\d.]+)"', drawn
-    )
-    assert [(tone, float(y) + float(height), float(height)) for tone, y, height in found] == [
-        ("1", 158, 150), ("2", 158, 0), ("1", 158, 37.5), ("2", 158, 75),
-    ]  # fmt: skip
-    assert 'aria-label="A &amp; B: bar chart of Answered, Open; the table has its figures"' in drawn
-    assert "<title>Tue &lt;b&gt;, Open: 20</title>" in drawn
-    assert '<th scope="row" dir="auto">Tue &lt;b&gt;</th><td>10</td><td>20</td>' in drawn
-    assert "<svg role" not in table
-    assert '<th scope="row" dir="auto">Half</th><td>1.5</td>' in table
-
-
-@pytest.mark.parametrize(
-    ("most", "marks"),
-    [
-        (0, ["0", "1"]),
-        (1, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
-        (7, ["0", "2", "4", "6", "8"]),
-        (1234.5, ["0", "500", "1,000", "1,500"]),
-    ],
-)
-def test_chart_has_round_marks_up_to_its_highest_bar(most: float, marks: list[str]) -> None:
-    point = [{"label": "a", "value": most}]
-    chart = {"type": "bar", "series": [{"name": "s", "data": point}], "axis_config": {"categories": ["a"]}}
-    assert [line.label for line in chart_of({"chart": chart}).lines] == marks
 
 
 async def test_what_is_pasted_from_a_spreadsheet_is_a_table_and_a_message_can_be_forwarded(

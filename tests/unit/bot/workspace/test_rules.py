@@ -59,35 +59,6 @@ def buttons(count: int) -> Json:
     return actions(*[button(action_id=f"a{n}") for n in range(count)])
 
 
-def plotted(series: dict[str, dict[str, Any]], title: str = "t", **axis: Any) -> Json:
-    """A bar chart of series: category to value."""
-    drawn = [
-        {"name": name, "data": [{"label": label, "value": value} for label, value in row.items()]}
-        for name, row in series.items()
-    ]
-    axis = {"categories": list(next(iter(series.values()), ["a"])), **axis}
-    return {
-        "type": "data_visualization",
-        "title": title,
-        "chart": {"type": "bar", "series": drawn, "axis_config": axis},
-    }
-
-
-def chart(title: str = "t", points: dict[str, Any] | None = None, **axis: Any) -> Json:
-    return plotted({"s": points or {"a": 1}}, title, **axis)
-
-
-def of_chart(**fields: Any) -> Json:
-    """A block whose chart differs in `fields`."""
-    made = chart()
-    return made | {"chart": made["chart"] | fields}
-
-
-def pie(*values: float) -> Json:
-    segments = [{"label": f"l{n}", "value": value} for n, value in enumerate(values)]
-    return {"type": "data_visualization", "title": "t", "chart": {"type": "pie", "segments": segments}}
-
-
 def rich(*parts: Json) -> Json:
     return {"type": "rich_text", "elements": list(parts)}
 
@@ -195,27 +166,6 @@ BLOCKS: dict[str, tuple[Any, str]] = {
     "50 blocks": ([DIVIDER] * 50, ""),
     "51 blocks": ([DIVIDER] * 51, "/blocks"),
     "unknown block": ([{"type": "carousel_of_joy"}], "/blocks/0/type"),
-    "chart": ([chart("x" * 50, {"x" * 20: 1, "b": 2.5}, x_label="x" * 50, y_label="y" * 50)], ""),
-    "12 series of 20": ([plotted({f"s{n}": {f"c{m}": -m for m in range(20)} for n in range(12)})], ""),
-    "13 series": ([plotted({f"s{n}": {"a": 1} for n in range(13)})], "no more than 12 items"),
-    "no series": ([plotted({})], "no less than 1 items"),
-    "21 categories": ([plotted({"s": {f"c{m}": m for m in range(21)}})], "must be an array of 1 to 20 items"),
-    "chart title too long": ([chart("x" * 51)], "less than 51 characters [json-pointer:/blocks/0/title]"),
-    "category too long": ([chart(points={"x" * 21: 1})], "less than 21 characters [json-pointer:/blocks/0/chart/axis_config/categories/0]"),
-    "series name too long": ([plotted({"x" * 21: {"a": 1}})], "/blocks/0/chart/series/0/name"),
-    "series alike": ([of_chart(series=[{"name": "s", "data": [{"label": "a", "value": 1}]}] * 2)], "names must be unique"),
-    "axis label too long": ([chart(y_label="y" * 51)], "less than 51"),
-    "value is no number": ([chart(points={"a": "1"})], "must be a number"),
-    "value is not finite": ([chart(points={"a": float("nan")})], "must be a number"),
-    "label of no category": ([of_chart(axis_config={"categories": ["b"]})], "labels must match axis_config.categories"),
-    "category without a value": ([of_chart(axis_config={"categories": ["a", "b"]})], "labels must match"),
-    "categories alike": ([of_chart(axis_config={"categories": ["a", "a"]})], "must be unique"),
-    "unknown chart": ([of_chart(type="radar")], "unsupported type: radar"),
-    "pie": ([pie(*[1] * 12)], ""),
-    "13 segments": ([pie(*[1] * 13)], "no more than 12 items"),
-    "segment of nothing": ([pie(0)], "must be greater than 0"),
-    "two charts": ([chart(), chart()], ""),
-    "three charts": ([chart(), chart(), chart()], "no more than 2 data_visualization blocks"),
     "rich text": ([rich(words(*INLINE), listed(words("x"), style="ordered", offset=3, indent=8, border=1), words("x", kind="quote", border=0), words("x", kind="preformatted", border=1, language="sql"))], ""),
     "rich text of nothing": ([rich()], ""),
     "unknown part of rich text": ([rich({"type": "rich_text_poem", "elements": []})], "unsupported type: rich_text_poem [json-pointer:/blocks/0/elements/0/type]"),
@@ -260,7 +210,6 @@ BLOCKS: dict[str, tuple[Any, str]] = {
     "11 children": ([container(*[DIVIDER] * 11)], "no more than 10 items allowed [json-pointer:/blocks/0/child_blocks]"),
     "no children": ([container() | {"child_blocks": []}], "no less than 1 items"),
     "container in a container": ([container(container())], "unsupported type: container [json-pointer:/blocks/0/child_blocks/0/type]"),
-    "chart in a container": ([container(chart())], "unsupported type: data_visualization"),
     "wrong in a container": ([container(section("x" * 3001))], "/blocks/0/child_blocks/0/text/text"),
     "same block_id in a container": ([section(block_id="x"), container(section(block_id="x"))], "block_id must be unique"),
     "width": ([container(width="huge")], "must be one of narrow, standard, wide, full"),
@@ -278,7 +227,6 @@ VIEWS: dict[str, tuple[Json, str]] = {
     "metadata too long": (modal(section(), private_metadata="x" * 3001), "/view/private_metadata"),
     "home": (home(section()), ""),
     "submit on home": (home(submit=plain("x")), "submit"),
-    "chart in a modal": (modal(chart()), "unsupported type: data_visualization"),
     "rich text in a modal": (modal(rich(words("x"))), ""),
     "table in a modal": (modal(table()), "unsupported type: table [json-pointer:/view/blocks/0/type]"),
     "container on home": (home(container()), "unsupported type: container"),
@@ -334,10 +282,10 @@ def test_text_of_a_message(payload: Json, update: bool, expected: str) -> None:
 
 
 def test_blocks_that_a_workspace_does_not_have_are_refused_as_unknown_ones() -> None:
-    payload = {"blocks": [section(), chart()]}
-    (problem,) = message_problems(payload, without={"data_visualization"})
+    payload = {"blocks": [section(), container()]}
+    (problem,) = message_problems(payload, without={"container"})
     assert problem.code == "invalid_blocks"
-    assert str(problem) == "unsupported type: data_visualization [json-pointer:/blocks/1/type]"
+    assert str(problem) == "unsupported type: container [json-pointer:/blocks/1/type]"
     (problem,) = message_problems({"blocks": [container(table())]}, without={"table"})
     assert str(problem) == "unsupported type: table [json-pointer:/blocks/0/child_blocks/0/type]"
     assert check_view(modal(alert()), without={"alert"}) == [
