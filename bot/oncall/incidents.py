@@ -1,12 +1,14 @@
 """Incidents (what on-call has to claim), the log of each, and the open ones in memory.
 
 Every part raises incidents here, and the pager handles them. Incidents and their log (`core.escalation.Happening`) are stored
-before anything is sent, so that a kill loses nothing. Times are on our clock.
+before anything is sent, so that a kill loses nothing. The log is a column with a JSON object a line: an entry is added
+without reading the others, since several bots add entries. Times are on our clock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -71,6 +73,21 @@ class Incident:
     expires_at: datetime | None
     began_at: datetime
     closed_at: datetime | None
+    log: str = field(default="", repr=False, compare=False)
+
+    @property
+    def history(self) -> list[Happening]:
+        """What happened to it, oldest first."""
+        return [_happening(each) for each in self.entries if each["what"] != _LISTED]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.splitlines()]
+
+    @property
+    def pages(self) -> set[int]:
+        """The numbers of the pages that name it."""
+        return {each["page"] for each in self.entries if each.get("page") is not None}
 
     @property
     def is_open(self) -> bool:
@@ -132,27 +149,22 @@ class Incidents:
 
     async def restore(self) -> None:
         rows = await self.store.read("select * from incidents where closed_at is null order by id")
-        incidents = [_incident(row) for row in rows]
-        histories = await self.histories(each.id for each in incidents)
         for known in self:
             self._drop(known.incident.id)
-        for incident in incidents:
-            self._keep_open(OpenIncident(incident, histories.get(incident.id, [])))
+        for incident in map(_incident, rows):
+            self._keep_open(OpenIncident(incident, incident.history))
 
     async def reload(self, incidents: Collection[int]) -> None:
         """Reads incidents again that another bot raised or changed, or whose words another process erased."""
-        histories = await self.histories(incidents)
-        for some in batches(incidents):
-            for row in await self.store.read("select * from incidents where id in :ids", ids=some):
-                incident, history = _incident(row), histories.get(row["id"], [])
-                if not incident.is_open:
-                    self._drop(incident.id)
-                elif (known := self._open.get(incident.id)) is None:
-                    self._keep_open(OpenIncident(incident, history))
-                else:
-                    known.incident = incident
-                    for each in history[-_NOTED:]:
-                        known.note(each)
+        for incident in await self.all(incidents):
+            if not incident.is_open:
+                self._drop(incident.id)
+            elif (known := self._open.get(incident.id)) is None:
+                self._keep_open(OpenIncident(incident, incident.history))
+            else:
+                known.incident = incident
+                for each in incident.history[-_NOTED:]:
+                    known.note(each)
 
     async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
         """Open an incident, once per key. Returns None if it was raised before; with `anew`, only if it is still open."""
@@ -219,16 +231,11 @@ class Incidents:
             news: list[tuple[int, Happening]] = []
             for incident, held in holders:
                 # Locks the row: if two bots follow the same record, only one writes.
-                if not tx.run(
-                    "update incidents set kind = kind where id = :id and closed_at is null", id=incident
-                ):
-                    continue
-                rows = tx.rows(
-                    """select * from incident_log where incident = :incident and what in ('taken', 'handed')
-                       order by id desc limit 1""",
-                    incident=incident,
+                row = tx.one(
+                    "update incidents set kind = kind where id = :id and closed_at is null returning *",
+                    id=incident,
                 )
-                if is_news(held, [_happening(row) for row in rows], now):
+                if row is not None and is_news(held, _incident(row).history, now):
                     append(tx, incident, held)
                     news.append((incident, held))
             return news
@@ -311,30 +318,38 @@ class Incidents:
         row = await self.store.read_one("select * from incidents where key = :key", key=key)
         return _incident(row) if row else None
 
-    async def of_page(self, page: int) -> list[Incident]:
-        """The incidents that a page is about, the open ones first."""
+    async def all(self, incidents: Collection[int]) -> list[Incident]:
+        """Incidents by their ids, the open ones first."""
+        rows: list[Row] = []
+        for some in batches(incidents):
+            rows += await self.store.read("select * from incidents where id in :ids", ids=some)
+        return sorted(map(_incident, rows), key=lambda each: (not each.is_open, each.id))
+
+    async def about_questions(self) -> list[Incident]:
+        """The open incidents about clarifications."""
         rows = await self.store.read(
-            """select x.* from page_items i join incidents x on x.id = i.incident where i.page = :page
-               order by x.closed_at is not null, x.id""",
-            page=page,
+            "select * from incidents where closed_at is null and clarification is not null order by id"
         )
         return [_incident(row) for row in rows]
 
-    async def histories(self, incidents: Iterable[int]) -> dict[int, list[Happening]]:
-        """The logs of incidents, oldest entry first."""
+    async def related(self, incidents: Collection[int]) -> list[Incident]:
+        """Incidents, and the others of their clarifications."""
         rows: list[Row] = []
         for some in batches(incidents):
             rows += await self.store.read(
-                "select * from incident_log where incident in :incidents order by id", incidents=some
+                """select * from incidents where id in :ids or clarification in (
+                     select clarification from incidents where id in :ids)""",
+                ids=some,
             )
-        found: dict[int, list[Happening]] = {}
-        for row in rows:
-            kept = found.setdefault(row["incident"], [])
-            try:
-                kept.append(_happening(row))
-            except (ValueError, TypeError) as error:  # one entry must not keep the bot from starting
-                _log.error("cannot read an entry in the page log", id=row["id"], reason=str(error))
-        return found
+        return list({row["id"]: _incident(row) for row in rows}.values())
+
+    async def since(self, since: datetime) -> list[Incident]:
+        """The incidents that were open at some time since then."""
+        rows = await self.store.read(
+            "select * from incidents where closed_at is null or closed_at >= :since order by id",
+            since=since.timestamp(),
+        )
+        return [_incident(row) for row in rows]
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
         """The incidents due now, the earliest first; all of them if the clock was set back. They are due again in a second
@@ -376,22 +391,38 @@ def kind_of(key: str) -> Kind:
     return cast("Kind", head) if head in _KINDS else "trouble"
 
 
-def append(tx: Tx, incident: int, happening: Happening, page: int | None = None) -> None:
+def append(tx: Tx, incident: int, happening: Happening) -> None:
     """Write an entry into an incident's log, within the caller's transaction."""
-    until = happening.until.timestamp() if isinstance(happening, Snoozed) else None
-    tx.run(
-        """insert into incident_log (incident, at, what, step, user_id, done_by, until, page)
-           values (:incident, :at, :what, :step, :user, :done_by, :until, :page)""",
-        incident=incident,
-        at=happening.at.timestamp(),
-        what=_WHAT[type(happening)],
-        step=getattr(happening, "step", None),
-        user=getattr(happening, "user", None),
-        done_by=getattr(happening, "by", None),
-        until=until,
-        page=page,
-    )
+    given = {each.name: getattr(happening, each.name) for each in fields(happening)}
+    _append(tx, incident, {"what": _WHAT[type(happening)]} | given)
+
+
+def append_listed(tx: Tx, incident: int, page: int) -> None:
+    """Write into an incident's log that a page lists it, though no step of its policy led there."""
+    _append(tx, incident, {"what": _LISTED, "page": page})
+
+
+def _append(tx: Tx, incident: int, entry: Mapping[str, object]) -> None:
+    line = json.dumps(entry, default=datetime.timestamp)
+    tx.run("update incidents set log = log || :line where id = :id", line=f"{line}\n", id=incident)
     tx.tell("incident", incident)
+
+
+def first_failure(tx: Tx, steps: Mapping[int, int], page: int, now: datetime) -> list[tuple[int, Failed]]:
+    """Write into the logs of the open ones of some incidents that a page failed, unless one of them has that already.
+    `steps`: the step of each.
+    """
+    rows = [row for some in batches(steps) for row in tx.rows(_LOCKED, ids=some)]
+    incidents = [_incident(row) for row in rows]
+    if any(isinstance(each, Failed) and each.page == page for known in incidents for each in known.history):
+        return []
+    failed = [(each.id, Failed(now, steps[each.id], page)) for each in incidents if each.is_open]
+    for incident, happening in failed:
+        append(tx, incident, happening)
+    return failed
+
+
+_LOCKED = "update incidents set kind = kind where id in :ids returning *"
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:
@@ -415,24 +446,14 @@ _LOGGED: Mapping[str, type[Happening]] = {
     "closed": IncidentClosed,
 }
 _WHAT = {kind: what for what, kind in _LOGGED.items()}
+_LISTED = "listed"
 
 
-def _happening(row: Row) -> Happening:
-    """The happening that `append` wrote.
-
-    Raises:
-        ValueError: another release wrote the row.
-    """
-    if (kind := _LOGGED.get(row["what"])) is None:
-        raise ValueError(f"the page log has an entry of kind {row['what']!r} from another release")
-    given: dict[str, Any] = {
-        "at": moment(row["at"]),
-        "step": row["step"],
-        "user": row["user_id"],
-        "by": row["done_by"] or "",
-        "until": None if row["until"] is None else moment(row["until"]),
-    }
-    return kind(**{each.name: given[each.name] for each in fields(kind)})
+def _happening(entry: Mapping[str, Any]) -> Happening:
+    """The happening that `append` wrote."""
+    kind = _LOGGED[entry["what"]]
+    given = {each.name: entry[each.name] for each in fields(kind)}
+    return kind(**given | {name: moment(given[name]) for name in ("at", "until") if name in given})
 
 
 def _incident(row: Row) -> Incident:
@@ -450,23 +471,38 @@ def _incident(row: Row) -> Incident:
         expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
         began_at=moment(row["began_at"]),
         closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
+        log=row["log"],
     )
 
 
 SWEEP = Sweep(
     "incidents",
-    """select id as name, clarification from incidents i where id > :after and id < (select max(id) from incidents)
-       and closed_at < :horizon and kind <> 'ledger' and not exists (
-         select 1 from page_items p join page_sendings s on s.page = p.page
-         where p.incident = i.id and s.state in ('wanted', 'late'))
-       order by id limit :most""",
-    (
-        "delete from incident_log where incident in :names",
-        "delete from page_items where incident in :names",
-        "delete from incidents where id in :names",
-    ),
+    """select id as name, clarification from incidents where id > :after and id < (select max(id) from incidents)
+       and closed_at < :horizon and kind <> 'ledger' order by id limit :most""",
+    ("delete from incidents where id in :names",),
     first=0,
 )
+
+
+def logged(tx: Tx) -> Iterator[Incident]:
+    """The incidents about clarifications, oldest first."""
+    return map(_incident, tx.rows("select * from incidents where clarification is not null order by id"))
+
+
+def pages_of(tx: Tx, incidents: Collection[int]) -> set[int]:
+    """The numbers of the pages that name some of these incidents."""
+    rows = [
+        row
+        for some in batches(incidents)
+        for row in tx.rows("select * from incidents where id in :ids", ids=some)
+    ]
+    return set[int]().union(*(_incident(row).pages for row in rows))
+
+
+def unforgotten(tx: Tx, incidents: Collection[int]) -> set[int]:
+    """Those of some incidents that have their words."""
+    sql = "select id from incidents where id in :ids and title <> :gone"
+    return {row["id"] for some in batches(incidents) for row in tx.rows(sql, ids=some, gone=FORGOTTEN)}
 
 
 def of(tx: Tx, clarifications: Collection[str]) -> set[int]:
@@ -495,11 +531,13 @@ def forget(tx: Tx, incidents: Iterable[int]) -> None:
             gone=FORGOTTEN,
             ids=some,
         )
-        tx.run(
-            """update incident_log set user_id = null, done_by = null where incident in (
-                 select id from incidents where id in :ids and closed_at is not null)""",
-            ids=some,
-        )
+        for row in tx.rows("select * from incidents where id in :ids and closed_at is not null", ids=some):
+            entries = [
+                each | {name: "" for name in ("user", "by") if name in each}
+                for each in _incident(row).entries
+            ]
+            log = "".join(f"{json.dumps(each)}\n" for each in entries)
+            tx.run("update incidents set log = :log where id = :id", log=log, id=row["id"])
 
 
 def open_among(tx: Tx, incidents: Iterable[int]) -> int:

@@ -22,7 +22,7 @@ from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
-from bot.oncall.pages import Batch, Destination, Item, Lane, Pages, Sending, SendingState
+from bot.oncall.pages import Batch, Destination, Item, Lane, Page, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
@@ -38,7 +38,7 @@ _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _MANY = 4  # open incidents of one person, from which on one page lists all of them
 _SHARE = 4  # wait at most a quarter of the time left
-PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
+PageWords = Callable[[Page], Awaitable[tuple[str, str] | None]]
 
 
 @dataclass(slots=True)
@@ -170,7 +170,7 @@ class Pager:
         for group, together, at in await self.pages.since(now - _REMEMBERED):
             self._windows.passed(group, together, at)
         for sending in owed:
-            for number, step in () if sending.failed else sending.items:
+            for number, step in () if sending.failed else sending.page.items:
                 each = self.incidents.open(number)
                 if each is not None and step is not None:
                     # It goes out now, so the next repeat counts from here. Not for a failed one: the next step has
@@ -425,11 +425,11 @@ class Pager:
 
     def _go(self, sending: Sending) -> None:
         """Send what was stored."""
-        if sending.message is not None:
+        if sending.is_in_slack:
             self.pages.watch(sending)
-            self.delivery.send(sending.destination.target, sending.message)
+            self.delivery.send(sending.destination.target, sending.key)
             return
-        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page} outside")
+        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page.number} outside")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -443,13 +443,17 @@ class Pager:
                     await self.send_outside(variable, *words)
             state, note = ("sent" if words else "dropped"), None
         except Exception as error:  # noqa: BLE001 - after any failure the next step is due
-            _log.warning("page not sent", page=sending.page, through=variable, error=type(error).__name__)
+            _log.warning(
+                "page not sent", page=sending.page.number, through=variable, error=type(error).__name__
+            )
             state, note = "failed", type(error).__name__
         while True:
             try:
                 return await self.pages.settle(sending, state, note)
             except StorageUnavailable as error:
-                _log.warning("page outcome not stored yet, will retry", page=sending.page, reason=str(error))
+                _log.warning(
+                    "page outcome not stored yet, will retry", page=sending.page.number, reason=str(error)
+                )
                 await self.clock.sleep(_STORAGE_RETRY)
 
 
