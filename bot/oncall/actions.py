@@ -256,7 +256,8 @@ class PageActions:
             return GONE if record.is_open else phrases.closed(record)
         if chosen[0].kind != "handoff":
             return GONE
-        return taken_words(chosen[0].history, user) or GONE
+        now = await self.incidents.get(chosen[0].id)  # it may have been claimed since it was read
+        return (now and taken_words(now.history, user)) or GONE
 
     async def _take(self, incidents: Sequence[Incident], person: Person) -> Reaction:
         now = self.clock.now()

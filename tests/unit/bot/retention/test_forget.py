@@ -99,7 +99,7 @@ async def fill(store: Store) -> None:
         lines = [json.dumps(each) + "\n" for each in (*log, {"what": "taken", "user": "U1"})]
         await store.run("update incidents set log = :log where id = :id", log="".join(lines), id=number)
     for page, about in pages.items():
-        body = {"at": 1.0, "note": "", "items": [[each, 0] for each in about], "mentions": ["U1"]}
+        body: dict[str, Any] = {"at": 1.0, "note": "", "items": [[each, 0] for each in about], "mentions": ["U1"]}
         outside = {"key": f"page:{page}:PAGER", "via": "apprise", "target": "PAGER", "at": 1.0}
         await put(store, "sendings", outside, page=page, body=json.dumps(body), state="sent")
         where = {"channel": "D1", "page": page, "shown": "x"}
