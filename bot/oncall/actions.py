@@ -226,7 +226,7 @@ class PageActions:
         if not chosen:
             return [], Tell(GONE)
         if not (still_open := [each for each in chosen if each.is_open]):
-            self.incidents.touch(chosen)
+            self.incidents.touch(each.id for each in chosen)
             return [], Tell(await self._closed_words(chosen, person.user))
         mine, refusal = await self.admission.filter(still_open, person)
         if not mine and refusal is not None:

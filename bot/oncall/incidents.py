@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, Literal, cast, get_args
 
 import structlog
@@ -148,10 +149,9 @@ class Incidents:
     _latest: datetime | None = field(default=None, init=False)
 
     async def restore(self) -> None:
-        rows = await self.store.read("select * from incidents where closed_at is null order by id")
         for known in self:
             self._drop(known.incident.id)
-        for incident in map(_incident, rows):
+        for incident in await self._read("select * from incidents where closed_at is null order by id"):
             self._keep_open(OpenIncident(incident, incident.history))
 
     async def reload(self, incidents: Collection[int]) -> None:
@@ -208,7 +208,7 @@ class Incidents:
         """Log what happened to incidents and wake the pager; `IncidentClosed` closes them."""
 
         def work(tx: Tx) -> None:
-            for incident, happening in entries:
+            for incident, happening in sorted(entries, key=itemgetter(0)):  # two bots lock them in one order
                 append(tx, incident, happening)
                 if isinstance(happening, IncidentClosed):
                     _close(tx, incident, happening.at)
@@ -229,7 +229,7 @@ class Incidents:
 
         def work(tx: Tx) -> list[tuple[int, Happening]]:
             news: list[tuple[int, Happening]] = []
-            for incident, held in holders:
+            for incident, held in sorted(holders, key=itemgetter(0)):
                 # Locks the row: if two bots follow the same record, only one writes.
                 row = tx.one(
                     "update incidents set kind = kind where id = :id and closed_at is null returning *",
@@ -252,7 +252,7 @@ class Incidents:
 
         def work(tx: Tx) -> set[int]:
             mine: set[int] = set()
-            for incident in incidents:
+            for incident in sorted(incidents):
                 if _close(tx, incident, now):
                     append(tx, incident, Taken(now, user))
                     append(tx, incident, IncidentClosed(now))
@@ -281,14 +281,14 @@ class Incidents:
         self.on_change()
         self.awake.set()
 
-    def touch(self, incidents: Iterable[Incident]) -> None:
-        """Have the pager update the messages about incidents."""
-        self.touched.update(each.id for each in incidents)
+    def touch(self, incidents: Iterable[int]) -> None:
+        """Have the pager update the messages about incidents, and about others of their questions."""
+        self.touched.update(incidents)
         self.awake.set()
 
     def show_again(self, clarification: str) -> None:
         """Have the pager update the pages about a clarification: someone saw controls that should be gone."""
-        self.touch(each.incident for each in self.about(clarification))
+        self.touch(each.incident.id for each in self.about(clarification))
 
     def paged(self, clarification: str) -> frozenset[str]:
         """The Slack users to whom the open incidents about a clarification were sent."""
@@ -310,46 +310,43 @@ class Incidents:
         return iter(list(self._open.values()))
 
     async def get(self, incident: int) -> Incident | None:
-        row = await self.store.read_one("select * from incidents where id = :id", id=incident)
-        return _incident(row) if row else None
+        return next(iter(await self._read("select * from incidents where id = :id", id=incident)), None)
 
     async def named(self, key: str) -> Incident | None:
         """The incident with this key, open or closed."""
-        row = await self.store.read_one("select * from incidents where key = :key", key=key)
-        return _incident(row) if row else None
+        return next(iter(await self._read("select * from incidents where key = :key", key=key)), None)
 
     async def all(self, incidents: Collection[int]) -> list[Incident]:
         """Incidents by their ids, the open ones first."""
-        rows: list[Row] = []
-        for some in batches(incidents):
-            rows += await self.store.read("select * from incidents where id in :ids", ids=some)
-        return sorted(map(_incident, rows), key=lambda each: (not each.is_open, each.id))
+        found = [
+            each
+            for some in batches(incidents)
+            for each in await self._read("select * from incidents where id in :ids", ids=some)
+        ]
+        return sorted(found, key=lambda each: (not each.is_open, each.id))
 
     async def about_questions(self) -> list[Incident]:
         """The open incidents about clarifications."""
-        rows = await self.store.read(
+        return await self._read(
             "select * from incidents where closed_at is null and clarification is not null order by id"
         )
-        return [_incident(row) for row in rows]
 
     async def related(self, incidents: Collection[int]) -> list[Incident]:
         """Incidents, and the others of their clarifications."""
-        rows: list[Row] = []
-        for some in batches(incidents):
-            rows += await self.store.read(
-                """select * from incidents where id in :ids or clarification in (
-                     select clarification from incidents where id in :ids)""",
-                ids=some,
-            )
-        return list({row["id"]: _incident(row) for row in rows}.values())
+        known = await self.all(incidents)
+        about = {each.clarification for each in known if each.clarification is not None}
+        for some in batches(about):
+            known += await self._read("select * from incidents where clarification in :some", some=some)
+        return list({each.id: each for each in known}.values())
 
     async def since(self, since: datetime) -> list[Incident]:
         """The incidents that were open at some time since then."""
-        rows = await self.store.read(
-            "select * from incidents where closed_at is null or closed_at >= :since order by id",
-            since=since.timestamp(),
+        return await self._read(
+            "select * from incidents where closed_at is null or closed_at >= :since", since=since.timestamp()
         )
-        return [_incident(row) for row in rows]
+
+    async def _read(self, sql: str, **values: object) -> list[Incident]:
+        return [_incident(row) for row in await self.store.read(sql, **values)]
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
         """The incidents due now, the earliest first; all of them if the clock was set back. They are due again in a second
@@ -412,8 +409,8 @@ def first_failure(tx: Tx, steps: Mapping[int, int], page: int, now: datetime) ->
     """Write into the logs of the open ones of some incidents that a page failed, unless one of them has that already.
     `steps`: the step of each.
     """
-    rows = [row for some in batches(steps) for row in tx.rows(_LOCKED, ids=some)]
-    incidents = [_incident(row) for row in rows]
+    rows = [tx.one(_LOCKED, id=incident) for incident in sorted(steps)]
+    incidents = [_incident(row) for row in rows if row is not None]
     if any(isinstance(each, Failed) and each.page == page for known in incidents for each in known.history):
         return []
     failed = [(each.id, Failed(now, steps[each.id], page)) for each in incidents if each.is_open]
@@ -422,7 +419,7 @@ def first_failure(tx: Tx, steps: Mapping[int, int], page: int, now: datetime) ->
     return failed
 
 
-_LOCKED = "update incidents set kind = kind where id in :ids returning *"
+_LOCKED = "update incidents set kind = kind where id = :id returning *"
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:

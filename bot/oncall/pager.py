@@ -207,9 +207,6 @@ class Pager:
         if touched := list(self.incidents.touched):
             self._bring(await self.pages.of_incidents(touched))
             self.incidents.touched.difference_update(touched)
-        for key in list(self.pages.landed):
-            self._bring(await self.pages.older(key))
-            self.pages.landed.discard(key)
 
     def _bring(self, lanes: Iterable[Lane]) -> None:
         for lane in lanes:

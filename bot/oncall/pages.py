@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import structlog
@@ -157,31 +158,27 @@ class PagePlace:
 
 @dataclass(eq=False)
 class Pages:
-    """Stores pages and the outcome of each. Methods that read or store raise StorageUnavailable.
-
-    `landed`: the keys of newly posted messages, which may cover older ones.
-    """
+    """Stores pages and the outcome of each. Methods that read or store raise StorageUnavailable."""
 
     store: Store
     incidents: Incidents
     messages: Messages
     clock: Clock
-    landed: set[str] = field(default_factory=set, init=False)
     # By key: the deadline for a message to be posted.
     _watched: dict[str, tuple[datetime, Sending]] = field(default_factory=dict, init=False)
 
     async def restore(self) -> list[Sending]:
         """On start, after the incidents: load who was paged, and return the sendings without an outcome, oldest first."""
         known = [each.incident for each in self.incidents]
-        failed = {
-            each.page for incident in known for each in incident.history if isinstance(each, Failed)
-        } - {None}
+        failed = {each.page: each.at for about in known for each in about.history if isinstance(each, Failed)}
         rows = await self._load_paged(known)
         owed = [
             each for row in rows if row.ts is row.failed is None and (each := sending_of(row)) is not None
         ]
         owed += map(_outside, await self.store.read("select * from sendings where state = 'wanted'"))
-        found = [replace(each, failed=each.page.number in failed) for each in owed]
+        found = [
+            replace(each, failed=failed.get(each.page.number, each.page.at) != each.page.at) for each in owed
+        ]
         return sorted(found, key=lambda each: (each.page.number, each.key))
 
     async def reload(self, incidents: Collection[int] | None = None) -> None:
@@ -224,7 +221,7 @@ class Pages:
                 if (each := self.incidents.open(incident)) is not None:
                     each.note(happening)
                     if each.incident.kind == "handoff":  # its card waited for this
-                        self.incidents.touch([each.incident])
+                        self.incidents.touch([incident])
         return tuple(sending for sendings, _ in stored for sending in sendings)
 
     def _only(self, batch: Batch) -> Incident | None:
@@ -256,16 +253,16 @@ class Pages:
         if outcome == "tried":
             self._shorten_deadline(row.key)
         elif row.kind in {"page", "handoff"}:
-            if outcome == "failed" and (sending := sending_of(row)) is not None:
+            sending = sending_of(row)
+            if outcome == "failed" and sending is not None:
                 await self.settle(sending, "failed", note)
             self._watched.pop(row.key, None)
-            if outcome == "sent":
-                self.landed.add(row.key)
-                self.incidents.awake.set()
+            if outcome == "sent" and sending is not None:  # it may cover older ones
+                self.incidents.touch(sending.page.incidents)
         if row.kind in {"notice", "handoff"} and outcome == "sent":
             about = row.key.partition(":")[2]
             self.incidents.touch(
-                each.incident for each in self.incidents if each.incident.key.partition(":")[2] == about
+                each.incident.id for each in self.incidents if each.incident.key.partition(":")[2] == about
             )
 
     async def settle(self, sending: Sending, state: SendingState, note: str | None = None) -> None:
@@ -310,39 +307,25 @@ class Pages:
 
     async def incidents_of(self, page: int) -> list[Incident]:
         """The incidents that a page in Slack is about, the open ones first."""
-        sendings = filter(None, map(sending_of, await self.messages.of_pages([page])))
-        return await self.incidents.all({one for each in sendings for one in each.page.incidents})
+        rows = await self.messages.of_pages([page])
+        return await self.incidents.all({each for row in rows for each, _ in _items(row)})
 
     async def of_incidents(self, incidents: Collection[int]) -> list[Lane]:
-        """The messages about incidents (pages, cards of handoffs) that may still change."""
-        about = await self.incidents.all(incidents)
+        """The messages about incidents and their questions (pages, cards of handoffs) that may still change."""
+        about = await self.incidents.related(incidents)
         rows = await self.messages.of_pages(_pages(about))
         cards = [await self.messages.get(each.notice_key) for each in about if each.kind == "handoff"]
         return _lanes([*rows, *(card for card in cards if card is not None and card.kind == "handoff")])
 
-    async def older(self, key: str) -> list[Lane]:
-        """The earlier pages to the target of `key` that share an incident or a question with it."""
-        row = await self.messages.get(key)
-        if row is None or (page := row.page) is None:
-            return []
-        near, _ = await self._near(row)
-        return _lanes(each for each in near if each.page is not None and each.page < page)
-
     async def is_covered(self, row: MessageRow) -> bool:
         """Whether other pages to the same target cover all open incidents of `row`."""
-        return covers(row, *await self._near(row))
-
-    async def _near(self, row: MessageRow) -> tuple[list[MessageRow], list[Incident]]:
-        """The messages to the target of `row` about its incidents, or others of their questions; and those incidents."""
-        sending = sending_of(row)
-        related = await self.incidents.related(sending.page.incidents if sending is not None else ())
+        related = await self.incidents.related([each for each, _ in _items(row)])
         rows = await self.messages.of_pages(_pages(related))
-        return [each for each in rows if each.target == row.target], related
+        return covers(row, [each for each in rows if each.target == row.target], related)
 
     async def clarifications_of(self, row: MessageRow) -> tuple[str, ...]:
         """The clarifications of the page with this message."""
-        sending = sending_of(row)
-        about = await self.incidents.all(sending.page.incidents if sending is not None else ())
+        about = await self.incidents.all([each for each, _ in _items(row)])
         found = (each.clarification for each in sorted(about, key=lambda each: each.id))
         return tuple(dict.fromkeys(each for each in found if each is not None))
 
@@ -399,7 +382,7 @@ def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[
     the pages, as far as they share an incident or a question with `row`.
     """
     known = {each.id: each for each in incidents}
-    theirs = [(each, *pair) for each in others if each.failed in {None, DELETED} for pair in _steps(each)]
+    theirs = [(each, *pair) for each in others if each.failed in {None, DELETED} for pair in _items(each)]
 
     def is_covered(mine: Incident) -> bool:
         for each, incident, step in theirs:
@@ -415,7 +398,7 @@ def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[
                 return True
         return False
 
-    left = [known[each] for each, _ in _steps(row) if each in known and known[each].is_open]
+    left = [known[each] for each, _ in _items(row) if each in known and known[each].is_open]
     return bool(left) and all(map(is_covered, left))
 
 
@@ -430,9 +413,8 @@ def _is_instead(other: Incident, mine: Incident) -> bool:
     )
 
 
-def _steps(row: MessageRow) -> Iterator[Item]:
-    sending = sending_of(row)
-    yield from () if sending is None else sending.page.items
+def _items(row: MessageRow) -> tuple[Item, ...]:
+    return () if (sending := sending_of(row)) is None else sending.page.items
 
 
 def _pages(incidents: Iterable[Incident]) -> set[int]:
@@ -472,7 +454,7 @@ def _store(
     tx: Tx, batch: Batch, about: Incident | None, now: datetime
 ) -> tuple[list[Sending], list[tuple[int, Paged | Failed]]]:
     number = next_number(tx, _NUMBERS) if batch.destinations else None
-    happenings = list(_happenings(batch, number, now))
+    happenings = sorted(_happenings(batch, number, now), key=itemgetter(0))
     for incident, happening in happenings:
         append(tx, incident, happening)
     if number is None:
@@ -643,7 +625,7 @@ def find_about(tx: Tx, about: Collection[int]) -> PagesAbout:
     """The pages about incidents."""
     numbers = pages_of(tx, about)
     rows = [row for some in batches(numbers) for row in messages.of_pages(tx, some)]
-    named = {row.key: {each for each, _ in _steps(row)} - set(about) for row in rows}
+    named = {row.key: {each for each, _ in _items(row)} - set(about) for row in rows}
     others = unforgotten(tx, set[int]().union(*named.values()))
     shared = {key for key, theirs in named.items() if theirs & others}
     outside = {

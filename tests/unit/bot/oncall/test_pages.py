@@ -119,7 +119,9 @@ async def test_p12_older_page_goes_once_newer_ones_about_all_that_is_open_of_it_
     await world.store.run("update messages set channel = 'D1', ts = key where ts is null")
     assert await world.is_covered(1)
     assert not await world.is_covered(3)
-    assert [each.key for each in await world.pages.older("page:3:U0ONCALL")] == ["page:1:U0ONCALL"]
+    world.incidents.touched.clear()
+    await world.became("U0ONCALL", "sent", page=3)
+    assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents(world.incidents.touched)}
 
 
 def an_incident(

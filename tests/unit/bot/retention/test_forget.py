@@ -99,11 +99,16 @@ async def fill(store: Store) -> None:
         lines = [json.dumps(each) + "\n" for each in (*log, {"what": "taken", "user": "U1"})]
         await store.run("update incidents set log = :log where id = :id", log="".join(lines), id=number)
     for page, about in pages.items():
-        body: dict[str, Any] = {"at": 1.0, "note": "", "items": [[each, 0] for each in about], "mentions": ["U1"]}
+        what: dict[str, Any] = {
+            "at": 1.0,
+            "note": "",
+            "items": [[each, 0] for each in about],
+            "mentions": ["U1"],
+        }
         outside = {"key": f"page:{page}:PAGER", "via": "apprise", "target": "PAGER", "at": 1.0}
-        await put(store, "sendings", outside, page=page, body=json.dumps(body), state="sent")
+        await put(store, "sendings", outside, page=page, body=json.dumps(what), state="sent")
         where = {"channel": "D1", "page": page, "shown": "x"}
-        await said(store, f"page:{page}:D1", f"3{page}.0", body=json.dumps({"page": body}), **where)
+        await said(store, f"page:{page}:D1", f"3{page}.0", body=json.dumps({"page": what}), **where)
     queued = {"endpoint": "h", "type": "t", "body": SECRET, "queued_at": 1.0, "due": 1.0}
     ids = ({"id": "0", "clarification": "CLR-7-001"}, {"id": "1", "clarification": "CLR-7-0011"})
     await put(store, "webhook_outbox", *ids, **queued)
