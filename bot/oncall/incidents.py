@@ -79,7 +79,7 @@ class Incident:
     @property
     def history(self) -> list[Happening]:
         """What happened to it, oldest first."""
-        return [_happening(each) for each in self.entries if each["what"] != _LISTED]
+        return [_happening(each) for each in self.entries if each["what"] != LISTED]
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -396,7 +396,7 @@ def append(tx: Tx, incident: int, happening: Happening) -> None:
 
 def append_listed(tx: Tx, incident: int, page: int) -> None:
     """Write into an incident's log that a page lists it, though no step of its policy led there."""
-    _append(tx, incident, {"what": _LISTED, "page": page})
+    _append(tx, incident, {"what": LISTED, "page": page})
 
 
 def _append(tx: Tx, incident: int, entry: Mapping[str, object]) -> None:
@@ -443,7 +443,7 @@ _LOGGED: Mapping[str, type[Happening]] = {
     "closed": IncidentClosed,
 }
 _WHAT = {kind: what for what, kind in _LOGGED.items()}
-_LISTED = "listed"
+LISTED = "listed"
 
 
 def _happening(entry: Mapping[str, Any]) -> Happening:

@@ -8,7 +8,7 @@ message fails, or is not posted after 15 s, that is logged once per page, and th
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -21,6 +21,7 @@ from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall import incidents
 from bot.oncall.incidents import (
+    LISTED,
     Group,
     Incident,
     Incidents,
@@ -532,62 +533,35 @@ def _lane(row: MessageRow) -> Lane:
     return Lane(row.channel or row.target, row.key, post=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """An entry of an incident's log, for the audit: what happened (`sent`, `taken`, …), and of a page what was sent where,
-    with what outcome.
-    """
+class Logged(NamedTuple):
+    """An entry of an incident's log, for the audit, and of a page what was sent where, with what outcome."""
 
-    at: datetime
-    what: str
-    reason: str
-    policy: str | None
-    step: int | None
-    user: str | None
-    by: str | None
-    until: datetime | None
-    sendings: tuple[dict[str, object], ...]
+    incident: Incident
+    entry: Mapping[str, Any]
+    sendings: Sequence[dict[str, object]] = ()
 
 
 def logged(tx: Tx) -> dict[str, list[Logged]]:
     """All that happened to the incidents about clarifications, by clarification, oldest first."""
-    known = list(incidents.logged(tx))
-    failed = {entry.get("page") for each in known for entry in each.entries if entry["what"] == "failed"}
+    entries = [
+        (each, entry) for each in incidents.logged(tx) for entry in each.entries if entry["what"] != LISTED
+    ]
+    failed = {entry["page"] for _, entry in entries if entry["what"] == "failed"}
     sendings: dict[int, list[dict[str, object]]] = {}
-    for some in batches(_pages(known)):
+    for some in batches({entry["page"] for _, entry in entries if entry["what"] == "sent"}):
         for row in messages.of_pages(tx, some):
-            state = _state(row, is_failed=row.page in failed)
-            sent = {
-                "via": "slack",
-                "to": row.target,
-                "mentions": ((row.body or {}).get("page") or {}).get("mentions", []),
-            }
-            sendings.setdefault(row.page or 0, []).append(
-                sent | {"state": state, "note": row.failed if state == "failed" else None}
-            )
-        for each in tx.rows("select * from sendings where page in :pages", pages=some):
-            sent = {"via": each["via"], "to": each["target"], "mentions": []}
-            sendings.setdefault(each["page"], []).append(
-                sent | {"state": each["state"], "note": each["note"]}
-            )
+            sending, state = sending_of(row), _state(row, is_failed=row.page in failed)
+            mentions = list(sending.destination.mentions) if sending is not None else []
+            told = {"via": "slack", "to": row.target, "mentions": mentions, "state": state}
+            note = row.failed if state == "failed" else None
+            sendings.setdefault(row.page or 0, []).append(told | {"note": note})
+        for each in tx.rows("select * from sendings where page in :pages order by key", pages=some):
+            told = {"via": each["via"], "to": each["target"], "mentions": [], "state": each["state"]}
+            sendings.setdefault(each["page"], []).append(told | {"note": each["note"]})
     found: dict[str, list[Logged]] = {}
-    for incident in known:
-        for entry in incident.entries:
-            if entry["what"] == "listed":
-                continue
-            found.setdefault(incident.clarification or "", []).append(
-                Logged(
-                    at=moment(entry["at"]),
-                    what=entry["what"],
-                    reason=incident.reason,
-                    policy=incident.policy,
-                    step=entry.get("step"),
-                    user=entry.get("user") or None,
-                    by=entry.get("by") or None,
-                    until=moment(entry["until"]) if "until" in entry else None,
-                    sendings=tuple(sendings.get(entry["page"], ()) if entry["what"] == "sent" else ()),
-                )
-            )
+    for incident, entry in entries:
+        sent = sendings.get(entry["page"], ()) if entry["what"] == "sent" else ()
+        found.setdefault(incident.clarification or "", []).append(Logged(incident, entry, sent))
     return found
 
 
