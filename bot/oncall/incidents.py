@@ -214,6 +214,10 @@ class Incidents:
                     _close(tx, incident, happening.at)
 
         await self.store.write(work)
+        self.logged(entries)
+
+    def logged(self, entries: Sequence[tuple[int, Happening]]) -> None:
+        """Takes up what was stored of incidents."""
         for incident, happening in entries:
             if (each := self._open.get(incident)) is not None:
                 each.note(happening)
@@ -240,11 +244,7 @@ class Incidents:
                     news.append((incident, held))
             return news
 
-        news = await self.store.write(work)
-        for incident, held in news:
-            if (each := self._open.get(incident)) is not None:
-                each.note(held)
-        self.changed([incident for incident, _ in news])
+        self.logged(await self.store.write(work))
 
     async def take(self, incidents: Sequence[int], user: str) -> set[int]:
         """Close incidents that `user` claimed, and return those that were still open: the first click wins."""

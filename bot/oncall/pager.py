@@ -18,11 +18,12 @@ from typing import NamedTuple
 import structlog
 
 from bot.delivery.delivery import Delivery
+from bot.delivery.messages import MessageRow
 from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
-from bot.oncall.pages import Batch, Destination, Item, Lane, Page, Pages, Sending, SendingState
+from bot.oncall.pages import Batch, Destination, Item, Page, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
@@ -126,9 +127,8 @@ class _PlannedPage:
 
     @property
     def batch(self) -> Batch:
-        first, step = self.members[0]
         items = tuple(Item(each.incident.id, step) for each, step in self.members)
-        return Batch(first.incident.group, step or 0, items, self.destinations, *self.shortfall)
+        return Batch(items, self.destinations, *self.shortfall)
 
     @property
     def parts(self) -> list[_PlannedPage]:
@@ -208,9 +208,13 @@ class Pager:
             self._bring(await self.pages.of_incidents(touched))
             self.incidents.touched.difference_update(touched)
 
-    def _bring(self, lanes: Iterable[Lane]) -> None:
-        for lane in lanes:
-            self.delivery.send(lane.target, lane.key, post=lane.post)
+    def _bring(self, rows: Iterable[MessageRow]) -> None:
+        """Have the messages updated that may still change."""
+        for row in rows:
+            if not row.final and row.failed is None:
+                # While a message is being posted it stays in that lane: two lanes would both post it.
+                place = row.target if row.ts is None else row.channel or row.target
+                self.delivery.send(place, row.key, post=row.ts is None)
 
     def _seconds_left(self) -> float:
         """Seconds until something is due; infinite if only an event can make something due."""
@@ -403,18 +407,19 @@ class Pager:
             if not parts:
                 self._postpone(plans[0].members[0][0])
             return set[int]().union(*[await self._send(part) for part in parts])
-        for batch in (plan.batch for plan in plans):
+        for plan in plans:
+            first, step = plan.members[0]
             _log.warning(
                 "paging",
-                kind=batch.group[0],
-                step=batch.step,
-                incidents=[each.incident for each in batch.items[:20]],
-                count=len(batch.items),
-                targets=[each.target for each in batch.destinations],
+                kind=first.incident.kind,
+                step=step or 0,
+                incidents=[each.incident.id for each, _ in plan.members[:20]],
+                count=len(plan.members),
+                targets=[each.target for each in plan.destinations],
             )
         for sending in sendings:
             self._go(sending)
-        return {each.incident for plan in plans for each in plan.batch.items if each.step is not None}
+        return {each.incident.id for plan in plans for each, step in plan.members if step is not None}
 
     def _postpone(self, each: OpenIncident) -> None:
         _log.exception("cannot page for an incident", incident=each.incident.id)

@@ -84,14 +84,11 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Incidents that go out together on one page, and its destinations; none if no one could be found. `step`: of the
-    first of them.
+    """Incidents that go out together on one page, and its destinations; none if no one could be found.
 
     `note`: why it does not go to the person who should be on call; `reaches_nobody`: so the post mentions no one.
     """
 
-    group: Group
-    step: int
     items: tuple[Item, ...]
     destinations: tuple[Destination, ...]
     note: str = ""
@@ -137,15 +134,6 @@ class Sending:
         """What is stored of it, as JSON."""
         at, note, items = self.page.at.timestamp(), self.page.note, self.page.items
         return {"at": at, "note": note, "items": items, "mentions": self.destination.mentions}
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A message to update, and the lane for that; `post`: it is not posted yet."""
-
-    target: str
-    key: str
-    post: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +279,7 @@ class Pages:
         _log.warning(
             "page not delivered", page=page.number, step=failed[0][1].step, through=through, reason=note
         )
-        for incident, happening in failed:
-            if (each := self.incidents.open(incident)) is not None:
-                each.note(happening)
-        self.incidents.changed([incident for incident, _ in failed])
+        self.incidents.logged(failed)
 
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
         """The pages sent since then, oldest first: their group, incidents and time."""
@@ -311,12 +296,12 @@ class Pages:
         rows = await self.messages.of_pages([page])
         return await self.incidents.all({each for row in rows for each, _ in _items(row)})
 
-    async def of_incidents(self, incidents: Collection[int]) -> list[Lane]:
-        """The messages about incidents and their questions (pages, cards of handoffs) that may still change."""
+    async def of_incidents(self, incidents: Collection[int]) -> list[MessageRow]:
+        """The messages about incidents and their questions: pages, cards of handoffs."""
         about = await self.incidents.related(incidents)
         rows = await self.messages.of_pages(_pages(about))
         cards = [await self.messages.get(each.notice_key) for each in about if each.kind == "handoff"]
-        return _lanes([*rows, *(card for card in cards if card is not None and card.kind == "handoff")])
+        return [*rows, *(card for card in cards if card is not None and card.kind == "handoff")]
 
     async def is_covered(self, row: MessageRow) -> bool:
         """Whether other pages to the same target cover all open incidents of `row`."""
@@ -518,19 +503,6 @@ def _fresh(sending: Sending) -> Fresh:
         page=sending.page.number,
         body={"page": sending.body},
     )
-
-
-def _lanes(rows: Iterable[MessageRow]) -> list[Lane]:
-    """The messages that may still change."""
-    found = {row.key: _lane(row) for row in rows if not row.final and row.failed is None}
-    return list(found.values())
-
-
-def _lane(row: MessageRow) -> Lane:
-    """While a message is being posted it stays in that lane: two lanes would both post it."""
-    if row.ts is None:
-        return Lane(row.target, row.key, post=True)
-    return Lane(row.channel or row.target, row.key, post=False)
 
 
 class Logged(NamedTuple):

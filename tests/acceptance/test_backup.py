@@ -254,7 +254,7 @@ async def _paged(database: Path) -> tuple[int, int]:
         assert found is not None
         to = (Destination("slack", "U0ONCALL"),)
         pages = Pages(store, incidents, Messages(store), clock)
-        sendings = await pages.send(Batch(found.group, 0, (Item(found.id, 0),), to))
+        sendings = await pages.send(Batch((Item(found.id, 0),), to))
         return found.id, sendings[0].page.number
     finally:
         await store.close()

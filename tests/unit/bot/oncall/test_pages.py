@@ -16,7 +16,6 @@ from bot.storage.store import Store
 from core.escalation import Failed, NewIncident
 from tests.kit.clocks import START, ManualClock
 
-GROUP = ("errored", "platform")
 DM, POST = (
     Destination("slack", "U0ONCALL"),
     Destination("slack", "C0BOSSES", ("planner", "s1"), ("U0ONCALL",)),
@@ -37,7 +36,7 @@ class World:
 
     async def sent(self, *incidents: Incident, to: tuple[Destination, ...] = (DM, POST)) -> list[Sending]:
         """A page that was written down and handed to delivery."""
-        sendings = await self.pages.send(Batch(GROUP, 0, tuple(Item(each.id, 0) for each in incidents), to))
+        sendings = await self.pages.send(Batch(tuple(Item(each.id, 0) for each in incidents), to))
         for each in sendings:
             self.pages.watch(each)
         return list(sendings)
