@@ -17,7 +17,7 @@ While only `now` shows it, the last sending is repeated.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -230,18 +230,22 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """A sending of `step` (an index into the policy's steps, or LAST_RESORT) was begun."""
+    """A sending of `step` (an index into the policy's steps, or LAST_RESORT) was begun, as the page with this number."""
 
     at: datetime
     step: int
+    page: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The latest sending of `step` reached no one; a repetition counts once."""
+    """The latest sending of `step` reached no one; a repetition counts once. `page`: as above; None: there was no one to
+    send to.
+    """
 
     at: datetime
     step: int
+    page: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from bot.cli.output import to_json
 from bot.delivery.messages import Reminder
+from bot.oncall.incidents import moment
 from bot.oncall.pages import Logged
 from bot.views import inert
 from core.answers import from_text
@@ -256,22 +257,23 @@ def _reminders(
 def _pages(record: Clarification, logged: Sequence[Logged]) -> Iterator[tuple[datetime, Line]]:
     """Yields what happened to the incidents about a record. Of a forgotten one, without people."""
     gone = is_forgotten(record)
-    for each in logged:
-        who = {"by": each.by or each.user or US, "user": each.user}
-        if gone and (each.by or each.user):
+    for incident, entry, sendings in logged:
+        at, until, user = moment(entry["at"]), entry.get("until"), entry.get("user") or None
+        who = {"by": entry.get("by") or user or US, "user": user}
+        if gone and who["by"] != US:
             who = dict.fromkeys(who, FORGOTTEN)
-        asked = [one.round for one in record.thread if one.type == "question" and one.timestamp <= each.at]
+        asked = [one.round for one in record.thread if one.type == "question" and one.timestamp <= at]
         yield (
-            each.at,
-            _line(record, max(asked, default=1), "page", US, each.at)
+            at,
+            _line(record, max(asked, default=1), "page", US, at)
             | who
             | {
-                "body": each.reason,
-                "event": each.what,
-                "policy": each.policy,
-                "step": each.step,
-                "until": iso(each.until) if each.until else None,
-                "sendings": [_without_people(one) if gone else one for one in each.sendings],
+                "body": incident.reason,
+                "event": entry["what"],
+                "policy": incident.policy,
+                "step": entry.get("step"),
+                "until": None if until is None else iso(moment(until)),
+                "sendings": [_without_people(one) if gone else one for one in sendings],
             },
         )
 

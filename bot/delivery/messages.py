@@ -38,7 +38,7 @@ WATCHED, _REMEMBERED = 50.0, 3600.0
 class Fresh:
     """A new message to post. `body` None: its text comes from the ledger.
 
-    `asker`: the agent, for a question with a thread of its own; its session is stored with the message.
+    `page`: the number of the page that it is; its body says about what (`bot.oncall.pages`). `asker`: the agent, for a question with a thread of its own; its session is stored with the message.
     """
 
     key: str
@@ -50,6 +50,7 @@ class Fresh:
     session_id: str | None = None
     body: dict[str, Any] | None = None
     wanted: str | None = None
+    page: int | None = None
     asker: str | None = None
 
 
@@ -151,6 +152,7 @@ class InFlight:
             await self._changed.wait()
 
 
+_OF_PAGES = "select * from messages where page in :pages order by page, target"
 _CARDS_OF = "select * from messages where kind = 'card' and clarification in :some"
 
 
@@ -449,6 +451,10 @@ class Messages:
             "select * from messages where key >= :first and key < :end", first=key, end=f"{key[:-1]};"
         )
 
+    async def of_pages(self, pages: Collection[int]) -> list[MessageRow]:
+        """Returns the messages of pages, by their numbers."""
+        return [row for some in batches(pages) for row in await self._rows(_OF_PAGES, pages=some)]
+
     async def overflow_of(self, row: MessageRow) -> list[MessageRow]:
         """Returns the messages that continue a message in its own thread."""
         return await self._rows(
@@ -599,8 +605,8 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
         ],
     )
     tx.many(
-        """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
-           values (:key, :kind, :clarification, :round, :producer, :session_id, :target, :body, :wanted)
+        """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted, page)
+           values (:key, :kind, :clarification, :round, :producer, :session_id, :target, :body, :wanted, :page)
            on conflict (key) do update set body = excluded.body, wanted = excluded.wanted, final = 0
            where excluded.body is not null
              and coalesce(excluded.wanted, '') <> coalesce(messages.wanted, '')""",
@@ -612,6 +618,26 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     )
     for f in fresh:
         tx.tell("message", f.key)
+
+
+def be_page(tx: Tx, key: str, page: int, body: Mapping[str, Any]) -> None:
+    """Makes a message that is not posted yet a page, too."""
+    tx.run(
+        "update messages set page = :page, body = :body where key = :key",
+        page=page,
+        body=json.dumps(body),
+        key=key,
+    )
+    tx.tell("message", key)
+
+
+def of_pages(tx: Tx, pages: Collection[int]) -> list[MessageRow]:
+    """`Messages.of_pages` within a transaction, of one batch."""
+    return [_row(row) for row in tx.rows(_OF_PAGES, pages=pages)]
+
+
+def is_posted(tx: Tx, key: str) -> bool:
+    return tx.one("select 1 from messages where key = :key and ts is not null", key=key) is not None
 
 
 def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:
@@ -670,10 +696,10 @@ def _row(row: Row) -> MessageRow:
     return MessageRow(**values)
 
 
-# Pages are deleted with their incidents (`bot.oncall.pages`), and messages about one clarification with it.
+# Messages about one clarification are deleted with it.
 SWEEP_SHOWN = Sweep(
     "messages",
-    """select key as name from messages where key > :after and kind <> 'page' and clarification is null
+    """select key as name from messages where key > :after and clarification is null
        and ts is not null and intent_at is null
        and cast(ts as double precision) < :horizon - case kind when 'digest' then 604800 else 0 end
        and (final = 1 or failed is not null) order by key limit :most""",
@@ -681,9 +707,9 @@ SWEEP_SHOWN = Sweep(
 )
 SWEEP_NEVER_SHOWN = Sweep(
     "messages",
-    """select key as name from messages where key > :after and kind <> 'page' and clarification is null
+    """select key as name from messages where key > :after and clarification is null
        and ts is null and intent_at is null and (failed is not null
-         or (kind <> 'rollup' and session_id is not null and (producer, session_id) not in (
+         or (kind not in ('page', 'rollup') and session_id is not null and (producer, session_id) not in (
               select producer, session_id from sessions)))
        order by key limit :most""",
     ("delete from messages where key in :names and ts is null and intent_at is null",),

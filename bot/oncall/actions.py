@@ -17,6 +17,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies, Roster
 from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
@@ -169,6 +170,7 @@ class PageActions:
     """
 
     incidents: Incidents
+    pages: Pages
     policies: Policies
     router: Router
     ledger: Ledger
@@ -224,7 +226,7 @@ class PageActions:
         if not chosen:
             return [], Tell(GONE)
         if not (still_open := [each for each in chosen if each.is_open]):
-            self.incidents.touch(chosen)
+            self.incidents.touch(each.id for each in chosen)
             return [], Tell(await self._closed_words(chosen, person.user))
         mine, refusal = await self.admission.filter(still_open, person)
         if not mine and refusal is not None:
@@ -242,7 +244,7 @@ class PageActions:
         if not press.page:  # a click on a handoff's card
             one = await self.incidents.get(press.incident)
             return [one] if one is not None else []
-        incidents = await self.incidents.of_page(press.page)
+        incidents = await self.pages.incidents_of(press.page)
         return [each for each in incidents if press.incident in {0, each.id}]
 
     async def _closed_words(self, chosen: Sequence[Incident], user: str) -> str:
@@ -254,8 +256,8 @@ class PageActions:
             return GONE if record.is_open else phrases.closed(record)
         if chosen[0].kind != "handoff":
             return GONE
-        history = (await self.incidents.histories([chosen[0].id])).get(chosen[0].id, [])
-        return taken_words(history, user) or GONE
+        now = await self.incidents.get(chosen[0].id)  # it may have been claimed since it was read
+        return (now and taken_words(now.history, user)) or GONE
 
     async def _take(self, incidents: Sequence[Incident], person: Person) -> Reaction:
         now = self.clock.now()

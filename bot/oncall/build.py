@@ -59,7 +59,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
     messages = Messages(store)
     permalinks = Permalinks(messages, partial(permalink, base.web))
     incidents = Incidents(store, clock, lambda agent: settings.route_for(agent).on_call, on_change)
-    pages = Pages(store, incidents, messages.in_flight, clock)
+    pages = Pages(store, incidents, messages, clock)
     roster = Roster(settings, base.people, store, clock, on_change)
     policies = Policies(settings, base.audiences, roster, base.index.get, clock)
 
@@ -128,6 +128,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
         ),
         page_actions=PageActions(
             incidents=incidents,
+            pages=board.pages,
             policies=policies,
             router=router,
             ledger=ledger,

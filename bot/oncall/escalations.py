@@ -89,14 +89,14 @@ class Escalations:
         over = [each for each in self.incidents.about(record.id) if _is_over(each.incident, record, key)]
         await self.incidents.close(over)
         if key is None:
-            self.incidents.touch(each.incident for each in self.incidents.about(record.id))
+            self.incidents.touch(each.incident.id for each in self.incidents.about(record.id))
             return
         if self.incidents.open_of(key) is None:
             await self._begin(key, record)
         each = self.incidents.open_of(key)
         if each is None:
             return
-        self.incidents.touch([each.incident])
+        self.incidents.touch([each.incident.id])
         await self._follow_holder(record, each)
 
     async def _begin(self, key: str, record: Clarification) -> None:

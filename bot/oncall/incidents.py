@@ -1,15 +1,18 @@
 """Incidents (what on-call has to claim), the log of each, and the open ones in memory.
 
 Every part raises incidents here, and the pager handles them. Incidents and their log (`core.escalation.Happening`) are stored
-before anything is sent, so that a kill loses nothing. Times are on our clock.
+before anything is sent, so that a kill loses nothing. The log is a column with a JSON object a line: an entry is added
+without reading the others, since several bots add entries. Times are on our clock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, Literal, cast, get_args
 
 import structlog
@@ -71,6 +74,21 @@ class Incident:
     expires_at: datetime | None
     began_at: datetime
     closed_at: datetime | None
+    log: str = field(default="", repr=False, compare=False)
+
+    @property
+    def history(self) -> list[Happening]:
+        """What happened to it, oldest first."""
+        return [_happening(each) for each in self.entries if each["what"] != LISTED]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.splitlines()]
+
+    @property
+    def pages(self) -> set[int]:
+        """The numbers of the pages that name it."""
+        return {each["page"] for each in self.entries if each.get("page") is not None}
 
     @property
     def is_open(self) -> bool:
@@ -131,28 +149,22 @@ class Incidents:
     _latest: datetime | None = field(default=None, init=False)
 
     async def restore(self) -> None:
-        rows = await self.store.read("select * from incidents where closed_at is null order by id")
-        incidents = [_incident(row) for row in rows]
-        histories = await self.histories(each.id for each in incidents)
         for known in self:
             self._drop(known.incident.id)
-        for incident in incidents:
-            self._keep_open(OpenIncident(incident, histories.get(incident.id, [])))
+        for incident in await self._read("select * from incidents where closed_at is null order by id"):
+            self._keep_open(OpenIncident(incident, incident.history))
 
     async def reload(self, incidents: Collection[int]) -> None:
         """Reads incidents again that another bot raised or changed, or whose words another process erased."""
-        histories = await self.histories(incidents)
-        for some in batches(incidents):
-            for row in await self.store.read("select * from incidents where id in :ids", ids=some):
-                incident, history = _incident(row), histories.get(row["id"], [])
-                if not incident.is_open:
-                    self._drop(incident.id)
-                elif (known := self._open.get(incident.id)) is None:
-                    self._keep_open(OpenIncident(incident, history))
-                else:
-                    known.incident = incident
-                    for each in history[-_NOTED:]:
-                        known.note(each)
+        for incident in await self.all(incidents):
+            if not incident.is_open:
+                self._drop(incident.id)
+            elif (known := self._open.get(incident.id)) is None:
+                self._keep_open(OpenIncident(incident, incident.history))
+            else:
+                known.incident = incident
+                for each in incident.history[-_NOTED:]:
+                    known.note(each)
 
     async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
         """Open an incident, once per key. Returns None if it was raised before; with `anew`, only if it is still open."""
@@ -196,12 +208,16 @@ class Incidents:
         """Log what happened to incidents and wake the pager; `IncidentClosed` closes them."""
 
         def work(tx: Tx) -> None:
-            for incident, happening in entries:
+            for incident, happening in sorted(entries, key=itemgetter(0)):  # two bots lock them in one order
                 append(tx, incident, happening)
                 if isinstance(happening, IncidentClosed):
                     _close(tx, incident, happening.at)
 
         await self.store.write(work)
+        self.logged(entries)
+
+    def logged(self, entries: Sequence[tuple[int, Happening]]) -> None:
+        """Takes up what was stored of incidents."""
         for incident, happening in entries:
             if (each := self._open.get(incident)) is not None:
                 each.note(happening)
@@ -217,27 +233,18 @@ class Incidents:
 
         def work(tx: Tx) -> list[tuple[int, Happening]]:
             news: list[tuple[int, Happening]] = []
-            for incident, held in holders:
+            for incident, held in sorted(holders, key=itemgetter(0)):
                 # Locks the row: if two bots follow the same record, only one writes.
-                if not tx.run(
-                    "update incidents set kind = kind where id = :id and closed_at is null", id=incident
-                ):
-                    continue
-                rows = tx.rows(
-                    """select * from incident_log where incident = :incident and what in ('taken', 'handed')
-                       order by id desc limit 1""",
-                    incident=incident,
+                row = tx.one(
+                    "update incidents set kind = kind where id = :id and closed_at is null returning *",
+                    id=incident,
                 )
-                if is_news(held, [_happening(row) for row in rows], now):
+                if row is not None and is_news(held, _incident(row).history, now):
                     append(tx, incident, held)
                     news.append((incident, held))
             return news
 
-        news = await self.store.write(work)
-        for incident, held in news:
-            if (each := self._open.get(incident)) is not None:
-                each.note(held)
-        self.changed([incident for incident, _ in news])
+        self.logged(await self.store.write(work))
 
     async def take(self, incidents: Sequence[int], user: str) -> set[int]:
         """Close incidents that `user` claimed, and return those that were still open: the first click wins."""
@@ -245,7 +252,7 @@ class Incidents:
 
         def work(tx: Tx) -> set[int]:
             mine: set[int] = set()
-            for incident in incidents:
+            for incident in sorted(incidents):
                 if _close(tx, incident, now):
                     append(tx, incident, Taken(now, user))
                     append(tx, incident, IncidentClosed(now))
@@ -274,14 +281,14 @@ class Incidents:
         self.on_change()
         self.awake.set()
 
-    def touch(self, incidents: Iterable[Incident]) -> None:
-        """Have the pager update the messages about incidents."""
-        self.touched.update(each.id for each in incidents)
+    def touch(self, incidents: Iterable[int]) -> None:
+        """Have the pager update the messages about incidents, and about others of their questions."""
+        self.touched.update(incidents)
         self.awake.set()
 
     def show_again(self, clarification: str) -> None:
         """Have the pager update the pages about a clarification: someone saw controls that should be gone."""
-        self.touch(each.incident for each in self.about(clarification))
+        self.touch(each.incident.id for each in self.about(clarification))
 
     def paged(self, clarification: str) -> frozenset[str]:
         """The Slack users to whom the open incidents about a clarification were sent."""
@@ -303,38 +310,43 @@ class Incidents:
         return iter(list(self._open.values()))
 
     async def get(self, incident: int) -> Incident | None:
-        row = await self.store.read_one("select * from incidents where id = :id", id=incident)
-        return _incident(row) if row else None
+        return next(iter(await self._read("select * from incidents where id = :id", id=incident)), None)
 
     async def named(self, key: str) -> Incident | None:
         """The incident with this key, open or closed."""
-        row = await self.store.read_one("select * from incidents where key = :key", key=key)
-        return _incident(row) if row else None
+        return next(iter(await self._read("select * from incidents where key = :key", key=key)), None)
 
-    async def of_page(self, page: int) -> list[Incident]:
-        """The incidents that a page is about, the open ones first."""
-        rows = await self.store.read(
-            """select x.* from page_items i join incidents x on x.id = i.incident where i.page = :page
-               order by x.closed_at is not null, x.id""",
-            page=page,
+    async def all(self, incidents: Collection[int]) -> list[Incident]:
+        """Incidents by their ids, the open ones first."""
+        found = [
+            each
+            for some in batches(incidents)
+            for each in await self._read("select * from incidents where id in :ids", ids=some)
+        ]
+        return sorted(found, key=lambda each: (not each.is_open, each.id))
+
+    async def about_questions(self) -> list[Incident]:
+        """The open incidents about clarifications."""
+        return await self._read(
+            "select * from incidents where closed_at is null and clarification is not null order by id"
         )
-        return [_incident(row) for row in rows]
 
-    async def histories(self, incidents: Iterable[int]) -> dict[int, list[Happening]]:
-        """The logs of incidents, oldest entry first."""
-        rows: list[Row] = []
-        for some in batches(incidents):
-            rows += await self.store.read(
-                "select * from incident_log where incident in :incidents order by id", incidents=some
-            )
-        found: dict[int, list[Happening]] = {}
-        for row in rows:
-            kept = found.setdefault(row["incident"], [])
-            try:
-                kept.append(_happening(row))
-            except (ValueError, TypeError) as error:  # one entry must not keep the bot from starting
-                _log.error("cannot read an entry in the page log", id=row["id"], reason=str(error))
-        return found
+    async def related(self, incidents: Collection[int]) -> list[Incident]:
+        """Incidents, and the others of their clarifications."""
+        known = await self.all(incidents)
+        about = {each.clarification for each in known if each.clarification is not None}
+        for some in batches(about):
+            known += await self._read("select * from incidents where clarification in :some", some=some)
+        return list({each.id: each for each in known}.values())
+
+    async def since(self, since: datetime) -> list[Incident]:
+        """The incidents that were open at some time since then."""
+        return await self._read(
+            "select * from incidents where closed_at is null or closed_at >= :since", since=since.timestamp()
+        )
+
+    async def _read(self, sql: str, **values: object) -> list[Incident]:
+        return [_incident(row) for row in await self.store.read(sql, **values)]
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
         """The incidents due now, the earliest first; all of them if the clock was set back. They are due again in a second
@@ -376,22 +388,38 @@ def kind_of(key: str) -> Kind:
     return cast("Kind", head) if head in _KINDS else "trouble"
 
 
-def append(tx: Tx, incident: int, happening: Happening, page: int | None = None) -> None:
+def append(tx: Tx, incident: int, happening: Happening) -> None:
     """Write an entry into an incident's log, within the caller's transaction."""
-    until = happening.until.timestamp() if isinstance(happening, Snoozed) else None
-    tx.run(
-        """insert into incident_log (incident, at, what, step, user_id, done_by, until, page)
-           values (:incident, :at, :what, :step, :user, :done_by, :until, :page)""",
-        incident=incident,
-        at=happening.at.timestamp(),
-        what=_WHAT[type(happening)],
-        step=getattr(happening, "step", None),
-        user=getattr(happening, "user", None),
-        done_by=getattr(happening, "by", None),
-        until=until,
-        page=page,
-    )
+    given = {each.name: getattr(happening, each.name) for each in fields(happening)}
+    _append(tx, incident, {"what": _WHAT[type(happening)]} | given)
+
+
+def append_listed(tx: Tx, incident: int, page: int) -> None:
+    """Write into an incident's log that a page lists it, though no step of its policy led there."""
+    _append(tx, incident, {"what": LISTED, "page": page})
+
+
+def _append(tx: Tx, incident: int, entry: Mapping[str, object]) -> None:
+    line = json.dumps(entry, default=datetime.timestamp)
+    tx.run("update incidents set log = log || :line where id = :id", line=f"{line}\n", id=incident)
     tx.tell("incident", incident)
+
+
+def first_failure(tx: Tx, steps: Mapping[int, int], page: int, now: datetime) -> list[tuple[int, Failed]]:
+    """Write into the logs of the open ones of some incidents that a page failed, unless one of them has that already.
+    `steps`: the step of each.
+    """
+    rows = [tx.one(_LOCKED, id=incident) for incident in sorted(steps)]
+    incidents = [_incident(row) for row in rows if row is not None]
+    if any(isinstance(each, Failed) and each.page == page for known in incidents for each in known.history):
+        return []
+    failed = [(each.id, Failed(now, steps[each.id], page)) for each in incidents if each.is_open]
+    for incident, happening in failed:
+        append(tx, incident, happening)
+    return failed
+
+
+_LOCKED = "update incidents set kind = kind where id = :id returning *"
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:
@@ -415,24 +443,14 @@ _LOGGED: Mapping[str, type[Happening]] = {
     "closed": IncidentClosed,
 }
 _WHAT = {kind: what for what, kind in _LOGGED.items()}
+LISTED = "listed"
 
 
-def _happening(row: Row) -> Happening:
-    """The happening that `append` wrote.
-
-    Raises:
-        ValueError: another release wrote the row.
-    """
-    if (kind := _LOGGED.get(row["what"])) is None:
-        raise ValueError(f"the page log has an entry of kind {row['what']!r} from another release")
-    given: dict[str, Any] = {
-        "at": moment(row["at"]),
-        "step": row["step"],
-        "user": row["user_id"],
-        "by": row["done_by"] or "",
-        "until": None if row["until"] is None else moment(row["until"]),
-    }
-    return kind(**{each.name: given[each.name] for each in fields(kind)})
+def _happening(entry: Mapping[str, Any]) -> Happening:
+    """The happening that `append` wrote."""
+    kind = _LOGGED[entry["what"]]
+    given = {each.name: entry[each.name] for each in fields(kind)}
+    return kind(**given | {name: moment(given[name]) for name in ("at", "until") if name in given})
 
 
 def _incident(row: Row) -> Incident:
@@ -450,23 +468,38 @@ def _incident(row: Row) -> Incident:
         expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
         began_at=moment(row["began_at"]),
         closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
+        log=row["log"],
     )
 
 
 SWEEP = Sweep(
     "incidents",
-    """select id as name, clarification from incidents i where id > :after and id < (select max(id) from incidents)
-       and closed_at < :horizon and kind <> 'ledger' and not exists (
-         select 1 from page_items p join page_sendings s on s.page = p.page
-         where p.incident = i.id and s.state in ('wanted', 'late'))
-       order by id limit :most""",
-    (
-        "delete from incident_log where incident in :names",
-        "delete from page_items where incident in :names",
-        "delete from incidents where id in :names",
-    ),
+    """select id as name, clarification from incidents where id > :after and id < (select max(id) from incidents)
+       and closed_at < :horizon and kind <> 'ledger' order by id limit :most""",
+    ("delete from incidents where id in :names",),
     first=0,
 )
+
+
+def logged(tx: Tx) -> Iterator[Incident]:
+    """The incidents about clarifications, oldest first."""
+    return map(_incident, tx.rows("select * from incidents where clarification is not null order by id"))
+
+
+def pages_of(tx: Tx, incidents: Collection[int]) -> set[int]:
+    """The numbers of the pages that name some of these incidents."""
+    rows = [
+        row
+        for some in batches(incidents)
+        for row in tx.rows("select * from incidents where id in :ids", ids=some)
+    ]
+    return set[int]().union(*(_incident(row).pages for row in rows))
+
+
+def unforgotten(tx: Tx, incidents: Collection[int]) -> set[int]:
+    """Those of some incidents that have their words."""
+    sql = "select id from incidents where id in :ids and title <> :gone"
+    return {row["id"] for some in batches(incidents) for row in tx.rows(sql, ids=some, gone=FORGOTTEN)}
 
 
 def of(tx: Tx, clarifications: Collection[str]) -> set[int]:
@@ -495,11 +528,13 @@ def forget(tx: Tx, incidents: Iterable[int]) -> None:
             gone=FORGOTTEN,
             ids=some,
         )
-        tx.run(
-            """update incident_log set user_id = null, done_by = null where incident in (
-                 select id from incidents where id in :ids and closed_at is not null)""",
-            ids=some,
-        )
+        for row in tx.rows("select * from incidents where id in :ids and closed_at is not null", ids=some):
+            entries = [
+                each | {name: "" for name in ("user", "by") if name in each}
+                for each in _incident(row).entries
+            ]
+            log = "".join(f"{json.dumps(each)}\n" for each in entries)
+            tx.run("update incidents set log = :log where id = :id", log=log, id=row["id"])
 
 
 def open_among(tx: Tx, incidents: Iterable[int]) -> int:

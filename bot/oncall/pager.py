@@ -18,11 +18,12 @@ from typing import NamedTuple
 import structlog
 
 from bot.delivery.delivery import Delivery
+from bot.delivery.messages import MessageRow
 from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
-from bot.oncall.pages import Batch, Destination, Item, Lane, Pages, Sending, SendingState
+from bot.oncall.pages import Batch, Destination, Item, Page, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
@@ -38,7 +39,7 @@ _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _MANY = 4  # open incidents of one person, from which on one page lists all of them
 _SHARE = 4  # wait at most a quarter of the time left
-PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
+PageWords = Callable[[Page], Awaitable[tuple[str, str] | None]]
 
 
 @dataclass(slots=True)
@@ -126,9 +127,8 @@ class _PlannedPage:
 
     @property
     def batch(self) -> Batch:
-        first, step = self.members[0]
         items = tuple(Item(each.incident.id, step) for each, step in self.members)
-        return Batch(first.incident.group, step or 0, items, self.destinations, *self.shortfall)
+        return Batch(items, self.destinations, *self.shortfall)
 
     @property
     def parts(self) -> list[_PlannedPage]:
@@ -170,7 +170,7 @@ class Pager:
         for group, together, at in await self.pages.since(now - _REMEMBERED):
             self._windows.passed(group, together, at)
         for sending in owed:
-            for number, step in () if sending.failed else sending.items:
+            for number, step in () if sending.failed else sending.page.items:
                 each = self.incidents.open(number)
                 if each is not None and step is not None:
                     # It goes out now, so the next repeat counts from here. Not for a failed one: the next step has
@@ -207,13 +207,14 @@ class Pager:
         if touched := list(self.incidents.touched):
             self._bring(await self.pages.of_incidents(touched))
             self.incidents.touched.difference_update(touched)
-        for key in list(self.pages.landed):
-            self._bring(await self.pages.older(key))
-            self.pages.landed.discard(key)
 
-    def _bring(self, lanes: Iterable[Lane]) -> None:
-        for lane in lanes:
-            self.delivery.send(lane.target, lane.key, post=lane.post)
+    def _bring(self, rows: Iterable[MessageRow]) -> None:
+        """Have the messages updated that may still change."""
+        for row in rows:
+            if not row.final and row.failed is None:
+                # While a message is being posted it stays in that lane: two lanes would both post it.
+                place = row.target if row.ts is None else row.channel or row.target
+                self.delivery.send(place, row.key, post=row.ts is None)
 
     def _seconds_left(self) -> float:
         """Seconds until something is due; infinite if only an event can make something due."""
@@ -406,18 +407,19 @@ class Pager:
             if not parts:
                 self._postpone(plans[0].members[0][0])
             return set[int]().union(*[await self._send(part) for part in parts])
-        for batch in (plan.batch for plan in plans):
+        for plan in plans:
+            first, step = plan.members[0]
             _log.warning(
                 "paging",
-                kind=batch.group[0],
-                step=batch.step,
-                incidents=[each.incident for each in batch.items[:20]],
-                count=len(batch.items),
-                targets=[each.target for each in batch.destinations],
+                kind=first.incident.kind,
+                step=step or 0,
+                incidents=[each.incident.id for each, _ in plan.members[:20]],
+                count=len(plan.members),
+                targets=[each.target for each in plan.destinations],
             )
         for sending in sendings:
             self._go(sending)
-        return {each.incident for plan in plans for each in plan.batch.items if each.step is not None}
+        return {each.incident.id for plan in plans for each, step in plan.members if step is not None}
 
     def _postpone(self, each: OpenIncident) -> None:
         _log.exception("cannot page for an incident", incident=each.incident.id)
@@ -425,11 +427,11 @@ class Pager:
 
     def _go(self, sending: Sending) -> None:
         """Send what was stored."""
-        if sending.message is not None:
+        if sending.is_in_slack:
             self.pages.watch(sending)
-            self.delivery.send(sending.destination.target, sending.message)
+            self.delivery.send(sending.destination.target, sending.key)
             return
-        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page} outside")
+        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page.number} outside")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -443,13 +445,17 @@ class Pager:
                     await self.send_outside(variable, *words)
             state, note = ("sent" if words else "dropped"), None
         except Exception as error:  # noqa: BLE001 - after any failure the next step is due
-            _log.warning("page not sent", page=sending.page, through=variable, error=type(error).__name__)
+            _log.warning(
+                "page not sent", page=sending.page.number, through=variable, error=type(error).__name__
+            )
             state, note = "failed", type(error).__name__
         while True:
             try:
                 return await self.pages.settle(sending, state, note)
             except StorageUnavailable as error:
-                _log.warning("page outcome not stored yet, will retry", page=sending.page, reason=str(error))
+                _log.warning(
+                    "page outcome not stored yet, will retry", page=sending.page.number, reason=str(error)
+                )
                 await self.clock.sleep(_STORAGE_RETRY)
 
 

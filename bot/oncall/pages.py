@@ -1,40 +1,51 @@
 """The pages that were sent: about what, to where, with what outcome, and where their messages are in Slack.
 
-A page is about one or more similar incidents, with a message per destination. It is stored before it is sent. If a message
-fails, or is not posted after 15 s, that is logged once per page, and the policy's next step is due at once.
+A page is about one or more similar incidents, with a message per destination in Slack, and a row of `sendings` per pager
+outside. Each of them says what the page is about; the incidents' logs have its number. It is stored before it is sent. If a
+message fails, or is not posted after 15 s, that is logged once per page, and the policy's next step is due at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 import structlog
 
-from bot.delivery.messages import DELETED, Fresh, InFlight, MessageRow, put
+from bot.delivery import messages
+from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages, put
 from bot.delivery.messenger import MessageOutcome
-from bot.oncall.incidents import Group, Incident, Incidents, append, moment
+from bot.oncall import incidents
+from bot.oncall.incidents import (
+    LISTED,
+    Group,
+    Incident,
+    Incidents,
+    append,
+    append_listed,
+    first_failure,
+    moment,
+    pages_of,
+    unforgotten,
+)
+from bot.producers.inbox import next_number, skip_numbers
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.escalation import Failed, Paged
-from core.records import FORGOTTEN
 
 _log = structlog.get_logger("clarify.paging")
 _DEADLINE = timedelta(seconds=15)
 _AFTER_FAILURE = timedelta(seconds=2)
+_NUMBERS = "page"
+# Incidents about a card, or a reminder, that cannot be posted.
+_ABOUT_THE_CARD = ("unplaceable:card:", "unplaceable:nudge:")
 SendingState = Literal["sent", "late", "failed", "dropped"]
 """The outcome of a sending. late: not posted in time, still being retried; dropped: not needed any more."""
-# The earlier states from which a sending can get there.
-_BEFORE: dict[SendingState, tuple[str, ...]] = {
-    "sent": ("wanted", "late"),
-    "late": ("wanted",),
-    "failed": ("wanted", "late", "sent"),
-    "dropped": ("wanted", "late"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +84,11 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Incidents that go out together on one page, and its destinations; none if no one could be found. `step`: of the
-    first of them.
+    """Incidents that go out together on one page, and its destinations; none if no one could be found.
 
     `note`: why it does not go to the person who should be on call; `reaches_nobody`: so the post mentions no one.
     """
 
-    group: Group
-    step: int
     items: tuple[Item, ...]
     destinations: tuple[Destination, ...]
     note: str = ""
@@ -88,30 +96,44 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """A page on its way to one destination. `message` is its key in the messages table; None: it goes outside Slack.
-    `failed`: the page failed already, and the next step replaced it.
-    """
+class Page:
+    """What is sent, and about what. `note` as in `Batch`."""
 
-    page: int
-    destination: Destination
-    message: str | None = None
-    items: tuple[Item, ...] = ()
-    failed: bool = False
+    number: int
+    at: datetime
+    note: str
+    items: tuple[Item, ...]
 
     @property
-    def is_own(self) -> bool:
-        """Whether the message is the page's own; otherwise it is a handoff's card."""
-        return self.message is not None and self.message.startswith("page:")
+    def incidents(self) -> list[int]:
+        return [each.incident for each in self.items]
+
+    @property
+    def steps(self) -> dict[int, int]:
+        """The step that it carries out, by incident."""
+        return {each.incident: each.step for each in self.items if each.step is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A message to update, and the lane for that; `post`: it is not posted yet."""
+class Sending:
+    """A page on its way to one destination. `key`: of its message or, outside Slack, of its row in `sendings`. `failed`: the
+    page failed already, and the next step replaced it.
+    """
 
-    target: str
+    page: Page
+    destination: Destination
     key: str
-    post: bool
+    failed: bool = False
+
+    @property
+    def is_in_slack(self) -> bool:
+        return self.destination.via == "slack"
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is stored of it, as JSON."""
+        at, note, items = self.page.at.timestamp(), self.page.note, self.page.items
+        return {"at": at, "note": note, "items": items, "mentions": self.destination.mentions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +147,28 @@ class PagePlace:
 
 @dataclass(eq=False)
 class Pages:
-    """Stores pages and the outcome of each. Methods that read or store raise StorageUnavailable.
-
-    `landed`: the keys of newly posted messages, which may cover older ones.
-    """
+    """Stores pages and the outcome of each. Methods that read or store raise StorageUnavailable."""
 
     store: Store
     incidents: Incidents
-    in_flight: InFlight
+    messages: Messages
     clock: Clock
-    landed: set[str] = field(default_factory=set, init=False)
     # By key: the deadline for a message to be posted.
     _watched: dict[str, tuple[datetime, Sending]] = field(default_factory=dict, init=False)
 
     async def restore(self) -> list[Sending]:
-        """On start, after the incidents: load who was paged, and return the sendings without an outcome."""
-        await self._load_paged()
-        rows = await self.store.read(
-            """select s.message from page_sendings s join messages m on m.key = s.message
-               where s.state in ('wanted', 'late') and m.ts is not null"""
-        )
-        for row in rows:
-            await self._ended(row["message"], "sent", None)
-        return await self._owed()
+        """On start, after the incidents: load who was paged, and return the sendings without an outcome, oldest first."""
+        known = [each.incident for each in self.incidents]
+        failed = {each.page: each.at for about in known for each in about.history if isinstance(each, Failed)}
+        rows = await self._load_paged(known)
+        owed = [
+            each for row in rows if row.ts is row.failed is None and (each := sending_of(row)) is not None
+        ]
+        owed += map(_outside, await self.store.read("select * from sendings where state = 'wanted'"))
+        found = [
+            replace(each, failed=failed.get(each.page.number, each.page.at) != each.page.at) for each in owed
+        ]
+        return sorted(found, key=lambda each: (each.page.number, each.key))
 
     async def reload(self, incidents: Collection[int] | None = None) -> None:
         """Read incidents again that another bot changed; None: all."""
@@ -155,19 +176,21 @@ class Pages:
             rows = await self.store.read("select id from incidents where closed_at is null")
             incidents = {row["id"] for row in rows} | {each.incident.id for each in self.incidents}
         await self.incidents.reload(incidents)
-        await self._load_paged()
+        await self._load_paged([each.incident for each in self.incidents if each.incident.id in incidents])
 
-    async def _load_paged(self) -> None:
-        rows = await self.store.read(
-            """select i.incident, i.page, s.target, s.mentions, m.session_id
-               from incidents x join page_items i on i.incident = x.id
-               join page_sendings s on s.page = i.page left join messages m on m.key = s.message
-               where x.closed_at is null and s.via = 'slack' order by i.page"""
-        )
+    async def _load_paged(self, incidents: Iterable[Incident]) -> list[MessageRow]:
+        """Notes who was paged about open incidents; returns the messages."""
+        rows = await self.messages.of_pages(_pages(incidents))
         for row in rows:
-            if (each := self.incidents.open(row["incident"])) is not None:
-                users, in_thread = _destination("slack", row).users, row["session_id"] is not None
-                each.note_page(row["page"], row["target"], users, in_thread=in_thread)
+            if (sending := sending_of(row)) is not None:
+                self._note_paged(sending)
+        return rows
+
+    def _note_paged(self, sending: Sending) -> None:
+        to = sending.destination
+        for incident in sending.page.incidents:
+            if (each := self.incidents.open(incident)) is not None:
+                each.note_page(sending.page.number, to.target, to.users, in_thread=to.thread is not None)
 
     async def send(self, *batches: Batch) -> tuple[Sending, ...]:
         """Store pages with all their messages, all or none; durable when this returns. Without destinations, only log that a
@@ -176,26 +199,19 @@ class Pages:
         In the channel of its card, a page goes into the card's thread. A handoff's card is the page while it is not posted.
         """
         now = self.clock.now()
-        made = [
-            (
-                batch,
-                self._only(batch),
-                [(each.incident, happened) for each, happened in _happenings(batch, now)],
-            )
-            for batch in batches
-        ]
+        made = [(batch, self._only(batch)) for batch in batches]
 
-        def work(tx: Tx) -> tuple[Sending, ...]:
-            return tuple(sending for each in made for sending in _store(tx, *each, now))
+        def work(tx: Tx) -> list[tuple[list[Sending], list[tuple[int, Paged | Failed]]]]:
+            return [_store(tx, *each, now) for each in made]
 
-        sendings = await self.store.write(work)
-        for _, _, happenings in made:
+        stored = await self.store.write(work)
+        for _, happenings in stored:
             for incident, happening in happenings:
                 if (each := self.incidents.open(incident)) is not None:
                     each.note(happening)
                     if each.incident.kind == "handoff":  # its card waited for this
-                        self.incidents.touch([each.incident])
-        return sendings
+                        self.incidents.touch([incident])
+        return tuple(sending for sendings, _ in stored for sending in sendings)
 
     def _only(self, batch: Batch) -> Incident | None:
         """The incident that a page is about, if it is one."""
@@ -204,13 +220,8 @@ class Pages:
 
     def watch(self, sending: Sending) -> None:
         """Set the deadline of a message that was handed to delivery."""
-        if sending.message is None:
-            return
-        for incident, _ in sending.items:
-            if (each := self.incidents.open(incident)) is not None:
-                to = sending.destination
-                each.note_page(sending.page, to.target, to.users, in_thread=to.thread is not None)
-        self._watched[sending.message] = self.clock.now() + _DEADLINE, sending
+        self._note_paged(sending)
+        self._watched[sending.key] = self.clock.now() + _DEADLINE, sending
 
     def next_look(self) -> datetime | None:
         """The earliest deadline of a message; None if none is watched."""
@@ -223,10 +234,7 @@ class Pages:
             if at > now:
                 self._watched[key] = min(at, now + _DEADLINE), sending
                 continue
-            if await self.is_posted(key):
-                await self.settle(sending, "sent")
-            else:
-                await self.settle(sending, "late", "not there in time")
+            await self.settle(sending, "late", "not there in time")
             self._watched.pop(key, None)
 
     async def on_outcome(self, row: MessageRow, outcome: MessageOutcome, note: str | None = None) -> None:
@@ -234,193 +242,116 @@ class Pages:
         if outcome == "tried":
             self._shorten_deadline(row.key)
         elif row.kind in {"page", "handoff"}:
-            await self._ended(row.key, outcome, note)
+            sending = sending_of(row)
+            if outcome == "failed" and sending is not None:
+                await self.settle(sending, "failed", note)
+            self._watched.pop(row.key, None)
+            if outcome == "sent" and sending is not None:  # it may cover older ones
+                self.incidents.touch(sending.page.incidents)
         if row.kind in {"notice", "handoff"} and outcome == "sent":
             about = row.key.partition(":")[2]
             self.incidents.touch(
-                each.incident for each in self.incidents if each.incident.key.partition(":")[2] == about
+                each.incident.id for each in self.incidents if each.incident.key.partition(":")[2] == about
             )
 
     async def settle(self, sending: Sending, state: SendingState, note: str | None = None) -> None:
-        """Store the outcome of a sending. The first failure of a page makes the policy's next step due."""
-        page, to, now = sending.page, sending.destination, self.clock.now()
+        """Store the outcome of a sending; of a message, only that it failed, or was not posted in time. The first failure of
+        a page makes the policy's next step due.
+        """
+        page, now = sending.page, self.clock.now()
 
         def work(tx: Tx) -> list[tuple[int, Failed]]:
-            before = tx.one(
-                "select 1 from page_sendings where page = :page and state in ('late', 'failed')", page=page
-            )
-            changed = tx.run(
-                """update page_sendings set state = :state, note = :note
-                   where page = :page and via = :via and target = :target and state in :before""",
-                state=state,
-                note=note,
-                page=page,
-                via=to.via,
-                target=to.target,
-                before=_BEFORE[state],
-            )
-            if not changed or before is not None or state in {"sent", "dropped"}:
+            if not sending.is_in_slack:
+                tx.run(
+                    "update sendings set state = :state, note = :note where key = :key",
+                    state=state,
+                    note=note,
+                    key=sending.key,
+                )
+            elif state == "late" and messages.is_posted(tx, sending.key):
                 return []
-            rows = tx.rows(
-                """select i.incident, i.step from page_items i join incidents x on x.id = i.incident
-                   where i.page = :page and i.step is not null and x.closed_at is null""",
-                page=page,
-            )
-            failed = [(row["incident"], Failed(now, row["step"])) for row in rows]
-            for incident, happening in failed:
-                append(tx, incident, happening, page)
-            return failed
+            return first_failure(tx, page.steps, page.number, now) if state in {"late", "failed"} else []
 
         failed = await self.store.write(work)
         if not failed:
             return
-        _log.warning("page not delivered", page=page, step=failed[0][1].step, through=to.via, reason=note)
-        for incident, happening in failed:
-            if (each := self.incidents.open(incident)) is not None:
-                each.note(happening)
-        self.incidents.changed([incident for incident, _ in failed])
+        through = sending.destination.via
+        _log.warning(
+            "page not delivered", page=page.number, step=failed[0][1].step, through=through, reason=note
+        )
+        self.incidents.logged(failed)
 
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
         """The pages sent since then, oldest first: their group, incidents and time."""
-        rows = await self.store.read(
-            """select p.id, p.kind, p.policy, p.at, i.incident from pages p join page_items i on i.page = p.id
-               where p.at >= :since and i.step is not null order by p.id""",
-            since=since.timestamp(),
-        )
-        found: dict[int, tuple[Group, set[int], datetime]] = {}
-        for row in rows:
-            page = found.setdefault(row["id"], ((row["kind"], row["policy"]), set(), moment(row["at"])))
-            page[1].add(row["incident"])
-        return list(found.values())
+        found: dict[tuple[int, Group], tuple[Group, set[int], datetime]] = {}
+        for each in await self.incidents.since(since):
+            for sent in each.history:
+                if isinstance(sent, Paged) and sent.page is not None and sent.at >= since:
+                    page = found.setdefault((sent.page, each.group), (each.group, set(), sent.at))
+                    page[1].add(each.id)
+        return [page for _, page in sorted(found.items(), key=lambda one: one[0][0])]
 
-    async def sent(self, page: int) -> tuple[datetime, str] | None:
-        """When a page was sent, and its note; None if there is no such page."""
-        row = await self.store.read_one("select at, note from pages where id = :page", page=page)
-        return (moment(row["at"]), row["note"] or "") if row else None
+    async def incidents_of(self, page: int) -> list[Incident]:
+        """The incidents that a page in Slack is about, the open ones first."""
+        rows = await self.messages.of_pages([page])
+        return await self.incidents.all({each for row in rows for each, _ in _items(row)})
 
-    async def of_incidents(self, incidents: Iterable[int]) -> list[Lane]:
-        """The messages about incidents (pages, cards of handoffs) that may still change."""
-        found: dict[str, Lane] = {}
-        for some in batches(incidents):
-            rows = await self.store.read(
-                """select m.key, m.target, m.channel, m.ts from page_items i
-                   join page_sendings s on s.page = i.page join messages m on m.key = s.message
-                   where i.incident in :incidents and m.final = 0 and m.failed is null
-                   union
-                   select m.key, m.target, m.channel, m.ts from incidents x
-                   join messages m on m.key = 'notice:' || substr(x.key, length('handoff:') + 1)
-                   where x.id in :incidents and x.kind = 'handoff'
-                     and m.kind = 'handoff' and m.final = 0 and m.failed is null""",
-                incidents=some,
-            )
-            found |= {row["key"]: _lane(row) for row in rows}
-        return list(found.values())
+    async def of_incidents(self, incidents: Collection[int]) -> list[MessageRow]:
+        """The messages about incidents and their questions: pages, cards of handoffs."""
+        about = await self.incidents.related(incidents)
+        rows = await self.messages.of_pages(_pages(about))
+        cards = [await self.messages.get(each.notice_key) for each in about if each.kind == "handoff"]
+        return [*rows, *(card for card in cards if card is not None and card.kind == "handoff")]
 
-    async def older(self, key: str) -> list[Lane]:
-        """The earlier pages to the target of `key` that share an incident or a question with it."""
-        rows = await self.store.read(
-            """select distinct m.key, m.target, m.channel, m.ts from page_sendings new
-               join page_items i on i.page = new.page join incidents x on x.id = i.incident
-               join incidents y on y.id = x.id or y.clarification = x.clarification
-               join page_items j on j.incident = y.id
-               join page_sendings old on old.page = j.page and old.via = 'slack' and old.target = new.target
-               join messages m on m.key = old.message
-               where new.message = :key and old.page < new.page and m.final = 0 and m.failed is null""",
-            key=key,
-        )
-        return [_lane(row) for row in rows]
+    async def is_covered(self, row: MessageRow) -> bool:
+        """Whether other pages to the same target cover all open incidents of `row`."""
+        related = await self.incidents.related([each for each, _ in _items(row)])
+        rows = await self.messages.of_pages(_pages(related))
+        return covers(row, [each for each in rows if each.target == row.target], related)
 
-    async def is_covered(self, key: str, *, posted: bool) -> bool:
-        """Whether other pages to the same target cover all open incidents of `key`: newer ones about them or, of a card
-        or reminder that cannot be posted, about another one of its question, or any about the escalated question. If
-        `key` is `posted`, only posted ones count; else also those whose failure is one of the incident's own step.
-        """
-        row = await self.store.read_one(
-            """select count(*) as open, count(case when exists (
-                 select 1 from incidents y join page_items j on j.incident = y.id
-                 join page_sendings s on s.page = j.page left join messages m on m.key = s.message
-                 where (y.id = x.id or (y.clarification = x.clarification and y.closed_at is null
-                     and substr(x.key, 1, 17) in ('unplaceable:card:', 'unplaceable:nudge')
-                     and (y.kind = 'escalated'
-                       or substr(y.key, 1, 17) in ('unplaceable:card:', 'unplaceable:nudge'))))
-                   and s.via = 'slack' and s.target = mine.target
-                   and (j.page > i.page or (x.id <> y.id and y.kind = 'escalated'))
-                   and coalesce(m.failed, :deleted) = :deleted
-                   and (m.ts is not null or (:posted = 0 and j.step is not null)))
-                 then 1 end) as covered
-               from page_sendings mine join page_items i on i.page = mine.page
-               join incidents x on x.id = i.incident
-               where mine.message = :key and x.closed_at is null""",
-            posted=int(posted),
-            key=key,
-            deleted=DELETED,
-        )
-        return row is not None and row["open"] > 0 and row["open"] == row["covered"]
-
-    async def sending_of(self, key: str) -> Sending | None:
-        """The sending whose message is `key`."""
-        row = await self.store.read_one("select * from page_sendings where message = :key", key=key)
-        return Sending(row["page"], _destination("slack", row), key) if row else None
-
-    async def is_posted(self, key: str) -> bool:
-        """Whether a message was posted."""
-        row = await self.store.read_one("select ts from messages where key = :key", key=key)
-        return row is not None and row["ts"] is not None
-
-    async def clarifications_of(self, key: str) -> tuple[str, ...]:
+    async def clarifications_of(self, row: MessageRow) -> tuple[str, ...]:
         """The clarifications of the page with this message."""
-        rows = await self.store.read(
-            """select distinct i.clarification from page_sendings s
-               join page_items p on p.page = s.page join incidents i on i.id = p.incident
-               where s.message = :key and i.clarification is not null""",
-            key=key,
-        )
-        return tuple(row["clarification"] for row in rows)
+        about = await self.incidents.all([each for each, _ in _items(row)])
+        found = (each.clarification for each in sorted(about, key=lambda each: each.id))
+        return tuple(dict.fromkeys(each for each in found if each is not None))
 
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
         """The clarifications of the page at `ts`, empty if it is no page. A reply in its thread is an answer."""
-        rows = await self.in_flight.find(
-            channel,
-            lambda: self.store.read(
-                """select i.clarification from messages m
-                   join page_sendings s on s.message = m.key
-                   join page_items p on p.page = s.page
-                   join incidents i on i.id = p.incident
-                   where m.channel = :channel and m.ts = :ts and i.clarification is not null
-                   group by i.clarification order by min(i.id)""",
-                channel=channel,
-                ts=ts,
-            ),
-        )
-        return tuple(row["clarification"] for row in rows)
+        row = await self.messages.landed_at(channel, ts)
+        return () if row is None else await self.clarifications_of(row)
 
     async def open_pages(self) -> list[PagePlace]:
         """The pages of open incidents about questions, where the page begins a thread of its own."""
-        rows = await self.store.read(
-            """select distinct m.channel, m.ts, i.clarification from incidents i
-               join page_items p on p.incident = i.id
-               join page_sendings s on s.page = p.page join messages m on m.key = s.message
-               where i.closed_at is null and i.clarification is not null
-                 and m.ts is not null and m.thread_ts is null and coalesce(m.failed, '') <> :deleted""",
-            deleted=DELETED,
+        return list(
+            {
+                PagePlace(row.channel or "", row.ts, clarification)
+                for row, clarification in await self._open()
+                if row.ts is not None and row.thread_ts is None and row.failed != DELETED
+            }
         )
-        return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
 
     async def paged_before(self, user: str, ts: str, *, in_doubt: bool) -> set[str]:
         """The clarifications of open incidents whose pages to a user were posted before the message at `ts`, even if the
         pages are deleted by now. `in_doubt`: also of posts of unknown outcome.
         """
-        rows = await self.store.read(
-            """select i.clarification, s.target, s.mentions from incidents i
-               join page_items p on p.incident = i.id
-               join page_sendings s on s.page = p.page join messages m on m.key = s.message
-               where i.closed_at is null and i.clarification is not null
-                 and (cast(m.ts as double precision) < :ts
-                   or (m.ts is null and m.intent_at is not null and :in_doubt = 1))""",
-            ts=float(ts),
-            in_doubt=int(in_doubt),
-        )
-        return {row["clarification"] for row in rows if user in _destination("slack", row).users}
+
+        def is_before(row: MessageRow) -> bool:
+            return float(row.ts) < float(ts) if row.ts is not None else in_doubt and row.intent_at is not None
+
+        return {
+            clarification
+            for row, clarification in await self._open()
+            if is_before(row) and (to := sending_of(row)) is not None and user in to.destination.users
+        }
+
+    async def _open(self) -> list[tuple[MessageRow, str]]:
+        """The messages of pages about questions whose incidents are open, with the questions."""
+        about: dict[int, set[str]] = {}
+        for each in await self.incidents.about_questions():
+            for page in each.pages:
+                about.setdefault(page, set()).add(each.clarification or "")
+        rows = await self.messages.of_pages(about)
+        return [(row, clarification) for row in rows for clarification in about[row.page or 0]]
 
     def _shorten_deadline(self, key: str) -> None:
         """Shorten a message's deadline to 2 s, after its first try failed."""
@@ -429,84 +360,109 @@ class Pages:
             self._watched[key] = min(at, self.clock.now() + _AFTER_FAILURE), sending
             self.incidents.awake.set()
 
-    async def _ended(self, key: str, state: SendingState, note: str | None) -> None:
-        sending = await self.sending_of(key)
-        if sending is None:
-            return
-        await self.settle(sending, state, note)
-        self._watched.pop(key, None)
-        if state == "sent":
-            self.landed.add(key)
-            self.incidents.awake.set()
 
-    async def _owed(self) -> list[Sending]:
-        """The sendings without an outcome, oldest first."""
-        rows = await self.store.read(
-            """select s.*, i.incident, i.step, (select count(*) from page_sendings o
-                 where o.page = s.page and o.state in ('late', 'failed')) as failed
-               from page_sendings s join page_items i on i.page = s.page
-               where s.state in ('wanted', 'late') order by s.page, s.via, s.target, i.incident"""
-        )
-        found: dict[object, Sending] = {}
-        for row in rows:
-            to, item = _destination(row["via"], row), Item(row["incident"], row["step"])
-            before = found.get((row["page"], to)) or Sending(
-                row["page"], to, row["message"], failed=row["failed"] > 0
-            )
-            found[row["page"], to] = replace(before, items=(*before.items, item))
-        return list(found.values())
+def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[Incident]) -> bool:
+    """Whether others of the pages to one target cover all open incidents of `row` (pure): newer ones about them or, of a card
+    or reminder that cannot be posted, about another one of its question, or any about the escalated question. If `row` is
+    posted, only posted ones count; else also those whose failure is one of the incident's own step. `incidents`: those of all
+    the pages, as far as they share an incident or a question with `row`.
+    """
+    known = {each.id: each for each in incidents}
+    theirs = [(each, *pair) for each in others if each.failed in {None, DELETED} for pair in _items(each)]
+
+    def is_covered(mine: Incident) -> bool:
+        for each, incident, step in theirs:
+            other = known.get(incident)
+            if other is None or (each.ts is None and (row.ts is not None or step is None)):
+                continue
+            is_newer = (each.page or 0) > (row.page or 0)
+            if other.id == mine.id:
+                is_instead = is_newer
+            else:
+                is_instead = _is_instead(other, mine) and (is_newer or other.kind == "escalated")
+            if is_instead:
+                return True
+        return False
+
+    left = [known[each] for each, _ in _items(row) if each in known and known[each].is_open]
+    return bool(left) and all(map(is_covered, left))
 
 
-def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
-    (row,) = tx.rows(
-        """insert into pages (kind, policy, step, at, note) values (:kind, :policy, :step, :at, :note)
-           returning id""",
-        kind=batch.group[0],
-        policy=batch.group[1],
-        step=batch.step,
-        at=now.timestamp(),
-        note=batch.note or None,
+def _is_instead(other: Incident, mine: Incident) -> bool:
+    """Whether a page about `other` says all that one about `mine` would: the question of a card that cannot be posted."""
+    return (
+        other.is_open
+        and other.clarification is not None
+        and other.clarification == mine.clarification
+        and mine.key.startswith(_ABOUT_THE_CARD)
+        and (other.kind == "escalated" or other.key.startswith(_ABOUT_THE_CARD))
     )
-    page: int = row["id"]
-    items = [{"page": page, "incident": each.incident, "step": each.step} for each in batch.items]
-    tx.many("insert into page_items (page, incident, step) values (:page, :incident, :step)", items)
-    return page
 
 
-def _happenings(batch: Batch, now: datetime) -> Iterator[tuple[Item, Paged | Failed]]:
-    """What is logged of each of its incidents once it is stored."""
-    for item in batch.items:
-        if item.step is not None and batch.destinations:
-            yield item, Paged(now, item.step)
-        if item.step is not None and (batch.reaches_nobody or not batch.destinations):
-            yield item, Failed(now, item.step)
+def _items(row: MessageRow) -> tuple[Item, ...]:
+    return () if (sending := sending_of(row)) is None else sending.page.items
+
+
+def _pages(incidents: Iterable[Incident]) -> set[int]:
+    return set[int]().union(*(each.pages for each in incidents))
+
+
+def sending_of(row: MessageRow) -> Sending | None:
+    """The sending whose message is `row`; None if there is none, or it is forgotten."""
+    body = (row.body or {}).get("page")
+    if row.page is None or body is None:
+        return None
+    thread = None if row.session_id is None else (row.producer or "", row.session_id)
+    to = Destination("slack", row.target, thread, tuple(body["mentions"]))
+    return Sending(_page(row.page, body), to, row.key)
+
+
+def _outside(row: Row) -> Sending:
+    return Sending(
+        _page(row["page"], json.loads(row["body"])), Destination(row["via"], row["target"]), row["key"]
+    )
+
+
+def _page(number: int, body: Mapping[str, Any]) -> Page:
+    return Page(number, moment(body["at"]), body["note"], tuple(Item(*each) for each in body["items"]))
+
+
+def _happenings(batch: Batch, page: int | None, now: datetime) -> Iterator[tuple[int, Paged | Failed]]:
+    """What is logged of each of its incidents."""
+    for incident, step in batch.items:
+        if step is not None and page is not None:
+            yield incident, Paged(now, step, page)
+        if step is not None and (batch.reaches_nobody or page is None):
+            yield incident, Failed(now, step, page)
 
 
 def _store(
-    tx: Tx,
-    batch: Batch,
-    about: Incident | None,
-    happenings: Sequence[tuple[int, Paged | Failed]],
-    now: datetime,
-) -> tuple[Sending, ...]:
-    page = _insert_page(tx, batch, now) if batch.destinations else None
+    tx: Tx, batch: Batch, about: Incident | None, now: datetime
+) -> tuple[list[Sending], list[tuple[int, Paged | Failed]]]:
+    number = next_number(tx, _NUMBERS) if batch.destinations else None
+    happenings = sorted(_happenings(batch, number, now), key=itemgetter(0))
     for incident, happening in happenings:
-        append(tx, incident, happening, page)
-    if page is None:
-        return ()
+        append(tx, incident, happening)
+    if number is None:
+        return [], happenings
+    for incident, step in batch.items:
+        if step is None:
+            append_listed(tx, incident, number)
     card = _card(tx, about) if about is not None else None
-    sendings = tuple(_sending(page, batch, each, card) for each in batch.destinations)
-    tx.many(
-        """insert into page_sendings (page, via, target, mentions, message)
-           values (:page, :via, :target, :mentions, :message)""",
-        [_sending_row(each) for each in sendings],
+    page = Page(number, now, batch.note, batch.items)
+    sendings = [_sending(page, each, card) for each in batch.destinations]
+    put(
+        tx,
+        [_fresh(each) for each in sendings if each.is_in_slack and (card is None or each.key != card["key"])],
     )
-    put(tx, [_fresh(each, each.message) for each in sendings if each.message and each.is_own])
-    return sendings
-
-
-def _destination(via: str, row: Row) -> Destination:
-    return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
+    tx.many(
+        "insert into sendings (key, page, via, target, body, at) values (:key, :page, :via, :target, :body, :at)",
+        [_row(each) for each in sendings if not each.is_in_slack],
+    )
+    for each in sendings:
+        if card is not None and each.key == card["key"]:
+            messages.be_page(tx, each.key, number, json.loads(card["body"]) | {"page": each.body})
+    return sendings, happenings
 
 
 def _card(tx: Tx, incident: Incident) -> Row | None:
@@ -520,91 +476,80 @@ def _card(tx: Tx, incident: Incident) -> Row | None:
     )
 
 
-def _sending(page: int, batch: Batch, to: Destination, card: Row | None) -> Sending:
-    message = f"page:{page}:{to.target}" if to.via == "slack" else None
+def _sending(page: Page, to: Destination, card: Row | None) -> Sending:
+    key = f"page:{page.number}:{to.target}"
     if card is not None and to.via == "slack" and to.target == (card["channel"] or card["target"]):
         to = replace(to, thread=(card["producer"], card["session_id"]))
         if card["kind"] == "handoff" and card["ts"] is None and card["intent_at"] is None:
-            message = card["key"]
-    return Sending(page, to, message, batch.items)
+            key = card["key"]
+    return Sending(page, to, key)
 
 
-def _sending_row(sending: Sending) -> dict[str, object]:
+def _row(sending: Sending) -> dict[str, object]:
+    page, to = sending.page, sending.destination
+    about = {"page": page.number, "at": page.at.timestamp(), "body": json.dumps(sending.body)}
+    return {"key": sending.key, "via": to.via, "target": to.target, **about}
+
+
+def _fresh(sending: Sending) -> Fresh:
     to = sending.destination
-    where = {"via": to.via, "target": to.target, "mentions": json.dumps(to.mentions)}
-    return {"page": sending.page, "message": sending.message, **where}
-
-
-def _fresh(sending: Sending, key: str) -> Fresh:
-    producer, session = sending.destination.thread or (None, None)
+    producer, session = to.thread or (None, None)
     return Fresh(
-        key=key, kind="page", target=sending.destination.target, producer=producer, session_id=session
+        key=sending.key,
+        kind="page",
+        target=to.target,
+        producer=producer,
+        session_id=session,
+        page=sending.page.number,
+        body={"page": sending.body},
     )
 
 
-def _lane(row: Row) -> Lane:
-    """While a message is being posted it stays in that lane: two lanes would both post it."""
-    if row["ts"] is None:
-        return Lane(row["target"], row["key"], post=True)
-    return Lane(row["channel"] or row["target"], row["key"], post=False)
+class Logged(NamedTuple):
+    """An entry of an incident's log, for the audit, and of a page what was sent where, with what outcome."""
 
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """An entry of an incident's log, for the audit: what happened (`sent`, `taken`, …), and of a page what was sent where,
-    with what outcome.
-    """
-
-    at: datetime
-    what: str
-    reason: str
-    policy: str | None
-    step: int | None
-    user: str | None
-    by: str | None
-    until: datetime | None
-    sendings: tuple[dict[str, object], ...]
+    incident: Incident
+    entry: Mapping[str, Any]
+    sendings: Sequence[dict[str, object]] = ()
 
 
 def logged(tx: Tx) -> dict[str, list[Logged]]:
     """All that happened to the incidents about clarifications, by clarification, oldest first."""
+    entries = [
+        (each, entry) for each in incidents.logged(tx) for entry in each.entries if entry["what"] != LISTED
+    ]
+    failed = {entry["page"] for _, entry in entries if entry["what"] == "failed"}
     sendings: dict[int, list[dict[str, object]]] = {}
-    for row in tx.rows("select * from page_sendings order by page, via, target"):
-        sending = {"via": row["via"], "to": row["target"], "mentions": json.loads(row["mentions"])}
-        sendings.setdefault(row["page"], []).append(sending | {"state": row["state"], "note": row["note"]})
+    for some in batches({entry["page"] for _, entry in entries if entry["what"] == "sent"}):
+        for row in messages.of_pages(tx, some):
+            sending, state = sending_of(row), _state(row, is_failed=row.page in failed)
+            mentions = list(sending.destination.mentions) if sending is not None else []
+            told = {"via": "slack", "to": row.target, "mentions": mentions, "state": state}
+            note = row.failed if state == "failed" else None
+            sendings.setdefault(row.page or 0, []).append(told | {"note": note})
+        for each in tx.rows("select * from sendings where page in :pages order by key", pages=some):
+            told = {"via": each["via"], "to": each["target"], "mentions": [], "state": each["state"]}
+            sendings.setdefault(each["page"], []).append(told | {"note": each["note"]})
     found: dict[str, list[Logged]] = {}
-    for row in tx.rows(
-        """select l.*, i.clarification, i.policy, i.reason from incident_log l join incidents i on i.id = l.incident
-           where i.clarification is not null order by l.id"""
-    ):
-        sent = sendings.get(row["page"], []) if row["what"] == "sent" else []
-        found.setdefault(row["clarification"], []).append(
-            Logged(
-                at=moment(row["at"]),
-                what=row["what"],
-                reason=row["reason"],
-                policy=row["policy"],
-                step=row["step"],
-                user=row["user_id"],
-                by=row["done_by"] or None,
-                until=None if row["until"] is None else moment(row["until"]),
-                sendings=tuple(sent),
-            )
-        )
+    for incident, entry in entries:
+        sent = sendings.get(entry["page"], ()) if entry["what"] == "sent" else ()
+        found.setdefault(incident.clarification or "", []).append(Logged(incident, entry, sent))
     return found
 
 
-SWEEP = Sweep(  # after the incidents
-    "pages",
-    """select id as name from pages g where id > :after and id < (select max(id) from pages) and at < :horizon
-       and not exists (select 1 from page_items p where p.page = g.id) order by id limit :most""",
-    (
-        """delete from messages where key in (
-             select message from page_sendings where message is not null and page in :names)""",
-        "delete from page_sendings where page in :names",
-        "delete from pages where id in :names",
-    ),
-    first=0,
+def _state(row: MessageRow, *, is_failed: bool) -> str:
+    """What became of a page's message; `is_failed`: so the incidents' logs say."""
+    if row.ts is not None:
+        return "sent"
+    if row.failed is not None:
+        return "failed" if is_failed else "dropped"
+    return "late" if is_failed else "wanted"
+
+
+SWEEP = Sweep(
+    "sendings",
+    "select key as name from sendings where key > :after and at < :horizon and state <> 'wanted' order by key limit :most",
+    ("delete from sendings where key in :names",),
 )
 
 
@@ -622,37 +567,21 @@ class PagesAbout:
     outside: frozenset[Outside]
 
 
-def find_about(tx: Tx, incidents: Collection[int]) -> PagesAbout:
+def find_about(tx: Tx, about: Collection[int]) -> PagesAbout:
     """The pages about incidents."""
-    pages: set[int] = set()
-    for some in batches(incidents):
-        rows = tx.rows("select page from page_items where incident in :incidents", incidents=some)
-        pages |= {row["page"] for row in rows}
-    others, alone, shared, outside = set[int](), set[str](), set[str](), set[Outside]()
-    for pages_ in batches(pages):
-        rows = tx.rows(
-            """select page, incident from page_items join incidents on incidents.id = incident
-               where page in :pages and title <> :gone""",
-            pages=pages_,
-            gone=FORGOTTEN,
-        )
-        others |= {row["page"] for row in rows if row["incident"] not in incidents}
-    for pages_ in batches(pages):
-        for row in tx.rows(
-            "select page, via, target, state, message from page_sendings where page in :pages", pages=pages_
-        ):
-            if row["via"] != "slack" and row["state"] == "sent":
-                outside.add((row["page"], row["via"], row["target"]))
-            if row["message"] is not None:
-                (shared if row["page"] in others else alone).add(row["message"])
-    return PagesAbout(alone, shared, frozenset(outside))
+    numbers = pages_of(tx, about)
+    rows = [row for some in batches(numbers) for row in messages.of_pages(tx, some)]
+    named = {row.key: {each for each, _ in _items(row)} - set(about) for row in rows}
+    others = unforgotten(tx, set[int]().union(*named.values()))
+    shared = {key for key, theirs in named.items() if theirs & others}
+    outside = {
+        (row["page"], row["via"], row["target"])
+        for some in batches(numbers)
+        for row in tx.rows("select * from sendings where page in :pages and state = 'sent'", pages=some)
+    }
+    return PagesAbout(named.keys() - shared, shared, frozenset(outside))
 
 
-def leave_out(tx: Tx, count: int, now: datetime) -> None:
-    """Skip `count` ids: an unused row takes the last of them."""
-    tx.run(
-        """insert into pages (id, kind, step, at)
-           select coalesce(max(id), 0) + :count, 'restored', 0, :now from pages""",
-        count=count,
-        now=now.timestamp(),
-    )
+def leave_out(tx: Tx, count: int) -> None:
+    """Skip `count` numbers."""
+    skip_numbers(tx, _NUMBERS, count)

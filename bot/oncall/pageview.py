@@ -13,7 +13,7 @@ import structlog
 from bot.delivery.desired import Drawn
 from bot.delivery.messages import MessageRow, Messages, Permalinks
 from bot.oncall.incidents import Incident, Incidents
-from bot.oncall.pages import Pages
+from bot.oncall.pages import Page, Pages, sending_of
 from bot.oncall.roster import Policies
 from bot.views.inert import is_user
 from bot.views.notices import Handoff, handoff_card
@@ -53,8 +53,8 @@ class PageView:
         incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
-        history = (await self.incidents.histories([incident.id])).get(incident.id, [])
-        item, sending = self._standing(incident, history), await self.pages.sending_of(row.key)
+        history = incident.history
+        item, sending = self._standing(incident, history), sending_of(row)
         mentions = sending.destination.mentions if sending is not None else ()
         handoff = Handoff(**row.body["handoff"])
         return Drawn(
@@ -71,10 +71,10 @@ class PageView:
         return is_new and bool(self.policies.wants(incident, history).send)
 
     async def _draw_page(self, row: MessageRow) -> Drawn | None:
-        sending = await self.pages.sending_of(row.key)
+        sending = sending_of(row)
         if sending is None:
             return None
-        covered = await self.pages.is_covered(row.key, posted=row.ts is not None)
+        covered = await self.pages.is_covered(row)
         mentions = sending.destination.mentions
         content = await self._content(
             sending.page, covered=covered, mentions=mentions, channel=row.channel or row.target
@@ -110,7 +110,7 @@ class PageView:
         card = await self.messages.get(f"card:{item.record.id}:{item.record.round}")
         return card is None or card.thread_ts is not None
 
-    async def words(self, page: int) -> tuple[str, str] | None:
+    async def words(self, page: Page) -> tuple[str, str] | None:
         """A page's title and text for outside pagers; None if it is not needed any more.
 
         Raises:
@@ -124,14 +124,13 @@ class PageView:
         )
 
     async def _content(
-        self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
+        self, page: Page, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
     ) -> PageContent | None:
-        """The content of a page for `channel` (None: outside Slack); None if there is no such page."""
-        sent, incidents = await self.pages.sent(page), await self.incidents.of_page(page)
-        if sent is None or not incidents:
+        """The content of a page for `channel` (None: outside Slack); None if its incidents are gone."""
+        incidents = await self.incidents.all(page.incidents)
+        if not incidents:
             return None
-        histories = await self.incidents.histories(each.id for each in incidents)
-        items = [self._standing(each, histories.get(each.id, [])) for each in incidents]
+        items = [self._standing(each, each.history) for each in incidents]
         if len(items) > 1 and any(each.state != "closed" for each in items):
             left = [each.state != "closed" for each in items]
             incidents, items = list(compress(incidents, left)), list(compress(items, left))
@@ -141,9 +140,9 @@ class PageView:
             for incident, item in list(zip(incidents, items, strict=True))[:LISTED]
         ]
         return PageContent(
-            page=page,
-            sent_at=sent[0],
-            note=sent[1],
+            page=page.number,
+            sent_at=page.at,
+            note=page.note,
             items=tuple(listed),
             count=len(items),
             left=sum(each.state != "closed" for each in items),

@@ -367,10 +367,16 @@ def _further(tx: Tx, producer: str, session: str) -> int:
 
 
 def _new_issue(tx: Tx) -> int:
+    return next_number(tx, "issue", FIRST_RESERVED_ISSUE)
+
+
+def next_number(tx: Tx, name: str, first: int = 1) -> int:
+    """Gives out the next number of a kind, at first `first`; none is given out twice."""
     (row,) = tx.rows(
-        """insert into counters (name, value) values ('issue', :first)
+        """insert into counters (name, value) values (:name, :first)
            on conflict (name) do update set value = counters.value + 1 returning value""",
-        first=FIRST_RESERVED_ISSUE,
+        name=name,
+        first=first,
     )
     return int(row["value"])
 
@@ -582,6 +588,7 @@ def forget(tx: Tx, subject: Subject) -> None:
     )
 
 
-def leave_out_issues(tx: Tx, count: int) -> None:
-    """Skips the next `count` reserved numbers."""
-    tx.run("update counters set value = value + :count where name = 'issue'", count=count)
+def skip_numbers(tx: Tx, name: str, count: int) -> None:
+    """Skips the next `count` numbers of a kind."""
+    sql = "update counters set value = value + :count where name = :name"
+    tx.run(sql, name=name, count=count)

@@ -275,9 +275,9 @@ def leave_out(tx: Tx, now: datetime) -> None:
     start on it, even if it had moved to another database when it was backed up.
     """
     ledger.leave_out_numbers(tx, _NUMBERS_LEFT_OUT)
-    inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
+    inbox.skip_numbers(tx, "issue", _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
-    pages.leave_out(tx, _PAGES_LEFT_OUT, now)
+    pages.leave_out(tx, _PAGES_LEFT_OUT)
     turns.begin_anew(tx)
     push.begin_anew(tx, now.isoformat())
     messages.show_again(tx)

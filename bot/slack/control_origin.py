@@ -108,8 +108,7 @@ class OriginCheck:
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):
             if row.kind != "handoff":
-                sending = await self.pages.sending_of(row.key)
-                return sending is not None and sending.page == press.page
+                return row.page == press.page
             handed = await self.incidents.get(press.incident)
             return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
         return isinstance(press, Press) and await self._asks(row, press)
@@ -121,4 +120,4 @@ class OriginCheck:
         if row.kind == "rollup":
             listed = press.verb in {"answer", "list"}
             return listed and self.group_of(press.clarification) in {None, rolled_up(row)}
-        return row.kind == "page" and press.clarification in await self.pages.clarifications_of(row.key)
+        return row.kind == "page" and press.clarification in await self.pages.clarifications_of(row)

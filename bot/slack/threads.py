@@ -82,7 +82,7 @@ class Threads:
         for row in await self.messages.begun_threads():
             about: Collection[str]
             if row.kind == "page":
-                about = await self.pages.clarifications_of(row.key)
+                about = await self.pages.clarifications_of(row)
             elif row.kind == "rollup":
                 about = await self.rollups.held_by(row)
             else:

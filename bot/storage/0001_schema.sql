@@ -182,11 +182,14 @@ create table messages (
   shown text,                    -- digest of what Slack shows
   final integer not null default 0,
   failed text,                   -- why it will never be shown
+  page integer,                  -- its number, if it is a page; `body` has the incidents that it is about, each with the step
+                                 -- of its policy that led to it, if one did
   seen integer not null default 0  -- of a page: 1: the person did something in these direct messages after it was posted
 ) without rowid;
 create index messages_open on messages (kind, key) where final = 0;
 create index messages_begun on messages (producer, session_id) where ts is null and intent_at is not null;
 create index messages_clarification on messages (clarification) where clarification is not null;
+create index messages_pages on messages (page) where page is not null;
 create unique index messages_places on messages (channel, ts) where ts is not null;
 
 create table late_calls (        -- calls to Slack that are no longer waited for, and may take effect all the same, late
@@ -240,7 +243,7 @@ create table homes (             -- who looks at their Home tab, and what it sho
 ) without rowid;
 
 
--- On call: incidents, the pages that tell of them, and who is paged.
+-- On call: incidents, and who is paged about them. Their pages in Slack are messages.
 
 create table incidents (         -- what a person has to take
   id integer primary key,
@@ -255,53 +258,24 @@ create table incidents (         -- what a person has to take
   link text,
   expires_at real,               -- of its question
   began_at real not null,
-  closed_at real
-);
+  closed_at real,
+  log text not null default ''   -- what became of it, a JSON object a line: began, sent, failed, taken, handed, snoozed, not
+);                               -- mine, left, closed; and the pages that only listed it. A step -1: the last resort
 create index incidents_open on incidents (id) where closed_at is null;
 create index incidents_clarification on incidents (clarification) where clarification is not null;
 
-create table incident_log (      -- what became of it
-  id integer primary key,
-  incident integer not null,
-  at real not null,
-  what text not null,            -- began, sent, failed, taken, handed, snoozed, not mine, left, closed
-  step integer,                  -- of sent and failed; -1: the last resort
-  user_id text,                  -- who took it, whom it was handed to
-  done_by text,                  -- who did it
-  until real,                    -- of a snooze
-  page integer
-);
-create index incident_log_incident on incident_log (incident, id);
-
-create table pages (
-  id integer primary key,
-  kind text not null,            -- of its incidents
-  policy text,
-  step integer not null,
-  at real not null,
-  note text                      -- why it did not go to the person on call; null: it did
-);
-
-create table page_items (
+create table sendings (          -- pages outside Slack
+  key text primary key,          -- page:17:PAGER_URL
   page integer not null,
-  incident integer not null,
-  step integer,                  -- of the policy that the page is for the incident; null: it is only listed
-  primary key (page, incident)
+  via text not null,             -- apprise
+  target text not null,          -- name of the environment variable with the address
+  body text not null,            -- about what it is, as in its messages
+  at real not null,
+  state text not null default 'wanted' check (state in ('wanted', 'sent', 'failed', 'dropped')),
+  note text                      -- why it failed
 ) without rowid;
-create index page_items_incident on page_items (incident, page);
-
-create table page_sendings (
-  page integer not null,
-  via text not null,             -- slack, apprise
-  target text not null,          -- channel or user; name of the environment variable with the address
-  mentions text not null,        -- user ids, as JSON
-  message text,                  -- key of its row in messages
-  state text not null default 'wanted' check (state in ('wanted', 'late', 'sent', 'failed', 'dropped')),
-  note text,                     -- why it failed
-  primary key (page, via, target)
-) without rowid;
-create index page_sendings_message on page_sendings (message) where message is not null;
-create index page_sendings_wanted on page_sendings (page) where state in ('wanted', 'late');
+create index sendings_page on sendings (page);
+create index sendings_wanted on sendings (key) where state = 'wanted';
 
 create table overrides (         -- who stands in on call, whoever's turn it is
   id integer primary key,        -- of several in force the one made last holds

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from bot.delivery.messages import InFlight
+from bot.delivery.messages import Messages
 from bot.errors import BackupError, StorageInUseError
 from bot.integrations.ledgerfiles.owner import owner_of
 from bot.oncall.incidents import Incidents
@@ -253,9 +253,9 @@ async def _paged(database: Path) -> tuple[int, int]:
         found = await incidents.raise_(NewIncident("errored:1", "It broke", "Broke"))
         assert found is not None
         to = (Destination("slack", "U0ONCALL"),)
-        pages = Pages(store, incidents, InFlight(), clock)
-        sendings = await pages.send(Batch(found.group, 0, (Item(found.id, 0),), to))
-        return found.id, sendings[0].page
+        pages = Pages(store, incidents, Messages(store), clock)
+        sendings = await pages.send(Batch((Item(found.id, 0),), to))
+        return found.id, sendings[0].page.number
     finally:
         await store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,9 @@ class Handover:
         assert not has_controls(card)
         incidents = self._world.rows("select closed_at from incidents where key like ?", f"%{self._name}%")
         assert [row[0] is not None for row in incidents] == [True], "a second page would follow"
-        sql = """select l.user_id from incident_log l join incidents i on i.id = l.incident
-                 where i.key like ? and l.what = 'taken' and i.closed_at is not null"""
-        assert [row[0] for row in self._world.rows(sql, f"%{self._name}")] == [FOLAKE]
+        rows = self._world.rows("select log from incidents where key like ?", f"%{self._name}%")
+        log = [json.loads(line) for (text,) in rows for line in text.splitlines()]
+        assert [each["user"] for each in log if each["what"] == "taken"] == [FOLAKE]
 
 
 async def killed(folder: Path, at: int) -> bool:

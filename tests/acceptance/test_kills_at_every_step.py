@@ -96,9 +96,9 @@ EDGES = {
     "paged": {
         "taken in": (r"commit .*\+inbox.*", None),
         "incident written": (r"commit .*\+incidents.*", "taken in"),
-        "page written": (r"commit .*\+page_sendings.*", "incident written"),
+        "page written": (r"commit .*\+messages.*\bincidents.*", "incident written"),
         "page posted": ("Slack chat.postMessage", "page written"),
-        "page landed": (r"commit .*\bpage_sendings.*", "page posted"),
+        "page landed": (r"commit .*\bmessages.*", "page posted"),
     },
     "filed": {
         "taken in": (r"commit .*\+inbox.*", None),

@@ -62,7 +62,7 @@ async def paged(world: World) -> tuple[Message, Message]:
         card = await world.asked("rpl-1", timeout_seconds=36_000)
         await world.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 it is urgent")
         (page,) = await world.until(lambda: pages(world))
-        await world.until(lambda: world.rows("select 1 from page_sendings where state = 'sent'"))
+        await world.until(lambda: world.rows("select 1 from messages where kind = 'page' and ts is not null"))
         assert await life.stop() == 0
     return card, page
 

@@ -147,24 +147,7 @@ class Facts:
             db.close()
 
     def _read(self, db: sqlite3.Connection) -> None:
-        logs: dict[int, list[Entry]] = defaultdict(list)
-        rows = db.execute(
-            """select l.*, s.at as seen from incident_log l
-               join week_seen s on s.what = 'log' and s.id = l.id order by l.id"""
-        )
-        for row in rows:
-            logs[row["incident"]].append(
-                Entry(
-                    row["seen"],
-                    row["at"],
-                    row["what"],
-                    row["step"],
-                    row["user_id"],
-                    row["done_by"],
-                    row["until"],
-                    row["page"],
-                )
-            )
+        seen = {(row["what"], row["id"]): row["at"] for row in db.execute("select * from week_seen")}
         self.incidents = {
             row["id"]: Incident(
                 row["id"],
@@ -172,36 +155,56 @@ class Facts:
                 row["kind"],
                 row["policy"],
                 row["clarification"],
-                tuple(logs[row["id"]]),
+                tuple(
+                    Entry(
+                        seen[f"log {row['id']}", number],
+                        entry["at"],
+                        entry["what"],
+                        entry.get("step"),
+                        entry.get("user"),
+                        entry.get("by"),
+                        entry.get("until"),
+                        entry.get("page"),
+                    )
+                    for number, entry in enumerate(map(json.loads, row["log"].splitlines()), 1)
+                    if entry["what"] != "listed"
+                ),
             )
             for row in db.execute("select * from incidents")
         }
-        self.pages = [
-            Page(row["id"], row["seen"], row["policy"], row["step"])
-            for row in db.execute(
-                "select p.*, s.at as seen from pages p join week_seen s on s.what = 'page' and s.id = p.id"
-            )
-        ]
-        self.page_at = {page.id: page.at for page in self.pages}
+        rows = db.execute(
+            """select page, 'slack' as via, target, key, body, ts, failed, '' as state from messages where page is not null
+               union all select page, via, target, null, body, null, null, state from sendings order by page"""
+        )
+        late = {
+            entry.page for each in self.incidents.values() for entry in each.log if entry.what == "failed"
+        }
+        self.pages: list[Page] = []
         # By page, all that it names; and that of which a step of their policy led to it.
-        self.items: dict[int, list[int]] = defaultdict(list)
-        self.due_items: dict[int, list[int]] = defaultdict(list)
-        for row in db.execute("select * from page_items"):
-            self.items[row["page"]].append(row["incident"])
-            if row["step"] is not None:
-                self.due_items[row["page"]].append(row["incident"])
+        self.items: dict[int, list[int]] = {}
+        self.due_items: dict[int, list[int]] = {}
         self.sendings: dict[int, list[Sending]] = defaultdict(list)
-        for row in db.execute("select * from page_sendings"):
-            self.sendings[row["page"]].append(
-                Sending(
-                    row["page"],
-                    row["via"],
-                    row["target"],
-                    row["message"],
-                    row["state"],
-                    tuple(json.loads(row["mentions"])),
+        for row in rows:
+            number, body = row["page"], json.loads(row["body"])
+            about = body.get("page", body)
+            if number not in self.items:
+                policy, step = self.incidents[about["items"][0][0]].policy, about["items"][0][1]
+                self.pages.append(Page(number, seen["page", number], policy, step or 0))
+                self.items[number] = [each for each, _ in about["items"]]
+                self.due_items[number] = [each for each, step in about["items"] if step is not None]
+            state = row["state"]
+            if row["via"] == "slack" and row["ts"] is not None:
+                state = "sent"
+            elif row["via"] == "slack":
+                state = (
+                    ("late" if number in late else "wanted")
+                    if row["failed"] is None
+                    else ("failed" if number in late else "dropped")
                 )
+            self.sendings[number].append(
+                Sending(number, row["via"], row["target"], row["key"], state, tuple(about["mentions"]))
             )
+        self.page_at = {page.id: page.at for page in self.pages}
         # By channel and ts: the card's name in the storage.
         self.cards = {
             (row["channel"], row["ts"]): row["key"]

@@ -357,7 +357,7 @@ class World:
 
     async def _about(self, post: SlackMessage) -> set[int]:
         life = await self._there()
-        found = await life.do(life.bot.board.incidents.of_page(int(post.key.split(":")[1])))
+        found = await life.do(life.bot.board.pages.incidents_of(int(post.key.split(":")[1])))
         return {incident.id for incident in found or ()}
 
     def _saw(self, life: Life, user: str, post: SlackMessage) -> None:
@@ -403,7 +403,7 @@ class World:
 
     async def _answer_page(self, life: Life, user: str, page: int) -> None:
         """Of what the page is about, answer what is not meant to stay unanswered."""
-        for incident in await life.do(life.bot.board.incidents.of_page(page)) or ():
+        for incident in await life.do(life.bot.board.pages.incidents_of(page)) or ():
             question = self._by_id.get(incident.clarification or "")
             if not incident.is_open or question is None or question.fate == "never":
                 continue

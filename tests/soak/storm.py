@@ -613,14 +613,15 @@ class Storm:
             rows = db.execute("select body from clarifications").fetchall()
             # A list may repeat what is in it early.
             steps = db.execute(
-                """select i.incident, p.id, o.id from page_items i join pages p on p.id = i.page
-                   join page_items j on j.incident = i.incident and j.step = i.step
-                   join pages o on o.id = j.page and o.id > p.id
-                   where abs(o.at - p.at) < %s
-                     and (select count(*) from page_items k where k.page in (p.id, o.id)) = 2""",
+                """with alone as (
+                     select distinct page, body::json #>> '{page,items,0}' as item,
+                       (body::json #>> '{page,at}')::double precision as at
+                     from messages where page is not null and json_array_length(body::json #> '{page,items}') = 1)
+                   select p.item, p.page, o.page from alone p
+                   join alone o on o.item = p.item and o.page > p.page and abs(o.at - p.at) < %s""",
                 (EVERY / 2,),
             ).fetchall()
-            self.pages = db.execute("select count(*) from pages").fetchone()
+            self.pages = db.execute("select count(distinct page) from messages").fetchone()
         wrong = [*self.wrong, *self.fleet.troubles, *(f"paged twice in a moment: {each}" for each in steps)]
         records: dict[str, list[dict[str, Any]]] = {}
         for record in (as_item(json.loads(body)) for (body,) in rows):

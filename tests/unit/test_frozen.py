@@ -196,13 +196,8 @@ ROWS = {
         "handoff handoff:planner:EVT",
     },
     "select distinct state from inbox": {"done"},
-    "select name from counters": {"issue"},
-    "select via, target, state from page_sendings": {
-        "apprise PAGER_URL sent", "slack C0AGENTS sent", "slack U0ONCALL sent",
-    },
-    "select what from incident_log": {"began", "sent"},
-    "select kind, policy, step from pages": {f"{kind} platform 0" for kind in (
-        "errored", "escalated", "event", "handoff")},
+    "select name from counters": {"issue", "page"},
+    "select via, target, state from sendings": {"apprise PAGER_URL sent"},
     "select type from webhook_outbox": {
         "clarification-answered", "clarification-escalated", "clarification-requested", "clarification-resolved",
         "clarification-stale",

@@ -14,6 +14,7 @@ import pytest
 from bot.cli.output import Output
 from bot.cli.reports import digest_parts, period_of
 from bot.cli.trail import COLUMNS, Beside, trail
+from bot.oncall.incidents import Incident
 from bot.oncall.pages import Logged
 from core.clock import iso
 from core.digest import Digest, DigestBuilder, Share, Stretch
@@ -225,7 +226,10 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     assert record is not None
     at = datetime(2020, 1, 2, 3, 40, tzinfo=UTC)
     sending: dict[str, object] = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
-    paged = Logged(at, "sent", "overdue", "platform", 0, None, None, None, (sending,))
+    incident = Incident(
+        1, "e", "escalated", "platform", None, record.id, "t", "overdue", "", None, None, at, None
+    )
+    paged = Logged(incident, {"what": "sent", "at": at.timestamp(), "step": 0, "page": 1}, (sending,))
     lines = trail(record, None, Beside({}, {record.id: [paged]}))
     assert [each["type"] for each in lines] == [
         *("question", "reminder", "approval", "edit", "page", "refusal", "answer"),

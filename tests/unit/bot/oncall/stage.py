@@ -366,10 +366,8 @@ class World:
 
     async def log(self, incident: int = 1) -> list[str]:
         """What happened to an incident."""
-        rows = await self.store.read(
-            "select what from incident_log where incident = :id order by id", id=incident
-        )
-        return [row["what"] for row in rows]
+        (found,) = await self.incidents.all([incident])
+        return [each["what"] for each in found.entries]
 
 
 def said(draft: Post) -> str:

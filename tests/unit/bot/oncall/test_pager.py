@@ -68,26 +68,6 @@ async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, ho
     assert "failed" in await world.log()
 
 
-async def test_page_that_lands_while_it_is_looked_for_is_no_trouble(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its time is over at the moment at which Slack takes it."""
-    world.slack.stuck.add(DM)
-    await world.raised()
-    await world.quiet()
-
-    async def landing(key: str) -> bool:
-        row = await world.messages.get(key)
-        assert row is not None
-        await world.pages.on_outcome(row, "sent")
-        return False
-
-    monkeypatch.setattr(world.pages, "is_posted", landing)
-    await world.pass_by(15)
-    assert not any(task.done() for task in world.tasks)
-    assert await world.log() == ["began", "sent"]
-
-
 async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None:
     await world.raised()
     await world.paged(1)
@@ -101,9 +81,8 @@ async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None
     assert "And 180 more" in page.text
     assert [label for label in labels(page.blocks) if label.startswith("Open")] == ["Open"] * 20
     assert len(world.slack.standing()) == 1
-    row = await world.store.read_one("select count(distinct incident) as n from page_items")
-    assert row is not None
-    assert row["n"] == 200
+    rows = await world.store.read("select log from incidents")
+    assert len(rows) == sum('"page":' in row["log"] for row in rows) == 200
 
 
 async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:
@@ -116,9 +95,13 @@ async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:
     write = world.store.write
 
     async def counting(work: Any) -> Any:
-        before = await world.store.read("select target from page_sendings order by page, target")
+        before = await world.store.read(
+            "select target from messages where kind = 'page' order by page, target"
+        )
         found = await write(work)
-        after = await world.store.read("select target from page_sendings order by page, target")
+        after = await world.store.read(
+            "select target from messages where kind = 'page' order by page, target"
+        )
         if new := {row["target"] for row in after[len(before) :]}:
             commits.append(new)
         return found

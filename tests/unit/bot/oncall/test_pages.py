@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.messages import Messages
+from bot.delivery.messages import DELETED, MessageRow, Messages
 from bot.delivery.messenger import MessageOutcome
-from bot.oncall.incidents import Incident, Incidents
-from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending
+from bot.oncall.incidents import Incident, Incidents, kind_of
+from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending, covers
 from bot.storage.store import Store
 from core.escalation import Failed, NewIncident
 from tests.kit.clocks import START, ManualClock
 
-GROUP = ("errored", "platform")
 DM, POST = (
     Destination("slack", "U0ONCALL"),
     Destination("slack", "C0BOSSES", ("planner", "s1"), ("U0ONCALL",)),
@@ -28,7 +27,7 @@ class World:
         self.store, self.clock = store, ManualClock()
         self.incidents = Incidents(store, self.clock, lambda _: "platform")
         self.messages = Messages(store)
-        self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
+        self.pages = Pages(store, self.incidents, self.messages, self.clock)
 
     async def raised(self, key: str = "errored:1", clarification: str | None = None) -> Incident:
         incident = await self.incidents.raise_(NewIncident(key, "r", "t", clarification=clarification))
@@ -37,7 +36,7 @@ class World:
 
     async def sent(self, *incidents: Incident, to: tuple[Destination, ...] = (DM, POST)) -> list[Sending]:
         """A page that was written down and handed to delivery."""
-        sendings = await self.pages.send(Batch(GROUP, 0, tuple(Item(each.id, 0) for each in incidents), to))
+        sendings = await self.pages.send(Batch(tuple(Item(each.id, 0) for each in incidents), to))
         for each in sendings:
             self.pages.watch(each)
         return list(sendings)
@@ -48,15 +47,13 @@ class World:
         await self.pages.on_outcome(row, outcome)
 
     async def failures(self, incident: Incident) -> int:
-        history = (await self.incidents.histories([incident.id]))[incident.id]
-        return sum(isinstance(each, Failed) for each in history)
+        (read,) = await self.incidents.all([incident.id])
+        return sum(isinstance(each, Failed) for each in read.history)
 
-    async def state(self, target: str) -> str:
-        row = await self.store.read_one(
-            "select state from page_sendings where target = :target", target=target
-        )
+    async def is_covered(self, page: int) -> bool:
+        row = await self.messages.get(f"page:{page}:{DM.target}")
         assert row is not None
-        return str(row["state"])
+        return await self.pages.is_covered(row)
 
 
 @pytest.fixture
@@ -67,18 +64,19 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "seconds", "state"),
+    ("outcome", "seconds", "fails"),
     [
-        (None, 14, "wanted"),
-        (None, 15, "late"),
-        ("tried", 2, "late"),
-        ("sent", 0, "sent"),
-        ("failed", 0, "failed"),
-        ("dropped", 0, "dropped"),
+        (None, 14, False),
+        (None, 15, True),
+        ("tried", 1, False),
+        ("tried", 2, True),
+        ("sent", 15, False),
+        ("failed", 0, True),
+        ("dropped", 15, False),
     ],
 )
 async def test_message_has_fifteen_seconds_and_two_once_it_stumbled(
-    world: World, outcome: MessageOutcome | None, seconds: int, state: str
+    world: World, outcome: MessageOutcome | None, seconds: int, fails: bool
 ) -> None:
     incident = await world.raised()
     await world.sent(incident, to=(DM,))
@@ -87,30 +85,92 @@ async def test_message_has_fifteen_seconds_and_two_once_it_stumbled(
         await world.became("U0ONCALL", outcome)
     await world.clock.advance(seconds)
     await world.pages.look()
-    assert await world.state("U0ONCALL") == state
-    assert await world.failures(incident) == (state in {"late", "failed"})
-    assert (world.pages.next_look() is None) is (state != "wanted")
+    assert await world.failures(incident) == fails
+    assert (world.pages.next_look() is None) is (fails or seconds == 15)
 
 
-async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(world: World) -> None:
+async def test_page_that_fails_in_two_places_fails_once(world: World) -> None:
+    incident = await world.raised()
+    await world.sent(incident)
+    await world.became("U0ONCALL", "failed")
+    await world.became("C0BOSSES", "failed")
+    assert await world.failures(incident) == 1
+
+
+async def test_page_that_lands_as_its_time_ends_did_not_fail(world: World) -> None:
+    incident = await world.raised()
+    await world.sent(incident, to=(DM,))
+    await world.clock.advance(15)
+    await world.store.run("update messages set channel = 'D1', ts = '1.1'")
+    await world.pages.look()
+    assert await world.failures(incident) == 0
+
+
+async def test_p12_older_page_goes_once_newer_ones_about_all_that_is_open_of_it_are_there(
+    world: World,
+) -> None:
     one, other = [await world.raised(f"errored:{n}") for n in range(2)]
     await world.sent(one, other, to=(DM,))
     await world.sent(one, to=(DM,))
-    assert not await world.pages.is_covered("page:1:U0ONCALL", posted=False)
     await world.sent(other, to=(DM,))
-    assert await world.pages.is_covered("page:1:U0ONCALL", posted=False)
-    assert not await world.pages.is_covered("page:1:U0ONCALL", posted=True), (
-        "the newer ones are not there yet"
-    )
-    await world.store.run("update messages set channel = 'D1', ts = key where key <> 'page:1:U0ONCALL'")
-    assert await world.pages.is_covered("page:1:U0ONCALL", posted=True)
-    assert not await world.pages.is_covered("page:3:U0ONCALL", posted=False)
-    assert [each.key for each in await world.pages.older("page:3:U0ONCALL")] == ["page:1:U0ONCALL"]
+    await world.store.run("update messages set channel = 'D1', ts = key where key = 'page:1:U0ONCALL'")
+    assert not await world.is_covered(1)
+    await world.store.run("update messages set channel = 'D1', ts = key where ts is null")
+    assert await world.is_covered(1)
+    assert not await world.is_covered(3)
+    world.incidents.touched.clear()
+    await world.became("U0ONCALL", "sent", page=3)
+    assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents(world.incidents.touched)}
+
+
+def an_incident(
+    number: int, key: str = "errored:1", about: str | None = None, *, over: bool = False
+) -> Incident:
+    began = START if over else None
+    kind = kind_of(key)
+    return Incident(number, key, kind, None, None, about, "t", "r", "b", None, None, START, began)
+
+
+def a_page(
+    number: int, *items: tuple[int, int | None], there: bool = True, failed: str | None = None
+) -> MessageRow:
+    body = {"page": {"at": 0.0, "note": "", "items": items, "mentions": []}}
+    ts = f"{number}.0" if there else None
+    return MessageRow(f"page:{number}:U1", "page", "U1", page=number, body=body, ts=ts, failed=failed)
 
 
 CARD, OTHER_CARD = (f"unplaceable:card:CLR-1-001:1:{channel}:is_archived" for channel in ("C1", "C2"))
 REMINDER, TOLD = "unplaceable:nudge:CLR-1-001:1:1:C1:is_archived", "unplaceable:lost:CLR-1-001:U1:x"
 ESCALATED = "escalated:CLR-1-001:1:x"
+MINE, LATER = a_page(1, (1, 0)), a_page(2, (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "covered"),
+    [
+        (MINE, [], False),
+        (MINE, [LATER], True),
+        (LATER, [MINE], False),
+        (MINE, [a_page(2, (2, 0))], False),
+        (MINE, [a_page(2, (2, 0), (1, None))], True),
+        (a_page(1, (1, 0), (2, 0)), [LATER], False),
+        (a_page(1, (1, 0), (2, 0)), [LATER, a_page(3, (2, 0))], True),
+        (a_page(1, (1, 0), (9, 0)), [LATER], True),  # the other one of it is over
+        (a_page(1, (9, 0)), [a_page(2, (9, 0))], False),  # all of it is over: it says so
+        # One that is there stays until another one is.
+        (MINE, [a_page(2, (1, 0), there=False)], False),
+        (a_page(1, (1, 0), there=False), [a_page(2, (1, 0), there=False)], True),
+        # Unless the failure of the other one would not count as a failure of its step.
+        (a_page(1, (1, 0), there=False), [a_page(2, (2, 0), (1, None), there=False)], False),
+        (a_page(1, (1, 0), there=False), [a_page(2, (2, 0), (1, None))], True),
+        (MINE, [a_page(2, (1, 0), failed=DELETED)], True),  # a newer one stands for that
+        (MINE, [a_page(2, (1, 0), failed="forgotten")], False),
+        (a_page(1, (1, 0), there=False), [a_page(2, (1, 0), there=False, failed="channel_not_found")], False),
+    ],
+)
+def test_p12_page_is_covered(mine: MessageRow, others: list[MessageRow], covered: bool) -> None:
+    incidents = [an_incident(1), an_incident(2, "errored:2"), an_incident(9, over=True)]
+    assert covers(mine, [mine, *others], incidents) is covered
 
 
 @pytest.mark.parametrize(
@@ -126,25 +186,20 @@ ESCALATED = "escalated:CLR-1-001:1:x"
         (CARD, "escalated:CLR-2-001:1:x", (False, False)),
     ],
 )
-async def test_p12_one_page_about_a_question_whatever_the_trouble_with_its_card(
-    world: World, first: str, then: str, covered: tuple[bool, bool]
+def test_p12_one_page_about_a_question_whatever_the_trouble_with_its_card(
+    first: str, then: str, covered: tuple[bool, bool]
 ) -> None:
-    for key in (first, then):
-        await world.sent(await world.raised(key, "CLR-2-001" if "CLR-2" in key else "CLR-1-001"), to=(DM,))
-    await world.store.run("update messages set channel = 'D1', ts = key")
-    found = [await world.pages.is_covered(f"page:{n}:U0ONCALL", posted=True) for n in (1, 2)]
-    assert tuple(found) == covered
+    about = [
+        an_incident(n, key, key.split(":")[-3 if key.startswith("escalated") else 2])
+        for n, key in enumerate((first, then), 1)
+    ]
+    pages = [a_page(1, (1, 0)), a_page(2, (2, 0))]
+    assert tuple(covers(each, pages, about) for each in pages) == covered
 
 
-async def test_page_that_is_not_there_yet_is_not_left_to_one_whose_failure_would_not_count_for_it(
-    world: World,
-) -> None:
-    one, other = [await world.raised(f"errored:{n}") for n in range(2)]
-    await world.sent(one, to=(DM,))
-    await world.pages.send(Batch(GROUP, 0, (Item(other.id, 0), Item(one.id, None)), (DM,)))
-    assert not await world.pages.is_covered("page:1:U0ONCALL", posted=False)
-    await world.sent(one, to=(DM,))
-    assert await world.pages.is_covered("page:1:U0ONCALL", posted=False)
+def test_p12_closed_incident_about_a_question_stands_for_no_other() -> None:
+    about = [an_incident(1, CARD, "CLR-1-001"), an_incident(2, ESCALATED, "CLR-1-001", over=True)]
+    assert not covers(MINE, [MINE, a_page(2, (2, 0))], about)
 
 
 async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:
@@ -182,6 +237,5 @@ async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> N
     await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
     again = World(world.store)
     await again.incidents.restore()
-    assert [each.message for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
+    assert [each.key for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
     assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
-    assert await world.state("U0ONCALL") == "sent"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.oncall import pageview
+from bot.oncall.pages import sending_of
 from bot.views.blockkit import Draft
 from bot.views.codec import PagePress
 from bot.views.page import PageContent, page_card
@@ -39,7 +40,9 @@ async def test_needed_and_final_table(world: World, verb: str, needed: bool, fin
     assert (drawn.needed, drawn.final) == (needed, final)
     if needed or final:
         return
-    assert await world.view.words(1) is None, "a pager outside would wake somebody all the same"
+    sending = sending_of(row)
+    assert sending is not None
+    assert await world.view.words(sending.page) is None, "a pager outside would wake somebody all the same"
 
 
 async def test_page_that_was_clicked_while_it_was_drawn_stays(world: World) -> None:

@@ -233,25 +233,20 @@ async def test_incidents_go_with_their_pages(store: Store) -> None:
         {},
         {"closed_at": None},
         {"clarification": "CLR-1-001"},
-        {},  # its page is on its way
         {"kind": "ledger"},  # found again at each start
         {"closed_at": NEW},
     ]
     for number, more in enumerate(incidents, 1):
         await fill(store, "incidents", {"id": number, "key": f"escalated:{number}", **more})
-        await fill(store, "incident_log", {"incident": number, "at": OLD, "what": "began"})
-        await fill(store, "pages", {"id": number, "kind": "escalated", "step": 0, "at": OLD})
-        await fill(store, "page_items", {"page": number, "incident": number})
-        to = {"via": "slack", "target": "U1", "mentions": "[]", "message": f"page:{number}:U1"}
-        await fill(
-            store, "page_sendings", {"page": number, **to, "state": "wanted" if number == 4 else "sent"}
-        )
-        await message(store, f"page:{number}:U1", ts(OLD + number))
+    for page, at, state in ((1, OLD, "sent"), (2, OLD, "wanted"), (3, NEW, "sent")):
+        to = {"key": f"page:{page}:P", "via": "apprise", "target": "P", "page": page}
+        await fill(store, "sendings", {**to, "body": "{}", "at": at, "state": state})
+        await message(store, f"page:{page}:U1", ts(at + page), page=page, final=int(page != 2))
 
-    assert await sweep(store) == {"incidents": 1, "pages": 1}
-    for table, column in (("incidents", "id"), ("incident_log", "incident"), ("page_sendings", "page")):
-        assert await names(store, table, column) == [2, 3, 4, 5, 6]
-    assert await names(store, "messages", "key") == [f"page:{n}:U1" for n in range(2, 7)]
+    assert await sweep(store) == {"incidents": 1, "sendings": 1, "messages": 1}
+    assert await names(store, "incidents", "id") == [2, 3, 4, 5]
+    assert await names(store, "sendings", "page") == [2, 3]
+    assert await names(store, "messages", "key") == ["page:2:U1", "page:3:U1"]
 
 
 async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:

@@ -132,9 +132,8 @@ def test_each_table_is_written_by_one_module() -> None:
             r"\b(?:insert into|update|delete from) (\w+)", sql.replace("do update set", "")
         ):
             writers.setdefault(table, set()).add(where.partition(":")[0])
-    # A page is swept with its incidents, and its messages with it; the storage's own id, by who opens and who restores; what
-    # the bridge left in files is forgotten by who restores.
-    together = {"page_items", "messages", "installation", "bridge"}
+    # The storage's own id is written by who opens and who restores; what the bridge left in files is forgotten by who restores.
+    together = {"installation", "bridge"}
     assert {
         table: found for table, found in writers.items() if len(found) > 1 and table not in together
     } == {}

@@ -23,7 +23,7 @@ from tests.kit.databases import Server
 # What a column takes besides what its type does.
 CHOSEN = {
     ("inbox", "state"): "done",
-    ("page_sendings", "state"): "sent",
+    ("sendings", "state"): "sent",
     ("pushed_replies", "state"): "begun",
     ("erasures", "state"): "blanked",
     ("slack_events", "state"): "done",
