@@ -35,7 +35,8 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from bot.views import home as views
 from bot.views.codec import HomePress, HomeSection
-from bot.views.home import Answered, Chosen, DutyLine
+from bot.views.home import Chosen, DutyLine
+from bot.views.lists import QuestionRow, row_of
 from bot.views.render import Renderer
 from bot.views.wording import round_of
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
@@ -75,6 +76,9 @@ _SAME_VISIT = 3600.0
 _REFUSED_PERSON = frozenset({"not_enabled", "user_not_visible", "user_is_bot", "user_is_restricted"})
 
 
+_Answer = tuple[Audience, QuestionRow]
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The facts at one moment, the same for all viewers.
@@ -91,7 +95,7 @@ class Snapshot:
     agents: tuple[AgentNode, ...] = ()
     ready: tuple[ReadyItem, ...] = ()
     duties: tuple[DutyLine, ...] = ()
-    answers: tuple[Answered, ...] = ()
+    answers: tuple[_Answer, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -113,16 +117,21 @@ class Gathering:
 
     def __post_init__(self) -> None:
         self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as last known
-        self._answers: dict[tuple[str, int], Answered] = {}  # the newest ones
+        self._answers: dict[tuple[str, int], _Answer] = {}  # the newest ones, by id and round
 
     def record_changed(self, record: Clarification) -> None:
         """Keep the record's latest answer, if it is among the newest of all."""
-        found = _answered(record)
-        if found is None:
+        shown = round_of(record)
+        if shown.stage != "answered" and record.round > 1:
+            shown = round_of(record, record.round - 1)
+        if shown.decided is None or shown.answered_at is None:
             return
-        self._answers[record.id, found.round] = found
+        row = row_of(shown)
+        decided = replace(shown.decided, answer=shown.decided.answer[:_KEPT_WORDS])
+        kept = replace(row, question=row.question[:_KEPT_WORDS], decided=decided)
+        self._answers[record.id, shown.number] = audience_of(record), kept
         if len(self._answers) > _MOST_ANSWERS:
-            del self._answers[min(self._answers, key=lambda key: self._answers[key].at)]
+            del self._answers[min(self._answers, key=lambda key: self._answers[key][1].at)]
 
     async def restore_answers(self) -> None:
         """Read the answers of the records that were written last."""
@@ -153,8 +162,8 @@ class Gathering:
         questions = await to_thread(self._for_people, known)
         escalated = (each.id for each in questions if each.status == "escalated")
         paged = {each: users for each in escalated if (users := self.paged(each))}
-        answers = sorted(self._answers.values(), key=lambda each: (each.at, each.clarification), reverse=True)
-        audiences = {*map(audience_of, known), *(each.audience for each in answers)}
+        answers = sorted(self._answers.values(), key=lambda each: (each[1].at, each[1].id), reverse=True)
+        audiences = {*map(audience_of, known), *(audience for audience, _ in answers)}
         audiences |= {Audience(each.agent) for each in agents} | {Audience(each.agent) for each in ready}
         return Snapshot(
             number=number,
@@ -172,25 +181,6 @@ class Gathering:
 
     def _for_people(self, known: Sequence[Clarification]) -> list[Clarification]:
         return sorted((each for each in known if each.is_open and self.shows(each)), key=order)
-
-
-def _answered(record: Clarification) -> Answered | None:
-    """Returns the record's latest answer, of this round or the one before, or None."""
-    shown = round_of(record)
-    if shown.stage != "answered" and record.round > 1:
-        shown = round_of(record, record.round - 1)
-    if shown.decided is None or shown.answered_at is None:
-        return None
-    agent, to, _ = audience_of(record)
-    return Answered(
-        clarification=record.id,
-        round=shown.number,
-        agent=agent,
-        to=to,
-        question=shown.question[:_KEPT_WORDS],
-        decided=replace(shown.decided, answer=shown.decided.answer[:_KEPT_WORDS]),
-        at=shown.answered_at,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +255,9 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
         answers=page(
             "answers",
             [
-                each
-                for each in snapshot.answers
-                if each.audience in allowed or any(one.user == user for one in each.decided.by)
+                row
+                for audience, row in snapshot.answers
+                if audience in allowed or (row.decided and any(one.user == user for one in row.decided.by))
             ],
         ),
         unsure=admitted.unsure,

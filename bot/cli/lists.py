@@ -12,7 +12,9 @@ from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
 from bot.cli.waiting import answered, seconds_of
 from bot.commands.grammar import id_of
+from bot.views.lists import row_of
 from bot.views.records import record_json
+from bot.views.wording import round_of
 from core.clarification import OPEN, Clarification, agent_key
 from core.errors import BadInput, NotFound, RecordUnreadable
 from core.ledger import Contents, Ledger
@@ -111,7 +113,8 @@ async def _tell(shell: Shell, records: list[Clarification], problems: list[str],
     # Escalated ones first; closed ones come last.
     records.sort(key=lambda each: (each.status != "escalated", order(each)))
     tampered = await tampered_of(shell.ledger, records)
-    shell.out.show(_as_json(records, tampered), table(records, shell.clock.now(), empty, tampered))
+    rows = [row_of(round_of(each), is_tampered=each.id in tampered) for each in records]
+    shell.out.show(_as_json(records, tampered), table(rows, shell.clock.now(), empty))
     shell.tell_problems(problems)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
 from bot.views.arguments import argument_words, changed_in_all
 from bot.views.fields import form_words
+from bot.views.lists import QuestionRow
 from bot.views.verify import receipt_command
 from bot.views.wording import (
     TAMPERED,
@@ -28,22 +29,14 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import Confirmation
-from core.clarification import ArgumentsChanged, Clarification, Entry, NotOpen, Round, Status, Superseded
+from core.clarification import ArgumentsChanged, Clarification, Entry, NotOpen, Round, Superseded
 from core.clock import iso
 
-_STYLES: dict[Status, str] = {
-    "pending": "yellow",
-    "stale": "bold yellow",
-    "escalated": "bold red",
-    "answered": "green",
-    "resolved": "dim green",
-    "abandoned": "dim",
-}
 _COLUMNS = (
     Column("Id", whole=True),
-    Column("Status"),
-    Column("Who asks whom"),
-    Column("Asked", whole=True),
+    Column("State"),
+    Column("Agent"),
+    Column("When", whole=True),
     Column("Question"),
 )
 _DID = {"question": "asks", "answer": "answers", "resolution": "closes", "escalation": "escalates"}
@@ -58,13 +51,9 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _A_WHILE = timedelta(days=14)
 
 
-def table(
-    records: Sequence[Clarification], now: datetime, empty: str, tampered: Collection[str] = ()
-) -> Table:
-    """Returns a row for each record, in the given order. `tampered`: the ids of those that do not agree with their receipts."""
-    return Table(
-        _COLUMNS, [_row(record, now, is_tampered=record.id in tampered) for record in records], empty=empty
-    )
+def table(rows: Iterable[QuestionRow], now: datetime, empty: str) -> Table:
+    """Returns the rows as a table, in the given order."""
+    return Table(_COLUMNS, [_cells(row, now) for row in rows], empty=empty)
 
 
 def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) -> Iterator[Part]:
@@ -144,23 +133,15 @@ def refusal(error: Exception, now: datetime) -> str:
     return str(error)
 
 
-def _row(record: Clarification, now: datetime, *, is_tampered: bool) -> list[str | Cell]:
-    question = inert.named(record.question)
+def _cells(row: QuestionRow, now: datetime) -> list[str | Cell]:
+    question = inert.named(row.question)
     return [
-        record.id,
-        Cell("tampered", style="bold red")
-        if is_tampered
-        else Cell(_state(record), style=_STYLES[record.status]),
-        f"{inert.named(record.from_)} → {inert.named(record.to)}",
-        when(record.asked_last, now),
+        row.id,
+        Cell(row.stands_plainly(_ANSWER), row.stands_plainly(inert.NO_LIMIT)),
+        f"{row.agent} → {row.to}" if row.to else row.agent,
+        when(row.at, now),
         Cell(inert.clip(question, _QUESTION), question),
     ]
-
-
-def _state(record: Clarification) -> str:
-    """Returns how it was decided and by whom; otherwise the status."""
-    decided = round_of(record).decided
-    return decided_plainly(decided, _ANSWER) if decided is not None else record.status
 
 
 def _times(record: Clarification, now: datetime) -> Iterator[Part]:

@@ -8,29 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bot.cli.output import Cell, Column, Output, Table
-from bot.cli.records import exact, when
+from bot.cli.output import Output
+from bot.cli.records import exact, table
 from bot.cli.running import database_url
 from bot.cli.trust import moment_of
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.decisions.search import find
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
-from bot.views import inert
-from bot.views.lists import ENDED
-from bot.views.wording import decided_plainly, name_of
+from bot.views.lists import past_row
 from core.clock import iso
 from core.errors import BadInput
 from core.lists import PastDecision
 
-_COLUMNS = (
-    Column("Id", whole=True),
-    Column("Decided", whole=True),
-    Column("Agent"),
-    Column("Question"),
-    Column("Decision"),
-)
-_QUESTION, _ANSWER = 200, 120
 _EVERYTHING = 10**9
 
 
@@ -60,7 +50,7 @@ def run(out: Output, words: Sequence[str], options: SearchOptions, config: Path 
     since = f" since {exact(now - search.span)}" if search.span else ""
     nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{since}."
     data = {"decisions": [_as_json(each) for each in shown], "more": len(found) > most}
-    out.show(data, Table(_COLUMNS, [_row(each, now) for each in shown], empty=nothing))
+    out.show(data, table(map(past_row, shown), now, nothing))
     if len(found) > most:
         out.note(f"clarify: these are the newest {most}; --limit 0 shows all")
 
@@ -85,21 +75,6 @@ def _search(words: Sequence[str], options: SearchOptions, now: datetime) -> Sear
             "What are you looking for? For example: clarify search rotate keys --by ann@example.com"
         )
     return search._replace(by=tuple(each.removeprefix("@") for each in search.by))
-
-
-def _row(each: PastDecision, now: datetime) -> list[str | Cell]:
-    question = inert.named(each.question)
-    short, whole = (
-        decided_plainly(each.decided, limit) if each.decided else ENDED.get(each.outcome, each.outcome)
-        for limit in (_ANSWER, inert.NO_LIMIT)
-    )
-    return [
-        each.clarification,
-        when(each.at, now),
-        name_of(each.agent),
-        Cell(inert.clip(question, _QUESTION), question),
-        Cell(short, whole),
-    ]
 
 
 def _as_json(each: PastDecision) -> dict[str, Any]:

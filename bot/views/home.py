@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 
-from bot.routing import Audience, audience_of
+from bot.routing import audience_of
 from bot.views import inert, phrases
 from bot.views.blockkit import (
     ANSWER,
@@ -36,20 +36,18 @@ from bot.views.codec import (
     HomeSection,
     HomeVerb,
 )
-from bot.views.markdown import plain
+from bot.views.lists import QuestionRow
 from bot.views.numerals import in_words
 from bot.views.wording import (
     ID_LIMIT,
-    asked_words,
     capital,
-    decided_words,
     listed_words,
     name_of,
     until_words,
 )
 from core.agents import AgentNode, ReadyItem
-from core.clarification import HUMAN, Clarification
-from core.lists import Decided, Page, several
+from core.clarification import Clarification
+from core.lists import Page, several
 
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
@@ -106,23 +104,6 @@ class DutyLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A decided question, and how it was decided. `to`: see `Audience`."""
-
-    clarification: str
-    round: int
-    agent: str
-    question: str
-    decided: Decided
-    at: datetime
-    to: str = HUMAN
-
-    @property
-    def audience(self) -> Audience:
-        return Audience(self.agent, self.to)
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
     """What one person sees. People who are on call or were paged see all agents and sessions; others see those whose
     questions they may answer. `stranger`: the person may answer nothing, so the agents are omitted. `locale`: the person's.
@@ -134,7 +115,7 @@ class Chosen:
     agents: Page[AgentNode]
     ready: Page[ReadyItem]
     duty: Page[DutyLine]
-    answers: Page[Answered]
+    answers: Page[QuestionRow]
     unsure: bool = False
     stranger: bool = False
     locale: str = ""
@@ -240,11 +221,10 @@ def _duty(line: DutyLine) -> Iterator[Words]:
         yield Words(f"until {inert.date(line.until)}", live=True)
 
 
-def _answered(line: Answered) -> tuple[Words, Words]:
-    asked = (plain if line.decided.outcome == "answered" else asked_words)(line.question)
+def _answered(line: QuestionRow) -> tuple[Words, Words]:
     return (
-        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.quoted(asked, _SAID)}"),
-        Words(f"{capital(decided_words(line.decided, _SAID))}, {inert.date(line.at)}", live=True),
+        Words(f"{_id(line.id)} · {line.agent}: {line.asked(_SAID)}"),
+        Words(f"{capital(line.stands(_SAID))}, {inert.date(line.at)}", live=True),
     )
 
 

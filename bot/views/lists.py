@@ -44,6 +44,7 @@ from bot.views.wording import (
     asked_words,
     closed_words,
     decided_aloud,
+    decided_plainly,
     decided_words,
     holder_words,
     listed_words,
@@ -54,8 +55,8 @@ from bot.views.wording import (
     until_words,
 )
 from core.agents import AgentNode, ReadyItem
-from core.clarification import Clarification
-from core.lists import Page, PastDecision, page_of, several
+from core.clarification import Clarification, Round
+from core.lists import Decided, Page, PastDecision, page_of, several
 
 _T = TypeVar("_T")
 PAGE_SIZE = 8  # of a command's list
@@ -68,7 +69,7 @@ _SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a messa
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _LINK = re.compile(r"https?://[^\s<>|]{1,300}")
 _ROLLUP_ROWS = 5
-ENDED = {"expired": "expired", "withdrawn": "withdrawn by the agent", "closed": "closed without an answer"}
+_ENDED = {"expired": "expired", "withdrawn": "withdrawn by the agent", "closed": "closed without an answer"}
 _ROW, _LISTED = 300, 200
 _WHICH_BUTTONS = 10
 _GRAVE = Dialog(
@@ -77,6 +78,45 @@ _GRAVE = Dialog(
     MEANT,
     CANCEL,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A question in a list of any surface: `/clarify`, search, Home and the shell only lay it out.
+
+    `question`: all of it, plain text. `at`: when it was asked, or decided. `state`: how it stands or ended, as plain text,
+    unless people `decided` it. `open`: what was asked, while it is open; its stakes come before the question. `to`: the agent that
+    was asked, if one was.
+    """
+
+    id: str
+    agent: str
+    question: str
+    at: datetime
+    decided: Decided | None = None
+    state: str = ""
+    open: Round | None = None
+    to: str = ""
+
+    def asked(self, limit: int) -> str:
+        """Returns the question in quotation marks, as plain text."""
+        if self.open is not None:
+            return listed_words(self.open, self.question, limit)
+        return inert.quoted(self.question, limit)
+
+    def stands(self, limit: int) -> str:
+        """Returns how it stands, as our own mrkdwn. `limit`: of an answer in words."""
+        if self.decided is not None:
+            return decided_words(self.decided, limit)
+        return inert.escaped_line(self.state, 2 * limit)
+
+    def stands_aloud(self, limit: int) -> str:
+        """Returns the same for the top-level text, where Slack formats nothing."""
+        return self.stands(limit) if self.decided is None else decided_aloud(self.decided, limit)
+
+    def stands_plainly(self, limit: int) -> str:
+        """Returns the same as plain text, with names in place of mentions."""
+        return self.state if self.decided is None else decided_plainly(self.decided, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,42 +199,77 @@ def session_line(item: ReadyItem) -> str:
     return f"{name}: blocked by {_several(item.blocked_by)}{since}"
 
 
+def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
+    """Returns the row of a round. `is_tampered`: it does not agree with its receipt."""
+    record, asked = shown.record, shown.asked
+    is_open = shown.stage == "open"
+    shortened = plain if shown.current.confirmation is None else asked_words
+    if is_tampered:
+        state = TAMPERED
+    elif record.status == "escalated" and is_open:
+        state = (
+            f"escalated ({shown.attention.escalated_for})" if shown.attention.escalated_for else "escalated"
+        )
+    elif is_open:
+        state = "reminded" if shown.attention.nudges else "open"
+    else:
+        state = "" if shown.decided is not None else closed_words(shown, _LABEL)
+    return QuestionRow(
+        inert.line(record.id),
+        shown.agent,
+        shown.question if is_open else shortened(shown.question),
+        (None if is_open else shown.answered_at) or record.asked_last,
+        None if is_tampered else shown.decided,
+        state,
+        shown.current if is_open else None,
+        shown.target,
+    )
+
+
+def past_row(decision: PastDecision) -> QuestionRow:
+    """Returns the row of a decision that search found."""
+    return QuestionRow(
+        inert.line(decision.clarification),
+        name_of(decision.agent),
+        plain(decision.question),
+        decision.at,
+        decision.decided,
+        _ENDED.get(decision.outcome, inert.line(decision.outcome, _SHORT)),
+    )
+
+
 def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = False) -> ListRow:
     """Returns a clarification's row. `n` distinguishes its buttons from other rows'. `is_tampered`: it
     does not agree with its receipt.
     """
     shown = round_of(record)
-    words = _asked(shown, _QUESTION)
-    name = inert.line(record.id)
-    state = inert.escape(TAMPERED) if is_tampered else _state(shown)
-    facts = (Words(linked(name, offer.link), live=True), Words(shown.agent), Words(state, live=True))
-    spoken = inert.utc_dates(state)
-    if shown.decided is not None and not is_tampered:
-        spoken = decided_aloud(shown.decided, _LABEL)
-    aloud = f"{inert.fallback(f'{name}, {shown.agent}')}, {spoken}: {inert.fallback(words)}"
-    view = Press("view", record.id, shown.number, "1")
-    buttons = [button(view, VIEW_FULL, f"View {record.id} in full", n=n)]
+    made = row_of(shown, is_tampered=is_tampered)
+    state, spoken = made.stands(_LABEL), made.stands_aloud(_LABEL)
+    if shown.stage == "open" and not is_tampered:
+        state = " · ".join([state, *_moments(shown)])
+        spoken = inert.utc_dates(state)
+    buttons = [
+        button(Press("view", record.id, shown.number, "1"), VIEW_FULL, f"View {record.id} in full", n=n)
+    ]
     if shown.stage == "open" and offer.answer:
         buttons.insert(0, answer_button(record, shown.number, n))
     if shown.stage == "open" and offer.take:
         buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
-    return ListRow((Section(Words(words)), Context(facts), Actions(tuple(buttons))), aloud)
+    return _laid_out(made, offer.link, state, spoken, Actions(tuple(buttons)))
 
 
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
-    name, question = inert.line(decision.clarification), inert.quoted(plain(decision.question), _QUESTION)
-    by = decision.decided
-    how = f"{ENDED.get(decision.outcome, inert.escaped_line(decision.outcome, _SHORT))}"
-    state, spoken = (how, how) if by is None else (decided_words(by, _LABEL), decided_aloud(by, _LABEL))
-    agent = name_of(decision.agent)
-    facts = (
-        Words(linked(name, link), live=True),
-        Words(agent),
-        Words(f"{state}, {inert.date(decision.at)}", live=True),
-    )
-    aloud = f"{inert.fallback(f'{name}, {agent}')}, {spoken}, {inert.utc(decision.at)}: {inert.fallback(question)}"
-    return ListRow((Section(Words(question)), Context(facts)), aloud)
+    made = past_row(decision)
+    state = f"{made.stands(_LABEL)}, {inert.date(made.at)}"
+    return _laid_out(made, link, state, f"{made.stands_aloud(_LABEL)}, {inert.utc(made.at)}")
+
+
+def _laid_out(made: QuestionRow, link: str | None, state: str, spoken: str, *more: Part) -> ListRow:
+    question = made.asked(_QUESTION)
+    facts = (Words(linked(made.id, link), live=True), Words(made.agent), Words(state, live=True))
+    aloud = f"{inert.fallback(f'{made.id}, {made.agent}')}, {spoken}: {inert.fallback(question)}"
+    return ListRow((Section(Words(question)), Context(facts), *more), aloud)
 
 
 def decisions(heading: str, page: Page[ListRow], *, query: str) -> Draft:
@@ -245,7 +320,7 @@ def rollup(
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
     deadline = f" First deadline: {inert.utc(oldest)}." if oldest else ""
     deadline += f" {sentence(reminder_words(reminded).escaped())}" if reminded else ""
-    listed = "\n".join(f"{inert.line(each.record.id)}: {_asked(each, _ROW)}" for each in shown)
+    listed = "\n".join(f"{inert.line(each.record.id)}: {row_of(each).asked(_ROW)}" for each in shown)
     more = f"\nand {count - len(shown)} more." if count > len(shown) else ""
     text = f"{heading}.{deadline} Click Show all to see and answer them.\n{listed}{more}"
     show_all = Press("list", shown[0].record.id, shown[0].number, "1")
@@ -285,7 +360,7 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
     shown = [round_of(directed(record)) for record in records[:MENU_OPTIONS]]
     room = max(20, min(_LISTED, 3000 // max(1, len(shown)) - 30))
     lines = "\n".join(
-        f"{n}. {inert.line(each.record.id)}: {_asked(each, room)}" for n, each in enumerate(shown, 1)
+        f"{n}. {inert.line(each.record.id)}: {row_of(each).asked(room)}" for n, each in enumerate(shown, 1)
     )
     choices = [
         (f"{n}. {_bare(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
@@ -335,36 +410,20 @@ def _short(text: str) -> str:
     return inert.escape(inert.as_name(text, _SHORT) or inert.BLANK)
 
 
-def _state(shown: ShownRound) -> str:
-    """Returns its state, as our own mrkdwn."""
-    record, asked = shown.record, shown.asked
-    if shown.decided is not None:
-        return decided_words(shown.decided, _LABEL)
-    if shown.stage == "closed":
-        return inert.escaped_line(closed_words(shown, _LABEL), 2 * _LABEL)
-    parts = [f"escalated ({shown.attention.escalated_for})" if shown.attention.escalated_for else "escalated"]
-    if record.status != "escalated":
-        parts = ["reminded" if shown.attention.nudges else "open"]
-    parts.append(f"asked {inert.date(record.asked_last)}")
-    if asked.expires_at is not None:
-        parts.append(f"until {inert.date(asked.expires_at)}")
+def _moments(shown: ShownRound) -> Iterable[str]:
+    """Yields when an open question was asked, until when it can be answered, and who has it, as our own mrkdwn."""
+    yield f"asked {inert.date(shown.record.asked_last)}"
+    if shown.asked.expires_at is not None:
+        yield f"until {inert.date(shown.asked.expires_at)}"
     if held := holder_words(shown):
-        parts.append(held)
-    return " · ".join(parts)
+        yield held
 
 
 def _answerable(shown: Sequence[ShownRound]) -> Iterable[Section]:
     """Yields each question on one line, with its button."""
     for n, each in enumerate(shown):
-        line = f"{inert.line(each.record.id, ID_LIMIT)}: {_asked(each, _ROW)}"
+        line = f"{inert.line(each.record.id, ID_LIMIT)}: {row_of(each).asked(_ROW)}"
         yield Section(Words(line), answer_button(each.record, each.number, n))
-
-
-def _asked(shown: ShownRound, limit: int) -> str:
-    """Returns the question; of an open approval, after its stakes."""
-    return (
-        listed_words(shown.current, shown.question, limit) if shown.stage == "open" else _bare(shown, limit)
-    )
 
 
 def _bare(shown: ShownRound, limit: int) -> str:

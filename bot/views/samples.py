@@ -11,9 +11,10 @@ from bot.views.blockkit import Draft, View
 from bot.views.card import card
 from bot.views.codec import PagePress
 from bot.views.figures import digest
-from bot.views.home import Answered, Chosen, DutyLine, home
+from bot.views.home import Chosen, DutyLine, home
 from bot.views.lists import (
     Offer,
+    QuestionRow,
     decision_row,
     decisions,
     listing,
@@ -174,8 +175,8 @@ def _views() -> Iterator[tuple[str, View]]:
     yield "window (decisions)", search_modal(_found())
     agent = AgentNode("deployer", "Deployer", "working", (), (), (1,), _AT)
     ready = ReadyItem("deployer", "Deployer", "sample", "s1", 1, (), None, _AT)
-    past = Answered(
-        "CLR-1-001", 1, "Deployer", "Start?", Decided("answered", (DecidedBy("Ade", _USER),), "Yes"), _AT
+    past = QuestionRow(
+        "CLR-1-001", "Deployer", "Start?", _AT, Decided("answered", (DecidedBy("Ade", _USER),), "Yes")
     )
     yield (
         "Home tab",

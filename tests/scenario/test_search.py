@@ -349,7 +349,10 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
         assert len(await found("filler", "--since", "2020-01-01")) == 50
     said = await run(stage, "search", "rotate")
     assert [line.split("\t")[0] for line in said.out.splitlines()] == [none, own, here]
-    assert said.out.splitlines()[2].endswith(f"answered: “Only on staging” by user:slack/{TEAM}/{FOLAKE}")
+    assert (
+        said.out.splitlines()[2].split("\t")[1]
+        == f"answered: “Only on staging” by user:slack/{TEAM}/{FOLAKE}"
+    )
     assert "closed without an answer" in said.out
     assert "the newest 50; --limit 0 shows all" in (await run(stage, "search", "filler")).err
     (first, *_) = json.loads((await run(stage, "search", "keys", "--json")).out)["decisions"]

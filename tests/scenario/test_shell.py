@@ -130,7 +130,7 @@ async def test_shell_on_a_terminal_fits_its_width(project: Project) -> None:
     await project.fine(*ASK, "Should we move the payment tables to another database before the release?")
     shown = await _on_terminal(project, 60, "list")
     assert max(len(line) for line in shown.splitlines()) <= 60
-    for words in ("CLR-42-001", "pending", "just now", "payment"):
+    for words in ("CLR-42-001", "open", "just now", "payment"):
         assert words in shown
 
 

@@ -184,13 +184,13 @@ async def test_shell_shows_what_was_changed_and_hands_it_out_to_nobody(stage: Wo
     async with caller(stage) as http:
         await decide(stage, http)
         await stage.until(lambda: stage.record()["status"] == "answered")
-        assert "tampered" not in await shell.fine("list", "--all")
+        assert "Tampered" not in await shell.fine("list", "--all")
         change_row(stage, argument)
         await stage.message(TOLD, FALLBACK)
         shown = await shell.run("show", NAME)
         assert "tampered" in shown.out.lower()
         assert json.loads((await shell.run("show", NAME, "--json")).out)["tampered"] is True
-        assert "tampered" in (await shell.run("list", "--all")).out
+        assert "Tampered" in (await shell.run("list", "--all")).out
         exported = (await shell.run("export")).out.splitlines()
         assert exported
         assert all(json.loads(line)["tampered"] is True for line in exported)

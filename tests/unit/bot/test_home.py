@@ -35,7 +35,8 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
-from bot.views.home import Answered, Chosen, DutyLine
+from bot.views.home import Chosen, DutyLine
+from bot.views.lists import QuestionRow
 from core.agents import SessionFact
 from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
@@ -469,7 +470,7 @@ async def test_answers_that_are_kept_are_the_newest() -> None:
     facts.record_changed(record())
 
     newest = (await facts.snapshot(1)).answers
-    assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
+    assert [row.id for _, row in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
 
 
 async def test_answers_are_restored_from_the_records_written_last(
@@ -484,7 +485,7 @@ async def test_answers_are_restored_from_the_records_written_last(
 
     await facts.restore_answers()
 
-    assert sorted(each.clarification for each in (await facts.snapshot(1)).answers) == [
+    assert sorted(row.id for _, row in (await facts.snapshot(1)).answers) == [
         f"CLR-{issue}-001" for issue in range(1, 6)
     ]
 
@@ -558,9 +559,9 @@ def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
 
 
 def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
-    def answer(agent: str, user: str | None) -> Answered:
+    def answer(agent: str, user: str | None) -> tuple[Audience, QuestionRow]:
         decided = Decided("approved", (DecidedBy("user:x", user), DecidedBy("user:y")), "Accept")
-        return Answered(f"CLR-42-00{len(agent)}", 1, agent, "Q?", decided, START)
+        return Audience(agent), QuestionRow(f"CLR-42-00{len(agent)}", agent, "Q?", START, decided)
 
     answers = (answer("planner", None), answer("reviewer", ADE), answer("ops", BEA))
 

@@ -33,7 +33,7 @@ def test_list_shows_what_is_open_the_most_urgent_first(prompt: Prompt) -> None:
     assert ids(prompt.fine("list")) == ["CLR-3-001", "CLR-2-001", "CLR-1-001"]
     assert ids(prompt.fine("list", "--all"))[-1] == "CLR-4-001"
     first = prompt.fine("list").splitlines()[0].split("\t")
-    assert first[:3] == ["CLR-3-001", "escalated", "engineer → architect"]
+    assert first[:3] == ["CLR-3-001", "escalated (by hand)", "engineer → architect"]
     assert first[4] == "passed on"
     assert datetime.now(UTC) - datetime.fromisoformat(first[3]) < timedelta(minutes=5)
 

@@ -10,7 +10,8 @@ import pytest
 from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
 from bot.views.codec import HomePress, unseal
-from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, home
+from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, DutyLine, home
+from bot.views.lists import QuestionRow
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
 from core.agents import BlockedOn
@@ -28,6 +29,10 @@ _LIVE = re.compile(r"<@U0[A-Z0-9]+>|<!date\^\d+\^[^|]*\|[^<>]*>")
 @pytest.fixture(scope="module")
 def renderer() -> Renderer:
     return RENDERER
+
+
+def answer(seq: int, question: str, decided: Decided) -> tuple[Audience, QuestionRow]:
+    return Audience("planner"), QuestionRow(f"CLR-1-{seq:03d}", "planner", question, START, decided)
 
 
 def view(renderer: Renderer, snapshot: Snapshot, admitted: Admitted = PLANNER) -> dict[str, Any]:
@@ -74,14 +79,7 @@ def full(text: str) -> Snapshot:
         ready=tuple(ready("planner", text, ("CLR-42-001",) * (n % 9), name=text) for n in range(40)),
         duties=tuple(DutyLine(text, (ADE, BEA) * 30, text, until) for _ in range(40)),
         answers=tuple(
-            Answered(
-                f"CLR-42-{n:03d}",
-                1,
-                "planner",
-                text,
-                Decided("answered", (DecidedBy(text, BEA if n % 2 else None),), text),
-                START,
-            )
+            answer(n, text, Decided("answered", (DecidedBy(text, BEA if n % 2 else None),), text))
             for n in range(40)
         ),
     )
@@ -186,30 +184,13 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
         ),
         duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
         answers=(
-            Answered(
-                "CLR-1-002",
-                1,
-                "planner",
-                "Port?",
-                Decided("answered", (DecidedBy("user:slack/T/U", BEA),), "8080"),
-                START,
-            ),
-            Answered(
-                "CLR-1-003",
-                1,
-                "planner",
+            answer(2, "Port?", Decided("answered", (DecidedBy("user:slack/T/U", BEA),), "8080")),
+            answer(
+                3,
                 "Send it?",
                 Decided("approved", (DecidedBy("user:slack/T/U", BEA), DecidedBy("user:os/<root>"))),
-                START,
             ),
-            Answered(
-                "CLR-1-004",
-                1,
-                "planner",
-                "Drop it?",
-                Decided("rejected", (DecidedBy("u", ADE),), "Reject"),
-                START,
-            ),
+            answer(4, "Drop it?", Decided("rejected", (DecidedBy("u", ADE),), "Reject")),
         ),
     )
     everybody = Admitted(

@@ -20,6 +20,7 @@ from bot.views import card, figures, forms, inert, lists, notices, page, phrases
 from bot.views import home as tabs
 from bot.views.blockkit import Draft, View
 from bot.views.codec import PagePress
+from bot.views.lists import QuestionRow
 from core.agents import BlockedOn, ReadyItem
 from core.clarification import Clarification, escalated, nudged
 from core.digest import DigestBuilder
@@ -65,7 +66,10 @@ def tab() -> View:
         agents=(agent("retirement-planner", status="blocked", waits=(blocked,)),),
         duties=(tabs.DutyLine("platform", ("U0GOOD",), "rotation", SOON),),
         answers=(
-            tabs.Answered("CLR-1-001", 1, "planner", "x", Decided("answered", (DecidedBy("ann"),), "y"), NOW),
+            (
+                Audience("planner"),
+                QuestionRow("CLR-1-001", "planner", "x", NOW, Decided("answered", (DecidedBy("ann"),), "y")),
+            ),
         ),
     )
     every = Admitted(frozenset({Audience("planner"), Audience("retirement-planner")}))
