@@ -202,6 +202,15 @@ def test_p12_closed_incident_about_a_question_stands_for_no_other() -> None:
     assert not covers(MINE, [MINE, a_page(2, (2, 0))], about)
 
 
+async def test_p12_page_about_an_escalated_question_ends_the_one_about_its_card(world: World) -> None:
+    escalated, card = [await world.raised(key, "CLR-1-001") for key in (ESCALATED, CARD)]
+    for each in (card, escalated):
+        await world.sent(each, to=(DM,))
+    await world.store.run("update messages set channel = 'D1', ts = key")
+    assert await world.is_covered(1)
+    assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents([escalated.id])}
+
+
 async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:
     of = [await world.raised(f"e:{about}", about) for about in ("CLR-1-001", "CLR-2-001", None)]
     await world.sent(*of, to=(DM,))
