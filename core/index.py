@@ -94,6 +94,9 @@ class Index:
         record = self._by_id[record.id] = kept(record)
         return record
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def __iter__(self) -> Iterator[Clarification]:
         return iter(list(self._by_id.values()))
 

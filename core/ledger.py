@@ -117,8 +117,8 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
-    async def load(self) -> Contents:
-        """On start, the records that need something.
+    def load(self) -> AsyncGenerator[Contents]:
+        """On start, the records that need something, some at a time.
 
         Raises:
             LedgersAway: the database cannot be read.

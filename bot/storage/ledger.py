@@ -268,10 +268,11 @@ class DatabaseLedger(Ledger):
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
-    async def load(self) -> Contents:
+    async def load(self) -> AsyncGenerator[Contents]:
         (row,) = await self._query(f"select {self.store.horizon} as until")
         self._loaded = row["until"]  # what is written from here on is news
-        return await _gathered(self.every(waiting=True))
+        async for some in self.every(waiting=True):
+            yield some
 
     async def every(
         self,
