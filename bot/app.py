@@ -531,8 +531,8 @@ class Bot:
             self.shown.nudges.record_changed(record)
             self.oncall.quorum.record_changed(record)
         self._leads, self._meanwhile = True, None
-        for record, ours in meanwhile:
-            self.record_changed(record, ours=ours)
+        for changed, ours in meanwhile:
+            self.record_changed(changed, ours=ours)
 
     async def _lead(self, unreadable: Iterable[str]) -> None:
         """Starts the work that only the leader does. `unreadable`: the ids of records that cannot be read."""
@@ -550,7 +550,7 @@ class Bot:
             await self.told.notices.ledger_unreadable(trouble)
         owing = self.told.owing
         for record in self.base.index:
-            if record.round > 1 or await self.ledger.owes_receipt(record):
+            if record.round > 1 or not (record.is_open or record.is_signed):
                 self.slack.app.later.run(owing.sign_in_time(record.id), "receipt that is owed")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
@@ -647,9 +647,7 @@ class Bot:
         if self._http is not None:
             self._http.begin_stop()
         # A closed subscription times out open questions and undelivered replies: these producers keep theirs.
-        waiting = {
-            s.producer for s in self.base.index if s.producer and (s.is_open or s.asked.reply == "sending")
-        }
+        waiting = {s.producer for s in self.base.index if s.producer and (s.is_open or s.reply == "sending")}
         is_there = await self.store.trouble() is None
         if not (self.store.leads and is_there) or await self._is_one_of_several():
             # We cannot know what is open, or another bot continues the subscriptions.

@@ -19,22 +19,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from core.aaep import whole_characters
-from core.clarification import DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Aaep, Clarification, parse_id
+from core.clarification import DONE, ID, UNDELIVERED, US, Aaep, Clarification, parse_id
 from core.errors import NotFound
 
 Raw = dict[str, Any]
-_LONG_FIELDS = (
-    "context",
-    "default_response",
-    "summary_terse",
-    "summary_detailed",
-    "action",
-    "consequence",
-    "extra_context",
-    "edits",
-    "refusals",
-    "reply_note",
-)
 PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
 _ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
 _OURS = frozenset(_ALIASES.values())
@@ -233,30 +221,6 @@ def _tidied(raw: Raw) -> Raw:
     else:
         raw.pop("aaep", None)
     return raw
-
-
-class Outline(Clarification):
-    """A record without its long texts, for the index. Read the record from its ledger before you show it."""
-
-
-def outline(record: Clarification) -> Outline:
-    """Returns a record without its long texts."""
-    asked = record.asked
-    direct = asked.direct and asked.direct.model_copy(
-        update={"arguments": None, "form": None, "default": None}
-    )
-    short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale", "receipt")}
-    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct, "earlier": ()}
-    thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
-    return Outline.model_construct(
-        **{name: getattr(record, name) for name in Clarification.model_fields}
-        | {"topic": record.short_topic, "thread": tuple(thread)}
-        | {"aaep": record.aaep and asked.model_copy(update=fields)}
-    )
-
-
-def _cut(value: Any) -> Any:
-    return value[:TOPIC_LIMIT] if isinstance(value, str) else value
 
 
 def packed(raw: Raw) -> str:

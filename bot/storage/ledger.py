@@ -237,6 +237,10 @@ class DatabaseLedger(Ledger):
             raise NotFound(clarification_id)
         return self._parsed(rows[0])
 
+    def recent(self, clarification_id: str, revision: int) -> Clarification | None:
+        _, record = self._known.get(clarification_id, (None, None))
+        return record if record is not None and record.revision == revision else None
+
     async def by_token(self, producer: str, token: str) -> Clarification:
         where = "producer = :producer and token = :token order by issue desc, number desc limit 1"
         rows = await self._rows(where, few=True, producer=producer, token=token)

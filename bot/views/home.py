@@ -50,6 +50,7 @@ from bot.views.wording import (
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
 from core.lists import Decided, Page, several
+from core.summary import Seen
 
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
@@ -129,8 +130,8 @@ class Chosen:
     """
 
     user: str
-    inbox: Page[Clarification]
-    taken: Page[Clarification]
+    inbox: Page[Seen]
+    taken: Page[Seen]
     agents: Page[AgentNode]
     ready: Page[ReadyItem]
     duty: Page[DutyLine]
@@ -173,14 +174,14 @@ def _part(shown: Chosen, section: HomeSection, rows: Sequence[Part]) -> Iterator
     yield Actions(turns)
 
 
-def _questions(section: HomeSection, page: Page[Clarification], user: str) -> list[Part]:
+def _questions(section: HomeSection, page: Page[Seen], user: str) -> list[Part]:
     first = 100 * SECTIONS.index(section)
     return [part for n, each in enumerate(page.items, first) for part in _question(each, n, user)]
 
 
-def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
+def _question(question: Seen, n: int, user: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
-    state, asked = _state(question, user), question.aaep
+    state, asked = _state(question, user), question.aaep if isinstance(question, Clarification) else None
     agent = (asked.agent_name if asked else None) or audience_of(question).agent
     facts = (
         Words(f"{_id(question.id)} · {name_of(agent)}{again}"),
@@ -189,17 +190,17 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    said = question.question or question.topic
+    said = (isinstance(question, Clarification) and question.question) or question.short_topic
     words = listed_words(asked, said, _QUESTION) if asked else inert.quoted(plain(said), _QUESTION)
     return Section(Words(words), fields=facts), Actions(buttons)
 
 
-def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:
+def _press(verb: HomeVerb, question: Seen, label: str, n: int) -> Button:
     press = HomePress(verb, question.id, question.round)
     return button(press, label, f"{label.rstrip('…')} {_id(question.id)}", n=n)
 
 
-def _state(question: Clarification, user: str) -> str:
+def _state(question: Seen, user: str) -> str:
     """Returns the holder, if there is one; in the bot's own words."""
     escalated = "Escalated" if question.status == "escalated" else ""
     holder = ""
