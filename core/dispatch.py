@@ -174,10 +174,10 @@ class Dispatcher:
             if job is not None:
                 job.stop()
             return
-        self._waiting[record.id] = summary_of(record)
+        waiting = self._waiting[record.id] = summary_of(record)
         if job is not None and job.record.round != record.round:
             job.stop()  # the next round begins when this has ended
-        if self._is_due(record):
+        if self._is_due(waiting):
             self._begin(record.id)
 
     async def run(self) -> None:
