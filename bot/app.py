@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
@@ -71,7 +71,6 @@ from core.errors import (
     LockTimeout,
     RecordUnreadable,
 )
-from core.ledger import Contents
 from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
 
@@ -387,25 +386,28 @@ class Bot:
         self._http = await self._listen()
         if leads := await self.store.lead(wait=False):
             await self._take_in_files()
-        found = await self._read_records()
+        unreadable = await self._read_records()
         if leads:
-            await self._restore(found)
+            await self._restore()
         else:
             await self._follow()
         for name, work in self._work():
             self._begin(name, work)
         if leads:
-            await self._lead(found)
+            await self._lead(unreadable)
             self._begin("lease", self._until_deposed())
         else:
-            self._begin("lease", self._take_lead(found))
-            _log.info("following", open=len(found.records))
+            self._begin("lease", self._take_lead(unreadable))
+            _log.info("following", open=len(self.base.index))
 
-    async def _read_records(self) -> Contents:
-        found = await self.ledger.load()
-        for record in found.records:
-            self.shown.delivery.know(record)
-        return found
+    async def _read_records(self) -> list[str]:
+        """Fills the index. Returns the ids of records that cannot be read."""
+        unreadable = list[str]()
+        async for some in self.ledger.load():
+            for record in some.records:
+                self.shown.delivery.know(record)
+            unreadable += some.unreadable
+        return unreadable
 
     async def _take_in_files(self) -> bool:
         """Takes in the ledger files if the database is new and empty. Returns whether it did."""
@@ -453,7 +455,7 @@ class Bot:
         await self.home.restore()
         self._takes_clicks.set()
 
-    async def _take_lead(self, found: Contents) -> None:
+    async def _take_lead(self, unreadable: Sequence[str]) -> None:
         telling = asyncio.create_task(self.replicas.tell(), name="tell")
         try:
             await self.store.lead()
@@ -461,12 +463,11 @@ class Bot:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         self.shown.lanes.active = True
-        found = found._replace(records=list(self.base.index))
         try:
             if await self._take_in_files():
-                found = await self._read_records()
-            await self._restore(found)
-            await self._lead(found)
+                unreadable = await self._read_records()
+            await self._restore()
+            await self._lead(unreadable)
         except _AWAY as error:
             # Takes over again from the beginning, here or in another bot, once the database is back.
             _log.warning("cannot take over from the last leader", reason=str(error))
@@ -475,12 +476,12 @@ class Bot:
             raise LeaseLost("the database was away") from error
         await self._until_deposed()
 
-    async def _restore(self, found: Contents) -> None:
-        """Resumes the work of the last leader, or of the last run. `found`: what the ledgers hold."""
+    async def _restore(self) -> None:
+        """Resumes the work of the last leader, or of the last run."""
         meanwhile: list[tuple[Clarification, bool]] = []
         self._meanwhile = meanwhile
         await self.feed.begin()
-        for record in found.records:
+        for record in self.base.index:
             self.monitoring.record_changed(record)
         await self.slack.app.backfill.expect()
         self.shown.messenger.pause_posting(pages=True)
@@ -489,16 +490,16 @@ class Bot:
         await self.oncall.pager.restore()
         await self.told.sessions.restore()
         await self.home.restore()
-        for record in found.records:
+        for record in self.base.index:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
             self.oncall.quorum.record_changed(record)
         self._leads, self._meanwhile = True, None
-        for record, ours in meanwhile:
-            self.record_changed(record, ours=ours)
+        for changed, ours in meanwhile:
+            self.record_changed(changed, ours=ours)
 
-    async def _lead(self, found: Contents) -> None:
-        """Starts the work that only the leader does."""
+    async def _lead(self, unreadable: Iterable[str]) -> None:
+        """Starts the work that only the leader does. `unreadable`: the ids of records that cannot be read."""
         await self.store.note_shell(consents=self.base.settings.shell.consent)
         if self.signing is not None:
             await self._warn_of_another_key(self.signing)
@@ -507,17 +508,17 @@ class Bot:
         self.told.channels.look_at_all()
         await self.told.producers.start()
         self._begin("producers", self.told.producers.failed())
-        for each in found.unreadable:
+        for each in unreadable:
             trouble = RecordUnreadable(each, parse_id(each)[0])
             _log.error("cannot read a record", id=each)
             await self.told.notices.ledger_unreadable(trouble)
         owing = self.told.owing
-        for record in found.records:
-            if record.round > 1 or await self.ledger.owes_receipt(record):
+        for record in self.base.index:
+            if record.round > 1 or not (record.is_open or record.is_signed):
                 self.slack.app.later.run(owing.sign_in_time(record.id), "receipt that is owed")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
-        _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
+        _log.info("started", open=len(self.base.index), producers=len(self.base.settings.producers))
 
     async def _receipts_owed(self, signing: Signing) -> None:
         """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
@@ -609,9 +610,7 @@ class Bot:
         if self._http is not None:
             self._http.begin_stop()
         # A closed subscription times out open questions and undelivered replies: these producers keep theirs.
-        waiting = {
-            s.producer for s in self.base.index if s.producer and (s.is_open or s.delivery.reply == "sending")
-        }
+        waiting = {s.producer for s in self.base.index if s.producer and (s.is_open or s.reply == "sending")}
         is_there = await self.store.trouble() is None
         if not (self.store.leads and is_there) or await self._is_one_of_several():
             # We cannot know what is open, or another bot continues the subscriptions.

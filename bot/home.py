@@ -42,10 +42,10 @@ from bot.views.wording import round_of
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
-from core.errors import LedgersAway
-from core.index import as_read
+from core.errors import ClarifyError, LedgersAway
 from core.ledger import Ledger
 from core.lists import Page, is_held_by, order, page_of
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.home")
 _T = TypeVar("_T")
@@ -89,7 +89,7 @@ class Snapshot:
     """
 
     number: int
-    questions: Sequence[Clarification] = ()
+    questions: Sequence[Seen] = ()
     audiences: frozenset[Audience] = frozenset()
     paged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: tuple[AgentNode, ...] = ()
@@ -107,13 +107,13 @@ class Gathering:
     escalated. `shows`: whether a question goes to people.
     """
 
-    index: Iterable[Clarification]
+    index: Iterable[Seen]
     ledger: Ledger
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]]
     roster: Roster
     policies: Sequence[str]
     paged: Callable[[str], frozenset[str]]
-    shows: Callable[[Clarification], bool]
+    shows: Callable[[Seen], bool]
 
     def __post_init__(self) -> None:
         self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as last known
@@ -142,9 +142,15 @@ class Gathering:
         except LedgersAway as error:
             _log.warning("answers left out of the Home tab", reason=str(error))
 
-    async def whole(self, page: Page[Clarification]) -> Page[Clarification]:
+    async def whole(self, page: Page[Seen]) -> Page[Seen]:
         """Returns the page with the full texts of its questions, if they can be read."""
-        return page.of([await as_read(each, self.ledger) for each in page.items])
+        return page.of([await self._read(each) for each in page.items])
+
+    async def _read(self, each: Seen) -> Seen:
+        try:
+            return await self.ledger.whole(each)
+        except ClarifyError:
+            return each
 
     async def snapshot(self, number: int) -> Snapshot:
         """Returns all facts as they are now, as snapshot `number`."""
@@ -179,7 +185,7 @@ class Gathering:
             answers=tuple(answers),
         )
 
-    def _for_people(self, known: Sequence[Clarification]) -> list[Clarification]:
+    def _for_people(self, known: Sequence[Seen]) -> list[Seen]:
         return sorted((each for each in known if each.is_open and self.shows(each)), key=order)
 
 

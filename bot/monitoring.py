@@ -34,6 +34,7 @@ from core.index import Index
 from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
 from core.router import Router
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0
@@ -69,7 +70,7 @@ class Monitoring:
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, record: Seen) -> None:
         self.monitor.record_changed(record)
         if record.is_open and (record.round > 1 or parse_id(record.id)[1] > 1):
             self._dirty.add(record.issue_number)

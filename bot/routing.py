@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from bot.settings.model import Configuration, RouteSettings
 from core.approvals import bounded
-from core.clarification import HUMAN, Ask, Clarification, agent_key
+from core.clarification import HUMAN, Ask, agent_key
 from core.index import OWN_THREAD, Session, session_of
+from core.summary import Seen
 from core.workflow import main_agent
 
 _MOST_KEPT = 20_000
@@ -48,7 +49,7 @@ class Thread:
     ts: str
 
 
-def audience_of(record: Clarification) -> Audience:
+def audience_of(record: Seen) -> Audience:
     """Returns the audience of a question. If its target may not be asked, it goes to the asking agent's own people."""
     return Audience(record.agent, HUMAN if record.is_held_back else record.to, record.person or "")
 
@@ -90,27 +91,27 @@ class Audiences:
             found.setdefault(self.route_of(audience), []).append(audience)
         return found
 
-    def route(self, record: Clarification) -> RouteSettings:
+    def route(self, record: Seen) -> RouteSettings:
         """Returns where a question goes, and who answers it there."""
         return self.route_of(audience_of(record))
 
-    def group(self, record: Clarification) -> Group:
+    def group(self, record: Seen) -> Group:
         """Returns the group with which a question shares cards."""
         return Group(audience_of(record).agent, self.route(record).channel)
 
-    def thread(self, record: Clarification) -> Session:
+    def thread(self, record: Seen) -> Session:
         """Returns the session in whose thread a question is shown: its own thread if its session is shown in another
         channel.
         """
         own = self.route_of(Audience(main_agent(record.agent)))
         return session_of(record) if self.route(record).channel == own.channel else (OWN_THREAD, record.id)
 
-    def is_asked_in(self, thread: Thread, record: Clarification) -> bool:
+    def is_asked_in(self, thread: Thread, record: Seen) -> bool:
         if thread.producer == OWN_THREAD:
             return record.id == thread.session_id
         return self.thread(record) == (thread.producer, thread.session_id)
 
-    def shows(self, record: Clarification) -> bool:
+    def shows(self, record: Seen) -> bool:
         """Returns whether people need to see the question's card.
 
         Always for a producer's event. For what agents ask each other, while it is open: if people are asked, if
@@ -126,7 +127,7 @@ class Audiences:
         if (kind := self._kinds.get(agent_key(record.to))) is not None:
             return kind == "people"
         is_late = record.status == "stale" or record.nudges > 0
-        return agent_key(record.to) == HUMAN or record.asked.via is not None or is_late
+        return agent_key(record.to) == HUMAN or record.via is not None or is_late
 
     def bounded(self, ask: Ask) -> Ask:
         """Returns a question with whom its agent works for; a confirmation also under the rules of its route."""
@@ -139,7 +140,7 @@ class Audiences:
         four_eyes = route.four_eyes.rule if route.four_eyes is not None else None
         return bounded(ask, route.risk_at_least, route.approvals.by_risk, route.reason, four_eyes)
 
-    def asks_an_agent(self, record: Clarification) -> bool:
+    def asks_an_agent(self, record: Seen) -> bool:
         """Returns whether a command or an endpoint is being asked for an answer, besides the people who see the card."""
-        waits = record.status in {"pending", "stale"} and record.asked.held_back is None
+        waits = record.status in {"pending", "stale"} and not record.is_held_back
         return waits and self._kinds.get(agent_key(record.to)) in {"command", "http"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from core.clarification import Clarification
 from core.clock import Clock
+from core.summary import Seen
 
 # Seconds.
 ANSWER_BOUNDS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0, 43200.0, 86400.0)
@@ -71,7 +72,7 @@ class Telemetry:
         self.tools: Counter[tuple[str, str]] = Counter()
         self.rate_limited: Counter[str] = Counter()
 
-    def record_changed(self, before: Clarification | None, after: Clarification, route: str) -> None:
+    def record_changed(self, before: Seen | None, after: Clarification, route: str) -> None:
         """Counts a written record. `before`: its known state until now; None if it was unknown or needed nothing more."""
         if before is None and not after.is_open:
             return  # written after it was closed

@@ -18,12 +18,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from core.clarification import HUMAN, ID, Clarification, agent_key
+from core.clarification import HUMAN, ID, agent_key
 from core.clock import Clock, backoff, iso
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, quarantine, reason, replacing
 from core.index import Session
 from core.locks import HeldLock, Locks
+from core.summary import Seen
 
 _log = logging.getLogger("clarify.status")
 
@@ -136,7 +137,7 @@ def going_on(
     return [fact for fact in sessions if not is_finished(fact)]
 
 
-def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
+def tree(records: Iterable[Seen], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
     """Every known agent, each followed by those that wait for it, beginning with those that wait for no other.
 
     A loop begins with its first agent by name. Order: blocked (the longest first), clarifying, working, idle.
@@ -156,12 +157,12 @@ def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> t
     return tuple(found)
 
 
-def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
+def ready_queue(records: Iterable[Seen], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
     """The sessions that have not ended: first the ready ones (latest event first), then the blocked ones (the longest
     first). Agents that asked through the ledger, without a session, appear once per issue.
     """
     blocking = sorted((s for s in records if s.is_open and s.blocking), key=_age)
-    of_session: defaultdict[tuple[str | None, str | None], list[Clarification]] = defaultdict(list)
+    of_session: defaultdict[tuple[str | None, str | None], list[Seen]] = defaultdict(list)
     for record in blocking:
         of_session[record.producer, record.session_id].append(record)
     items = []
@@ -169,7 +170,7 @@ def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact
         waits = of_session.pop((fact.producer, fact.session_id), [])
         if waits or not fact.ended:
             items.append(_item(waits, fact))
-    left: defaultdict[tuple[str | None, str | None, str, int], list[Clarification]] = defaultdict(list)
+    left: defaultdict[tuple[str | None, str | None, str, int], list[Seen]] = defaultdict(list)
     for (producer, session), waits in of_session.items():
         for wait in waits:
             left[producer, session, agent_key(wait.from_), wait.issue_number].append(wait)
@@ -177,7 +178,7 @@ def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact
     return tuple(sorted(items, key=_queue_order))
 
 
-def _item(waits: list[Clarification], fact: SessionFact | None) -> ReadyItem:
+def _item(waits: list[Seen], fact: SessionFact | None) -> ReadyItem:
     asker = fact or waits[0]
     return ReadyItem(
         agent=fact.agent_id if fact else waits[0].from_,
@@ -196,12 +197,12 @@ def _queue_order(item: ReadyItem) -> tuple[bool, float, str, str]:
     return bool(item.blocked_by), when, item.agent, item.session_id or ""
 
 
-def _nodes(open_ones: list[Clarification], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
+def _nodes(open_ones: list[Seen], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
     """All agents by key, not yet placed in the tree."""
     spelled: dict[str, str] = {}
     of_agent: defaultdict[str, list[SessionFact]] = defaultdict(list)
-    asking: defaultdict[str, list[Clarification]] = defaultdict(list)
-    asked: defaultdict[str, list[Clarification]] = defaultdict(list)
+    asking: defaultdict[str, list[Seen]] = defaultdict(list)
+    asked: defaultdict[str, list[Seen]] = defaultdict(list)
     for fact in sessions:
         of_agent[_key(fact.agent_id, spelled)].append(fact)
     for record in sorted(open_ones, key=_age):
@@ -215,9 +216,7 @@ def _nodes(open_ones: list[Clarification], sessions: Sequence[SessionFact]) -> d
     return {key: _node(agent, of_agent[key], asking[key], asked[key]) for key, agent in spelled.items()}
 
 
-def _node(
-    agent: str, facts: list[SessionFact], asking: list[Clarification], asked: list[Clarification]
-) -> AgentNode:
+def _node(agent: str, facts: list[SessionFact], asking: list[Seen], asked: list[Seen]) -> AgentNode:
     alive = [fact for fact in facts if not fact.ended]
     latest = max(facts, key=lambda fact: fact.last_event_at or _NEVER, default=None)
     status: AgentStatus = "working" if alive else "idle"
@@ -268,7 +267,7 @@ def _key(agent: str, spelled: dict[str, str]) -> str:
     return key
 
 
-def _age(record: Clarification) -> tuple[float, str]:
+def _age(record: Seen) -> tuple[float, str]:
     """A sort key, as a number: that sorts many times faster than datetimes, and thousands are sorted at once."""
     return record.asked_last.timestamp(), record.id
 
@@ -287,7 +286,7 @@ class StatusFile:
     def __init__(
         self,
         path: Path,
-        known: Callable[[], Iterable[Clarification]],
+        known: Callable[[], Iterable[Seen]],
         roles_of_people: Collection[str],
         clock: Clock,
         *,
@@ -314,12 +313,12 @@ class StatusFile:
         """Whether the file is outdated."""
         return self._wake.is_set()
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, record: Seen) -> None:
         """Schedule a write if the clarification is between agents."""
         if _is_agent(record.to):
             self._wake.set()
 
-    def working(self, record: Clarification, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
         """Note that a responder began work on a clarification's round, or ended it."""
         change = self._responding.add if begun else self._responding.discard
         change((record.id, record.round))
@@ -373,15 +372,15 @@ class StatusFile:
                     self._check(held)  # as late as possible
             self._shown = doing
 
-    def _open(self) -> list[Clarification]:
+    def _open(self) -> list[Seen]:
         return sorted((each for each in self._known() if each.is_open), key=_age)
 
-    def _doing(self, open_ones: list[Clarification]) -> dict[str, StatusEntry]:
+    def _doing(self, open_ones: list[Seen]) -> dict[str, StatusEntry]:
         """The entries of agents that wait or answer, by name. The oldest clarification counts, and waiting before answering."""
         responding = frozenset(self._responding)
         spelled: dict[str, str] = {}
-        waits: dict[str, Clarification] = {}
-        answers: dict[str, Clarification] = {}
+        waits: dict[str, Seen] = {}
+        answers: dict[str, Seen] = {}
         for each in open_ones:
             if not _is_agent(each.to):
                 continue
@@ -395,9 +394,7 @@ class StatusFile:
             doing.setdefault(key, _entry(CLARIFYING, each))["respondingTo"] = each.from_
         return {spelled[key]: entry for key, entry in doing.items()}
 
-    def _news(
-        self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Clarification]
-    ) -> Entries:
+    def _news(self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Seen]) -> Entries:
         """The entries to change, by their names in the file. A status is reset only if its clarification is over, or if this
         process wrote it.
         """
@@ -465,7 +462,7 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, "others' fields are nested too deeply") from None
 
 
-def _entry(status: str, of: Clarification) -> StatusEntry:
+def _entry(status: str, of: Seen) -> StatusEntry:
     return _FREE | {"status": status, "issue": of.issue_number, "clarificationId": of.id}
 
 

@@ -11,6 +11,7 @@ from core.clarification import OPEN, Clarification, Status
 from core.clock import iso
 from core.receipts import number_of
 from core.records import as_of
+from core.summary import Seen
 
 Name = Literal[
     "clarification-requested",
@@ -75,13 +76,11 @@ class State(NamedTuple):
     nudges: int
 
     @classmethod
-    def of(cls, record: Clarification) -> State:
+    def of(cls, record: Seen) -> State:
         return cls(record.status, record.round, record.asked_last, record.nudges)
 
 
-def lifecycle(
-    before: Clarification | None, record: Clarification, now: datetime
-) -> tuple[LifecycleEvent, ...]:
+def lifecycle(before: Seen | None, record: Clarification, now: datetime) -> tuple[LifecycleEvent, ...]:
     """Returns the events between two states of a clarification, in the order in which they happen.
 
     An abandoned clarification has no event.

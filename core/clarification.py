@@ -529,14 +529,66 @@ class Clarification(OfRound, Record):
         return self.asked.direct.person if self.asked.direct else None
 
     @property
+    def via(self) -> str | None:
+        return self.asked.via
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether one person's word is not enough, or not everyone's counts."""
+        return self.asked.needed > 1 or self.asked.four_eyes is not None
+
+    @property
+    def approvals(self) -> int:
+        """How many people accepted whose accept counts, before the deciding one."""
+        return len(self.consent.approvals or ())
+
+    @property
+    def lapsed(self) -> int:
+        """How many accepted and may no longer answer."""
+        return len(self.consent.lapsed or ())
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the current round has its receipt."""
+        return self.current.receipt is not None
+
+    @property
+    def reply(self) -> ReplyState | None:
+        return self.delivery.reply
+
+    @property
+    def nudged_at(self) -> datetime | None:
+        return self.attention.nudged_at
+
+    @property
+    def escalated_at(self) -> datetime | None:
+        return self.attention.escalated_at
+
+    @property
+    def escalated_for(self) -> Why | None:
+        return self.attention.escalated_for
+
+    @property
+    def taken_by(self) -> Holder | None:
+        return self.attention.taken_by
+
+    @property
+    def taken_from(self) -> str | None:
+        return self.attention.taken_from
+
+    @property
+    def handed_to(self) -> Holder | None:
+        return self.attention.handed_to
+
+    @property
     def claimed_by(self) -> str | None:
         """The Slack user who has claimed it."""
-        return self.attention.taken_by.user if self.attention.taken_by else None
+        return self.taken_by.user if self.taken_by else None
 
     @property
     def offered_to(self) -> str | None:
         """The Slack user it was handed to, who has not claimed it yet."""
-        return self.attention.handed_to.user if self.attention.handed_to else None
+        return self.handed_to.user if self.handed_to else None
 
     @property
     def current(self) -> Round:

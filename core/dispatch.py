@@ -30,6 +30,7 @@ from core.errors import (
 from core.escalation import escalation_words
 from core.ledger import Ledger
 from core.router import Router
+from core.summary import Seen, Summary, summary_of
 from core.workflow import Scopes, role_name
 
 _log = logging.getLogger("clarify.responders")
@@ -37,7 +38,7 @@ RETRY_AFTER = 30.0  # seconds
 _ATTEMPTS = 2
 _PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds between tries at a locked ledger
 _WAITS = frozenset({"pending", "stale"})
-_Working = Callable[[Clarification, bool], None]
+_Working = Callable[[Summary, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class _NoLongerNeeded(Exception):
 class _Job:
     """Work on one round of a clarification; `record` is from when the work began."""
 
-    record: Clarification
+    record: Summary
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     writing: bool = False
     stopped: bool = False
@@ -153,7 +154,7 @@ class Dispatcher:
         self._scopes = scopes
         self._working = working
         self._slots = {role: asyncio.Semaphore(at_once) for role in self._responders}
-        self._waiting: dict[str, Clarification] = {}  # by clarification
+        self._waiting: dict[str, Summary] = {}  # by clarification
         self._ended: dict[
             str, tuple[int, int]
         ] = {}  # by waiting clarification: round and nudges when its work ended
@@ -161,7 +162,7 @@ class Dispatcher:
         self._fresh: dict[str, None] = {}
         self._wake = asyncio.Event()
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, record: Seen) -> None:
         """Begin, continue or stop the work on a clarification that changed."""
         if agent_key(record.to) not in self._responders:
             return
@@ -173,10 +174,10 @@ class Dispatcher:
             if job is not None:
                 job.stop()
             return
-        self._waiting[record.id] = record
+        waiting = self._waiting[record.id] = summary_of(record)
         if job is not None and job.record.round != record.round:
             job.stop()  # the next round begins when this has ended
-        if self._is_due(record):
+        if self._is_due(waiting):
             self._begin(record.id)
 
     async def run(self) -> None:
@@ -190,7 +191,7 @@ class Dispatcher:
                         self._start(clarification, group)
                 await self._wake.wait()
 
-    def _is_due(self, waiting: Clarification | None) -> bool:
+    def _is_due(self, waiting: Summary | None) -> bool:
         """Whether work must begin: it waits, and no work is running or has ended since it was asked or nudged."""
         if waiting is None or waiting.id in self._jobs:
             return False

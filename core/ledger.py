@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from core.clarification import Ask, Clarification
 from core.clock import Clock
 from core.records import Book, Receipts, Signer, agrees, unsigned_rounds
+from core.summary import Seen
 
 _T = TypeVar("_T")
 _log = logging.getLogger("clarify.ledger")
@@ -103,6 +104,15 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read. LedgerUnreadable: it does not parse.
         """
 
+    def recent(self, clarification_id: str, revision: int) -> Clarification | None:
+        """The record as of `revision`, if that was written or read here lately; else None."""
+
+    async def whole(self, seen: Seen) -> Clarification:
+        """The record of a summary; read, as `find` does, only if it is not in memory."""
+        if isinstance(seen, Clarification):
+            return seen
+        return self.recent(seen.id, seen.revision) or await self.find(seen.id)
+
     async def by_token(self, producer: str, token: str) -> Clarification:
         """The record whose current round is replied to with a producer's token.
 
@@ -117,8 +127,8 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
-    async def load(self) -> Contents:
-        """On start, the records that need something.
+    def load(self) -> AsyncGenerator[Contents]:
+        """On start, the records that need something, some at a time.
 
         Raises:
             LedgersAway: the database cannot be read.

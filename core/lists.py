@@ -11,7 +11,8 @@ from datetime import datetime
 from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-from core.clarification import Clarification, Round
+from core.clarification import Round
+from core.summary import Seen
 
 _T = TypeVar("_T")
 Outcome = Literal["approved", "rejected", "answered"]
@@ -92,13 +93,13 @@ def several(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def is_late(record: Clarification, now: datetime) -> bool:
+def is_late(record: Seen, now: datetime) -> bool:
     """Whether an open clarification is overdue, was nudged or is escalated."""
     overdue = record.stale_after is not None and record.stale_after <= now
     return overdue or record.nudges > 0 or record.status in {"stale", "escalated"}
 
 
-def urgency(record: Clarification) -> tuple[float, float]:
+def urgency(record: Seen) -> tuple[float, float]:
     """The sort key of open clarifications: least time left first, those that never expire last; then older ones first.
 
     Numbers, which sort many times faster than datetimes.
@@ -107,7 +108,7 @@ def urgency(record: Clarification) -> tuple[float, float]:
     return inf if ends is None else ends.timestamp(), record.created.timestamp()
 
 
-def order(record: Clarification) -> tuple[bool, float, float, str]:
+def order(record: Seen) -> tuple[bool, float, float, str]:
     """The sort key of a list: open ones first, by `urgency`; then the closed ones, the latest first."""
     if record.is_open:
         return False, *urgency(record), record.id
@@ -127,7 +128,7 @@ def decided_of(current: Round, last: DecidedBy, answer: str) -> Decided:
     )
 
 
-def is_held_by(user: str, record: Clarification, paged: Collection[str]) -> bool:
+def is_held_by(user: str, record: Seen, paged: Collection[str]) -> bool:
     """Whether `user` claimed it, was handed it, or was paged about it and it is escalated."""
     if user in {record.claimed_by, record.offered_to}:
         return True

@@ -39,6 +39,7 @@ from core.clarification import (
 )
 from core.clock import iso
 from core.escalation import escalation_words
+from core.summary import Seen
 
 _NO_CONSENT = "Only people in Slack can approve this. It is open again."
 _NAME = 256  # characters of `author_of`
@@ -212,10 +213,10 @@ class SessionNews:
     left_awaiting: bool = False
 
 
-def concerns(news: SessionNews, known: Clarification) -> bool:
+def concerns(news: SessionNews, known: Seen) -> bool:
     """Whether an event may change a clarification of its session. `after_event` decides, under the lock."""
     voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
-    return known.delivery.reply in _UNPROVEN or (known.is_open and voids)
+    return known.reply in _UNPROVEN or (known.is_open and voids)
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:

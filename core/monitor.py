@@ -28,6 +28,7 @@ from core.clarification import (
 )
 from core.deadlock import Flips, Wait, Waits
 from core.similarity import Sayings, says_again
+from core.summary import Seen
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 FindingKind = Literal["due", "stuck", "deadlocked"]
@@ -46,7 +47,7 @@ class DueCall:
     at: datetime
 
 
-def next_call(seen: Clarification, sla: timedelta) -> DueCall | None:
+def next_call(seen: Seen, sla: timedelta) -> DueCall | None:
     """What is due next if nothing else happens; None if nothing ever is."""
     if not seen.is_open:
         return None if seen.unclaimed_at is None else DueCall("unclaimed", seen.unclaimed_at)
@@ -57,7 +58,7 @@ def next_call(seen: Clarification, sla: timedelta) -> DueCall | None:
     return reminder
 
 
-def due_call(seen: Clarification, sla: timedelta, now: datetime) -> DueCall | None:
+def due_call(seen: Seen, sla: timedelta, now: datetime) -> DueCall | None:
     """What to do at `now`, None if nothing is due. An expired clarification is not nudged, even if its nudge was missed."""
     if seen.is_open and seen.expires_at is not None and seen.expires_at <= now:
         return DueCall("expire", seen.expires_at)
@@ -65,7 +66,7 @@ def due_call(seen: Clarification, sla: timedelta, now: datetime) -> DueCall | No
     return call if call is not None and call.at <= now else None
 
 
-def _next_reminder(seen: Clarification, sla: timedelta) -> DueCall | None:
+def _next_reminder(seen: Seen, sla: timedelta) -> DueCall | None:
     """The next nudge or escalation; None if it was nudged and must not page. A record that another implementation marked
     `stale` counts as pending: no one was nudged.
     """
@@ -131,7 +132,7 @@ class Monitor:
         self._flips = Flips()
         self._latest: datetime | None = None
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, record: Seen) -> None:
         """Track a clarification's new state, or forget it if it is closed."""
         call = next_call(record, self._sla)
         if call is None:
@@ -219,7 +220,7 @@ class Monitor:
         else:
             self._armed.discard(clarification)
 
-    def _note_wait(self, record: Clarification) -> None:
+    def _note_wait(self, record: Seen) -> None:
         if record.status not in {"pending", "stale"} or agent_key(record.to) == HUMAN:
             self._waits.drop(record.id)
             self._flips.drop(record.id)

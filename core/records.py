@@ -23,7 +23,6 @@ from core.clarification import (
     DONE,
     ID,
     PARTS,
-    TOPIC_LIMIT,
     UNDELIVERED,
     US,
     AnsweredBy,
@@ -37,18 +36,6 @@ from core.clarification import (
 from core.errors import NotFound
 
 Raw = dict[str, Any]
-_LONG_FIELDS = (
-    "context",
-    "default_response",
-    "summary_terse",
-    "summary_detailed",
-    "action",
-    "consequence",
-    "extra_context",
-    "edits",
-    "refusals",
-    "reply_note",
-)
 PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
 
 _ID_IN_TEXT = re.compile(r"CLR-\d+-\d+")
@@ -227,31 +214,6 @@ def dump(record: Clarification) -> Raw:
 def _set(asked: Raw) -> Raw:
     """Returns what is set in a round and its parts."""
     return {name: _set(each) if name in PARTS else each for name, each in asked.items() if each is not None}
-
-
-class Outline(Clarification):
-    """A record without its long texts, for the index. Read the record from its ledger before you show it."""
-
-
-def outline(record: Clarification) -> Outline:
-    """Returns a record without its long texts."""
-    current = record.current
-    values = {name: each for part in PARTS for name, each in getattr(current, part)}
-    direct = values["direct"] and values["direct"].model_copy(
-        update={"arguments": None, "form": None, "default": None}
-    )
-    short = {name: _cut(values[name]) for name in ("response", "label", "rationale")}
-    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "receipt": _cut(current.receipt), "direct": direct}
-    thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
-    return Outline.model_construct(
-        **{name: getattr(record, name) for name in Clarification.model_fields}
-        | {"topic": record.short_topic, "thread": tuple(thread)}
-        | {"rounds": (round_with(current, **fields),) if record.rounds else ()}
-    )
-
-
-def _cut(value: Any) -> Any:
-    return value[:TOPIC_LIMIT] if isinstance(value, str) else value
 
 
 def packed(raw: Raw) -> str:

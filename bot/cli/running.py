@@ -268,9 +268,13 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
 
 
 def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
-    """Returns a function that reads all records; call that in a thread."""
+    """Returns a function that reads the records that need something; call that in a thread."""
     loop = asyncio.get_running_loop()
-    return lambda: asyncio.run_coroutine_threadsafe(ledger.load(), loop).result().records
+
+    async def read() -> list[Clarification]:
+        return [record async for some in ledger.every(waiting=True) for record in some.records]
+
+    return lambda: asyncio.run_coroutine_threadsafe(read(), loop).result()
 
 
 @asynccontextmanager

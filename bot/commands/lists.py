@@ -40,11 +40,11 @@ from bot.views.numerals import in_words
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock
-from core.errors import NotFound
-from core.index import Index, as_read
+from core.errors import ClarifyError, NotFound
+from core.index import Index
 from core.ledger import Contents, Ledger
 from core.lists import PastDecision, is_held_by, is_late, order, page_of
-from core.records import Outline
+from core.summary import Seen, Summary
 
 _BREATH = 1000  # records handled before other tasks get a turn
 _HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}
@@ -131,7 +131,7 @@ class Access:
                     return None
         return refused or Refusal("you are not on call here", named)
 
-    def is_held_by(self, user: str, record: Clarification) -> bool:
+    def is_held_by(self, user: str, record: Seen) -> bool:
         """Returns whether `user` claimed it, was handed it, or was paged for it while it is escalated."""
         return is_held_by(user, record, self.paged(record.id))
 
@@ -231,9 +231,7 @@ class Lists:
         heading = f"Issue {command.issue}: {in_words(counts, self.locale_of(person.user))}"
         return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
 
-    async def _wanted(
-        self, command: List, person: Person, place: Place
-    ) -> tuple[list[Clarification], int, Rights]:
+    async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Rights]:
         """Returns what to list, and how many of it wait for the person. Those come first, each part most urgent first; in
         `mine`, what the person claimed comes before the rest.
         """
@@ -241,8 +239,8 @@ class Lists:
         rights = await self.access.rights(person, {audience_of(each) for each in records})
         audiences = self.access.audiences
         here = {each for each in rights.sees if audiences.route_of(each).channel == place.channel}
-        mine: list[Clarification] = []
-        others: list[Clarification] = []
+        mine: list[Summary] = []
+        others: list[Summary] = []
         now = self.clock.now()
         for number, each in enumerate(records):
             audience, held = audience_of(each), self.access.is_held_by(person.user, each)
@@ -262,7 +260,7 @@ class Lists:
 
     async def _page(
         self,
-        found: Sequence[Clarification],
+        found: Sequence[Seen],
         rights: Rights,
         number: int,
         *,
@@ -271,13 +269,20 @@ class Lists:
         notes: Collection[str] = (),
     ) -> Draft:
         page = page_of(found, number, PAGE_SIZE)
-        read = await asyncio.gather(*(as_read(each, self.ledger) for each in page.items))
+        read = await asyncio.gather(*map(self._read, page.items))
         links = await self.permalinks.links([each.id for each in read])
         rows = [await self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing(heading, page.of(rows), query=query, notes=notes)
 
-    async def _row(self, each: Clarification, rights: Rights, link: str | None, n: int) -> ListRow:
-        if isinstance(each, Outline):
+    async def _read(self, each: Seen) -> Seen:
+        """Returns a record, or its summary if it cannot be read now."""
+        try:
+            return await self.ledger.whole(each)
+        except ClarifyError:
+            return each
+
+    async def _row(self, each: Seen, rights: Rights, link: str | None, n: int) -> ListRow:
+        if isinstance(each, Summary):
             return unread(each.id, each.short_topic)
         may = audience_of(each) in rights.answers or self.access.is_held_by(rights.user, each)
         free = each.status == "escalated" and each.claimed_by != rights.user

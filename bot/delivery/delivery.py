@@ -20,6 +20,7 @@ from bot.views import inert
 from core.clarification import Clarification
 from core.clock import Clock
 from core.index import OWN_THREAD, Index
+from core.summary import Seen, Summary
 
 _log = structlog.get_logger("clarify.delivery")
 _AT_A_TIME = 200
@@ -35,7 +36,7 @@ class _Stored:
 
 
 # A record; at startup, one with the digest that its card shows; the id of one whose cards need another update.
-_Change = Clarification | tuple[Clarification, str] | str | _Stored
+_Change = Summary | tuple[Summary, str] | str | _Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +64,20 @@ class Delivery:
     _known: dict[str, int] = field(default_factory=dict, init=False)  # by id, the round of its latest card
     _settling: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
 
-    def know(self, record: Clarification) -> None:
+    def know(self, seen: Seen) -> Summary:
         """Registers a written record whose messages another bot updates, or this one later."""
-        self.rollups.update(self.index.put(record))
+        record = self.index.put(seen)
+        self.rollups.update(record)
+        return record
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, seen: Seen) -> None:
         """Updates the messages of a written record. While its reply is being sent, or its caller waits for it, waits up to 50 ms
         for the outcome: most have the answer sooner, so the card changes once, to say so.
         """
-        self.know(record)
+        record = self.know(seen)
         if (settling := self._settling.pop(record.id, None)) is not None:
             settling.cancel()
-        state = record.delivery.reply
+        state = record.reply
         is_fetched = state == "sending" or (state == "waiting" and self.is_awaited(record.id))
         if is_fetched and record.id in self._known:
             loop = asyncio.get_running_loop()
@@ -82,7 +85,7 @@ class Delivery:
         else:
             self._changed.put_nowait(record)
 
-    def _settle(self, record: Clarification) -> None:
+    def _settle(self, record: Summary) -> None:
         del self._settling[record.id]
         self._changed.put_nowait(record)
 
@@ -131,7 +134,7 @@ class Delivery:
             if len(came) == _AT_A_TIME:
                 await asyncio.sleep(0)  # let others run
             changed = (self._unless_shown(*each) if isinstance(each, tuple) else each for each in came)
-            batch = {_card_key(each): each for each in changed if isinstance(each, Clarification)}
+            batch = {_card_key(each): each for each in changed if isinstance(each, Summary)}
             while True:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
@@ -144,7 +147,7 @@ class Delivery:
                     _log.warning("delivery delayed", reason=str(error))
                     await self.clock.sleep(_STORAGE_RETRY)
 
-    def _unless_shown(self, record: Clarification, shown: str) -> Clarification | None:
+    def _unless_shown(self, record: Summary, shown: str) -> Summary | None:
         """Returns the record if it has not changed since startup and its card shows something else."""
         if self.index.get(record.id) is not record:
             return None  # the newer record is queued too
@@ -167,7 +170,7 @@ class Delivery:
             if row.ts is not None:
                 self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
 
-    async def _enqueue(self, records: Iterable[Clarification]) -> None:
+    async def _enqueue(self, records: Iterable[Summary]) -> None:
         """Queues each changed clarification's card and its group's roll-up card in their lanes."""
         mine = [record for record in records if self._concerns(record)]
         wanted = (each for each in mine if self._known.get(each.id) != each.round)
@@ -196,7 +199,7 @@ class Delivery:
         for gone in (each.id for each in mine if not each.needs_something):
             self._known.pop(gone, None)
 
-    def _concerns(self, record: Clarification) -> bool:
+    def _concerns(self, record: Summary) -> bool:
         """Returns whether people see the question, or saw it: even a question that agents settle themselves may have
         a card.
         """
@@ -224,7 +227,7 @@ class Delivery:
         if not held:
             self.rollups.end(group)
 
-    def _card(self, record: Clarification) -> Fresh:
+    def _card(self, record: Seen) -> Fresh:
         producer, session_id = self.audiences.thread(record)
         return Fresh(
             key=_card_key(record),
@@ -296,11 +299,11 @@ def word(
     return Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted=wanted)
 
 
-def _card_key(record: Clarification) -> str:
+def _card_key(record: Seen) -> str:
     return f"card:{record.id}:{record.round}"
 
 
-def _priority(record: Clarification, row: MessageRow) -> Priority:
+def _priority(record: Summary, row: MessageRow) -> Priority:
     if record.is_open and row.round == record.round:
         return card_priority(record.expires_at.timestamp() if record.expires_at else None)
     return (DEAD_CONTROLS, 0.0) if row.ts is not None else (NOTICE, 0.0)

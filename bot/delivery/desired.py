@@ -22,7 +22,7 @@ from bot.views.render import Message, Renderer
 from core.clarification import DONE, Clarification
 from core.clock import Clock
 from core.errors import NotFound
-from core.index import OWN_THREAD, Index, whole
+from core.index import OWN_THREAD, Index
 from core.ledger import Ledger
 
 NOTICE_EVENT = "clarify_notice"
@@ -175,11 +175,9 @@ class DesiredState:
         held = self.rollups.held(group)
         if not held and row.ts is None:
             return Skip("nothing to roll up")
-        records = [await whole(each, self.ledger) for each in held[:5]]
+        records = [await self.index.find(each.id, self.ledger) for each in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        reminded = max(
-            (s.attention.nudged_at for s in held if s.nudges and s.attention.nudged_at), default=None
-        )
+        reminded = max((s.nudged_at for s in held if s.nudges and s.nudged_at), default=None)
         message = self.renderer.message(rollup(records, len(held), oldest, group.agent, reminded))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 

@@ -27,6 +27,7 @@ from core.clock import Clock, iso
 from core.errors import ClarifyError, LockTimeout
 from core.index import OWN_THREAD, Index
 from core.ledger import Ledger
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
@@ -70,7 +71,7 @@ class Nudges:
         self._queue: asyncio.Queue[_Nudge | _Takeover] = asyncio.Queue()
         self._known: dict[tuple[type, str], _Nudge | _Takeover] = {}
 
-    def record_changed(self, seen: Clarification) -> None:
+    def record_changed(self, seen: Seen) -> None:
         """Takes in a clarification after each change, and at startup. Cheap; `run` does the rest."""
         for what, due in ((_Nudge, self._reminder_of(seen)), (_Takeover, _takeover_of(seen))):
             if due is None:
@@ -204,18 +205,18 @@ class Nudges:
             wanted="nudge",
         )
 
-    def _reminder_of(self, seen: Clarification) -> _Nudge | None:
+    def _reminder_of(self, seen: Seen) -> _Nudge | None:
         """Returns the nudge to post, if any: the question is unanswered after a reminder, or its answer was never
         fetched. People are only reminded of what they are shown; commands and endpoints are asked again instead.
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
         due = _Nudge(seen.id, seen.round, seen.nudges if waits else 0)
-        return due if (waits or seen.delivery.reply == "unclaimed") and self.audiences.shows(seen) else None
+        return due if (waits or seen.reply == "unclaimed") and self.audiences.shows(seen) else None
 
 
-def _takeover_of(seen: Clarification) -> _Takeover | None:
+def _takeover_of(seen: Seen) -> _Takeover | None:
     """Returns the takeover to report, if the open question had another holder before."""
-    before, holder = seen.attention.taken_from, seen.attention.taken_by
+    before, holder = seen.taken_from, seen.taken_by
     if not (seen.is_open and holder and inert.is_user(before) and inert.is_user(holder.user)):
         return None
     return _Takeover(seen.id, before, holder.user, holder.at)

@@ -23,6 +23,7 @@ from core.errors import ClarifyError, LedgerUnreadable, NotFound
 from core.escalation import NewIncident, Raise
 from core.ledger import Ledger
 from core.router import Router
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.replies")
 _BACKOFF = Backoff(first=0.25, longest=30.0, spread=0.5)
@@ -106,14 +107,14 @@ class Replies:
                 self._fresh[record.id] = record
         self.outbox.put(record.id)
 
-    async def restore(self, records: Iterable[Clarification]) -> None:
+    async def restore(self, records: Iterable[Seen]) -> None:
         """Queues replies that were being sent before the restart; pages on-call about refused ones unless already paged."""
         self._since = self.clock.now()
         self.outbox.start()
         for record in records:
-            if record.delivery.reply == "sending":
+            if record.reply == "sending":
                 self.outbox.put(record.id)
-            elif record.delivery.reply == "refused":
+            elif record.reply == "refused":
                 try:
                     await self._page_refused(record.id)
                 except ClarifyError as error:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from bot.delivery.messages import MessageRow, Messages
 from bot.routing import Audiences, Group
-from core.clarification import Clarification
 from core.index import Index
+from core.summary import Seen, Summary, summary_of
 
 LIMIT = 20
 
@@ -23,15 +23,16 @@ class Rollups:
     index: Index
     audiences: Audiences
     _group: dict[str, Group] = field(default_factory=dict)  # of open questions
-    _open: dict[Group, dict[str, Clarification]] = field(default_factory=dict)
+    _open: dict[Group, dict[str, Summary]] = field(default_factory=dict)
     _cards: dict[Group, set[str]] = field(default_factory=dict)
     _keys: dict[Group, str] = field(default_factory=dict)
 
-    def group(self, seen: Clarification) -> Group:
+    def group(self, seen: Seen) -> Group:
         return self.audiences.group(seen)
 
-    def update(self, record: Clarification) -> None:
+    def update(self, seen: Seen) -> None:
         """Takes in a clarification's current state."""
+        record = summary_of(seen)
         group = self.group(record)
         shown = record.is_open and self.audiences.shows(record)
         before = self._group.pop(record.id, group)
@@ -41,7 +42,7 @@ class Rollups:
             self._group[record.id] = group
             self._open.setdefault(group, {})[record.id] = record
 
-    def _leave(self, group: Group, record: Clarification) -> None:
+    def _leave(self, group: Group, record: Summary) -> None:
         self._cards.get(group, set()).discard(record.id)
         known = self._open.get(group, {})
         known.pop(record.id, None)
@@ -49,7 +50,7 @@ class Rollups:
             self._open.pop(group, None)
             self._cards.pop(group, None)
 
-    def note_card(self, record: Clarification) -> None:
+    def note_card(self, record: Seen) -> None:
         """Counts a card that is posted, or may be."""
         if record.is_open:
             self._cards.setdefault(self.group(record), set()).add(record.id)
@@ -70,22 +71,22 @@ class Rollups:
         group = self._group.get(clarification)
         return group is not None and clarification in self._cards.get(group, ())
 
-    def may_hold(self, record: Clarification) -> bool:
+    def may_hold(self, record: Seen) -> bool:
         """Returns whether an open question may have no card of its own. A bot that does not deliver knows no card
         slots, so there any of more than 20 questions may be held.
         """
         return len(self._open.get(self.group(record), ())) > LIMIT and not self.has_place(record.id)
 
-    def open_in(self, group: Group) -> list[Clarification]:
+    def open_in(self, group: Group) -> list[Summary]:
         """Returns the open questions, oldest first."""
         return sorted(self._open.get(group, {}).values(), key=lambda s: (s.created, s.id))
 
-    def held(self, group: Group) -> list[Clarification]:
+    def held(self, group: Group) -> list[Summary]:
         """Returns the open questions without a card of their own, oldest first."""
         cards = self._cards.get(group, set())
         return [s for s in self.open_in(group) if s.id not in cards] if len(cards) >= LIMIT else []
 
-    def next_cards(self, group: Group) -> list[Clarification]:
+    def next_cards(self, group: Group) -> list[Summary]:
         """Returns the questions that get the free card slots, the oldest first."""
         cards = self._cards.get(group, set())
         return [s for s in self.open_in(group) if s.id not in cards][: max(0, LIMIT - len(cards))]

@@ -211,9 +211,7 @@ class Intake:
         response to our reply.
         """
         mine = self.index.of_session(item.producer, item.event.session_id)
-        await self.replies_settled(
-            [each.id for each in mine if each.delivery.reply == "sending"], _REPLY_PATIENCE
-        )
+        await self.replies_settled([each.id for each in mine if each.reply == "sending"], _REPLY_PATIENCE)
 
     async def _session_news(self, item: Incoming) -> None:
         """Tells the router that the session went on, if that concerns its other clarifications."""

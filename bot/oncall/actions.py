@@ -35,6 +35,7 @@ from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, quiet_un
 from core.index import Index
 from core.ledger import Ledger
 from core.router import Router
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.paging")
 GONE = "This page is closed. There is nothing left to do."
@@ -135,7 +136,7 @@ class Announcer:
         except StorageUnavailable as error:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
-    async def tell_of_leaver(self, record: Clarification, holder: Holder, *, calls: bool) -> None:
+    async def tell_of_leaver(self, record: Seen, holder: Holder, *, calls: bool) -> None:
         """Post that the person who had claimed a question is gone. `calls`: mention those who may answer it."""
         others = [each for each in self.audiences.route(record).mentioned if each != holder.user]
         called = " ".join(inert.mentions(others)) if calls else ""
@@ -158,7 +159,7 @@ class Announcer:
         known = self.index.get(incident.clarification)
         return None if known is None else await self._thread(known)
 
-    async def _thread(self, record: Clarification) -> Place | None:
+    async def _thread(self, record: Seen) -> Place | None:
         thread = await self.messages.thread_of(*self.audiences.thread(record))
         return Place(thread.channel, thread.ts) if thread is not None else None
 

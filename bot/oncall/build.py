@@ -104,7 +104,9 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
     return OnCallParts(
         outside=outside,
         escalations=escalations,
-        quorum=Quorum(settings=settings, people=base.people, router=router, clock=clock),
+        quorum=Quorum(
+            settings=settings, people=base.people, router=router, index=base.index, ledger=ledger, clock=clock
+        ),
         leavers=Leavers(
             index=base.index,
             incidents=incidents,

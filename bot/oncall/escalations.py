@@ -13,12 +13,12 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents, OpenIncident
-from core.clarification import Clarification
 from core.clock import Clock, iso
 from core.errors import ClarifyError
 from core.escalation import Handed, NewIncident, Taken, is_news
 from core.index import Index
 from core.ledger import Ledger
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
@@ -34,10 +34,10 @@ class Escalations:
     ledger: Ledger
     index: Index
     clock: Clock
-    _changed: dict[str, Clarification] = field(default_factory=dict, init=False)
+    _changed: dict[str, Seen] = field(default_factory=dict, init=False)
     _gone: set[str] = field(default_factory=set, init=False)
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, record: Seen) -> None:
         if record.status == "escalated" or self.incidents.about(record.id) or record.id in self._changed:
             self._changed[record.id] = record
             self.incidents.awake.set()
@@ -84,7 +84,7 @@ class Escalations:
         else:
             self._changed.setdefault(clarification, record)
 
-    async def _follow(self, record: Clarification) -> None:
+    async def _follow(self, record: Seen) -> None:
         key = key_of(record)
         over = [each for each in self.incidents.about(record.id) if _is_over(each.incident, record, key)]
         await self.incidents.close(over)
@@ -99,7 +99,7 @@ class Escalations:
         self.incidents.touch([each.incident.id])
         await self._follow_holder(record, each)
 
-    async def _begin(self, key: str, record: Clarification) -> None:
+    async def _begin(self, key: str, record: Seen) -> None:
         """Open an incident; again if it was closed because its ledger was gone for a while, and the question is still
         escalated.
         """
@@ -114,20 +114,18 @@ class Escalations:
         if key_of(now) == key:
             await self.incidents.raise_(new, anew=True)
 
-    async def _follow_holder(self, record: Clarification, each: OpenIncident) -> None:
+    async def _follow_holder(self, record: Seen, each: OpenIncident) -> None:
         """Copy the holder from the record."""
         held = held_in(record)
         if held is not None and is_news(held, each.history, self.clock.now()):
             await self.incidents.follow([(each.incident.id, held)])
 
 
-def _incident(key: str, record: Clarification) -> NewIncident:
+def _incident(key: str, record: Seen) -> NewIncident:
     return NewIncident(
         key=key,
         title=f"{record.id} is escalated",
-        reason=f"Escalated: {record.attention.escalated_for}"
-        if record.attention.escalated_for
-        else "Escalated",
+        reason=f"Escalated: {record.escalated_for}" if record.escalated_for else "Escalated",
         body=record.short_topic,
         agent_id=record.agent,
         clarification=record.id,
@@ -135,28 +133,25 @@ def _incident(key: str, record: Clarification) -> NewIncident:
     )
 
 
-def _is_over(incident: Incident, record: Clarification, key: str | None) -> bool:
+def _is_over(incident: Incident, record: Seen, key: str | None) -> bool:
     """Whether an incident can be closed; `key` names the clarification's current escalation."""
     if incident.kind == "undelivered":
-        return record.delivery.reply in {"delivered", "confirmed"}
+        return record.reply in {"delivered", "confirmed"}
     stale = incident.kind == "escalated" and incident.key != key
     return incident.kind in _WHILE_OPEN and (not record.is_open or stale)
 
 
-def key_of(record: Clarification) -> str | None:
+def key_of(record: Seen) -> str | None:
     """The key of a clarification's current escalation; None if it is not escalated (pure)."""
     if record.status != "escalated":
         return None
-    since = iso(record.attention.escalated_at) if record.attention.escalated_at is not None else "foreign"
+    since = iso(record.escalated_at) if record.escalated_at is not None else "foreign"
     return f"escalated:{record.id}:{record.round}:{since}"
 
 
-def held_in(record: Clarification) -> Taken | Handed | None:
+def held_in(record: Seen) -> Taken | Handed | None:
     """Who claimed it or was handed it, according to its record (pure)."""
-    if record.attention.taken_by is not None:
-        return Taken(record.attention.taken_by.at, record.attention.taken_by.user)
-    return (
-        Handed(record.attention.handed_to.at, record.attention.handed_to.user, "")
-        if record.attention.handed_to is not None
-        else None
-    )
+    taken, handed = record.taken_by, record.handed_to
+    if taken is not None:
+        return Taken(taken.at, taken.user)
+    return Handed(handed.at, handed.user, "") if handed is not None else None

@@ -17,12 +17,13 @@ from bot.oncall.incidents import Incident, Incidents, OpenIncident
 from bot.oncall.roster import Policies
 from bot.people.access import Person
 from bot.people.directory import UNKNOWN_USER, People
-from core.clarification import Clarification, Holder
+from core.clarification import Holder
 from core.clock import Clock, event_or_time
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
 from core.escalation import Left
 from core.index import Index
 from core.router import Router
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.paging")
 _RETRY = 10.0  # seconds, after Slack, the ledger or the storage failed
@@ -69,7 +70,7 @@ class Leavers:
             _log.info("not released", about=what, reason=str(error))
         return True
 
-    async def _look_at(self, record: Clarification) -> None:
+    async def _look_at(self, record: Seen) -> None:
         holder, incident = holder_of(record), self._incident(record)
         if holder is None:
             return
@@ -85,7 +86,7 @@ class Leavers:
         if holder is not None and await self._is_gone(Person("", holder), known, incident):
             await self.incidents.happened([(incident.id, Left(self.clock.now(), holder))])
 
-    async def _is_gone(self, person: Person, record: Clarification | None, incident: Incident | None) -> bool:
+    async def _is_gone(self, person: Person, record: Seen | None, incident: Incident | None) -> bool:
         """Returns whether someone can no longer act on a question or an incident.
 
         Raises:
@@ -109,11 +110,11 @@ class Leavers:
         where = "" if card is None else card.channel or ""
         return not await self.admission.access.may_still(person, record, where)
 
-    def _incident(self, record: Clarification) -> Incident | None:
+    def _incident(self, record: Seen) -> Incident | None:
         about = (each.incident for each in self.incidents.about(record.id))
         return next((each for each in about if each.kind == "escalated"), None)
 
 
-def holder_of(record: Clarification) -> Holder | None:
+def holder_of(record: Seen) -> Holder | None:
     """Returns who claimed a question, or was handed it."""
-    return record.attention.taken_by or record.attention.handed_to
+    return record.taken_by or record.handed_to

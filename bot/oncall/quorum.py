@@ -17,7 +17,10 @@ from bot.settings.model import RouteSettings, Settings
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
+from core.index import Index
+from core.ledger import Ledger
 from core.router import Router
+from core.summary import Seen, Summary, summary_of
 
 _log = structlog.get_logger("clarify.paging")
 _RETRY = 10.0  # seconds, after Slack or the ledger failed
@@ -30,39 +33,42 @@ class Quorum:
     settings: Settings
     people: People
     router: Router
+    index: Index
+    ledger: Ledger
     clock: Clock
-    _queue: asyncio.Queue[Clarification] = field(default_factory=asyncio.Queue, init=False)
-    _known: dict[str, Clarification] = field(default_factory=dict, init=False)
+    _queue: asyncio.Queue[Summary] = field(default_factory=asyncio.Queue, init=False)
+    _known: dict[str, Summary] = field(default_factory=dict, init=False)
 
-    def record_changed(self, record: Clarification) -> None:
+    def record_changed(self, seen: Seen) -> None:
         """Queue a clarification for `run`, if its approvals changed. Call after each change, and on start."""
-        if not record.is_open or (record.asked.needed == 1 and record.asked.four_eyes is None):
-            self._known.pop(record.id, None)
+        if not seen.is_open or not seen.is_guarded:
+            self._known.pop(seen.id, None)
             return
-        known = self._known.get(record.id)
-        if known is None or _progress(known) != _progress(record):
-            self._known[record.id] = record
-            self._queue.put_nowait(record)
+        known, now = self._known.get(seen.id), summary_of(seen)
+        if known is None or _progress(known) != _progress(now):
+            self._known[now.id] = now
+            self._queue.put_nowait(now)
 
     async def run(self) -> None:
         """Check the queued clarifications, one at a time, until cancelled."""
         while True:
-            record = await self._queue.get()
-            if self._known.get(record.id) is record and not await self._check(record):
-                self._queue.put_nowait(record)
+            queued = await self._queue.get()
+            if self._known.get(queued.id) is queued and not await self._check(queued.id):
+                self._queue.put_nowait(queued)
                 await self.clock.sleep(_RETRY)
 
-    async def _check(self, record: Clarification) -> bool:
+    async def _check(self, clarification: str) -> bool:
         """Count and record the possible approvers; False: try again later."""
         try:
+            record = await self.index.find(clarification, self.ledger)
             route = self.settings.route_for(*audience_of(record))
             may = 0 if record.asked.lacks_requester else await self._count(record, route)
             await self.router.too_few(record.id, may)
         except (SlackError, LockTimeout, LedgerUnwritable) as error:
-            _log.warning("cannot count possible approvers yet", id=record.id, reason=str(error))
+            _log.warning("cannot count possible approvers yet", id=clarification, reason=str(error))
             return False
         except ClarifyError as error:
-            _log.error("cannot count possible approvers", id=record.id, reason=str(error))
+            _log.error("cannot count possible approvers", id=clarification, reason=str(error))
         return True
 
     async def _count(self, record: Clarification, route: RouteSettings) -> int:
@@ -71,6 +77,6 @@ class Quorum:
         return await count_answerers(route, self.settings, self.people, home, asked.needed, besides=besides)
 
 
-def _progress(record: Clarification) -> tuple[int, int, int]:
+def _progress(summary: Summary) -> tuple[int, int, int]:
     """The round, and its numbers of approvals that count and that no longer do."""
-    return record.round, len(record.consent.approvals or ()), len(record.consent.lapsed or ())
+    return summary.round, summary.approvals, summary.lapsed

@@ -26,7 +26,6 @@ from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
-from core.clarification import Clarification
 from core.clock import Clock
 from core.escalation import (
     EscalationStep,
@@ -41,6 +40,7 @@ from core.escalation import (
     wanted,
 )
 from core.hours import Hours
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.oncall")
 _PATIENCE = 3.0  # seconds that a page waits for Slack's directory
@@ -333,7 +333,7 @@ class Policies:
     settings: Settings
     audiences: Audiences
     roster: Roster
-    known: Callable[[str], Clarification | None]
+    known: Callable[[str], Seen | None]
     clock: Clock
     _policies: Mapping[str, Policy] = field(init=False)
 
@@ -425,7 +425,7 @@ class Policies:
         policy = self.settings.policy(incident.policy)
         return answerers | (policy.listed if policy is not None else frozenset())
 
-    def _route(self, incident: Incident, about: Clarification | None) -> RouteSettings | None:
+    def _route(self, incident: Incident, about: Seen | None) -> RouteSettings | None:
         """The route of the question or the agent; the default one without an agent (a broken ledger, trouble of the bot)."""
         try:
             if about is not None:
@@ -434,7 +434,7 @@ class Policies:
         except LookupError:
             return None
 
-    def _about(self, incident: Incident) -> Clarification | None:
+    def _about(self, incident: Incident) -> Seen | None:
         return None if incident.clarification is None else self.known(incident.clarification)
 
 

@@ -32,6 +32,7 @@ from bot.people.directory import (
 from bot.routing import Audience, audience_of
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
 from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
+from core.summary import Seen
 
 _T = TypeVar("_T")
 Reason = OutsiderReason | Literal["not in the channel", "not listed", "asked of another"]
@@ -276,7 +277,7 @@ class AccessControl:
             return "lapsed" if getattr(error, "code", None) in UNKNOWN_USER else "unknown"
         return "same" if is_same_person(mine, theirs, self.settings.identities) else "other"
 
-    async def may_still(self, person: Person, record: Clarification, channel: str = "") -> bool:
+    async def may_still(self, person: Person, record: Seen, channel: str = "") -> bool:
         """Returns whether someone may answer a question by its card, which may be in `channel`, or by a command."""
         audience = audience_of(record)
         if await self.refusal(person, channel, audience, record.id) is None:

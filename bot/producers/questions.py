@@ -70,6 +70,7 @@ from core.questions import (
 )
 from core.records import Subject, is_direct
 from core.router import Opened, Router
+from core.summary import Seen
 from core.workflow import Speaker
 
 KEYS_KEPT = timedelta(days=7)  # after a question has expired
@@ -494,14 +495,11 @@ class Questions:
         return record
 
     def waiting(self, clarification_id: str) -> Clarification | None:
-        """Returns a question that the leader knows to wait, without reading its ledger: long texts may be missing. None: see
-        `find`.
-        """
+        """Returns a question that the leader knows to wait, if it need not be read. None: see `find`."""
         known = self.index.get(clarification_id) if self.store.leads else None
-        is_waiting = (
-            known is not None and known.is_open and known.asked.direct is not None
-        )  # else it is forgotten
-        return known if is_waiting else None
+        if known is None or not known.is_open or not known.is_direct:  # else it is forgotten
+            return None
+        return self.ledger.recent(known.id, known.revision)
 
     async def by_token(self, token: str, producer: str) -> Clarification:
         """Returns a producer's clarification, asked directly or by an event, as it is now. `token`: its reply token.
@@ -680,7 +678,7 @@ class Questions:
 
     async def _has_ended(self, clarification_id: str) -> bool:
         try:
-            record = self.index.get(clarification_id) or await self.ledger.find(clarification_id)
+            record: Seen = self.index.get(clarification_id) or await self.ledger.find(clarification_id)
         except LedgersAway as error:
             raise StorageUnavailable(str(error)) from error
         except (NotFound, LedgerUnreadable) as error:

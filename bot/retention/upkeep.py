@@ -18,10 +18,10 @@ from bot.producers.questions import KEYS_KEPT
 from bot.storage import ledger
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
-from core.clarification import Clarification
 from core.clock import Clock
 from core.index import session_of
 from core.records import Subject
+from core.summary import Summary
 
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
@@ -57,7 +57,7 @@ class Upkeep:
     """
 
     store: Store
-    index: Iterable[Clarification]
+    index: Iterable[Summary]
     clock: Clock
     keep: timedelta | None
     sweeps: Sequence[Sweep] = ()

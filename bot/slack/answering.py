@@ -41,10 +41,10 @@ from bot.views.verify import Proof, verify_view
 from core import answers
 from core.answers import Written
 from core.approvals import check_four_eyes, check_seen, why_refused
-from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, amended
+from core.clarification import Answer, Clarification, Decider, Holder, NotOpen
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
-from core.index import Index, whole
+from core.index import Index
 from core.ledger import Ledger
 from core.lists import page_of, urgency
 from core.router import Router
@@ -162,8 +162,8 @@ class Answering:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` words it.
             SubmissionErrors: from `read`.
         """
-        # The index knows who may answer an open question; no ledger read is needed.
-        seen = self.index.get(clarification_id) or await self.find(clarification_id)
+        # What was asked or answered lately is in memory.
+        seen = await self.index.find(clarification_id, self.ledger)
         if (refused := await self.refusal(seen, person, place, partial(_tried, read, seen))) is not None:
             return refused
 
@@ -352,9 +352,8 @@ class Answering:
         shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
         page = page_of(mine, press.number(), ROLLUP_PAGE)
-        return self.renderer.view(
-            rollup_modal(page.of([await whole(each, self.ledger) for each in page.items]))
-        )
+        read = [await self.index.find(each.id, self.ledger) for each in page.items]
+        return self.renderer.view(rollup_modal(page.of(read)))
 
     async def find(self, clarification_id: str) -> Clarification:
         """Returns the clarification as last written.
@@ -370,17 +369,11 @@ def _tried(read: Read, seen: Clarification) -> str | None:
     if not seen.asked.is_confirmation:
         return None
     try:
-        return str(read(_with_action(seen)).response)
+        return str(read(seen).response)
     except NotShownWhole:
         return "accept"
     except (ClarifyError, SubmissionErrors):
         return None
-
-
-def _with_action(seen: Clarification) -> Clarification:
-    """Returns a record of the index so that it can be accepted: it lacks the action's text."""
-    asked = seen.asked
-    return amended(seen, action=asked.action or seen.topic)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -77,9 +77,11 @@ class Threads:
         """Returns, by their keys, the posts of unknown outcome that may have begun threads, each with the open questions of
         such a thread.
         """
+        if not (rows := await self.messages.begun_threads()):
+            return {}
         waiting = self._waiting()
         found: dict[str, frozenset[str]] = {}
-        for row in await self.messages.begun_threads():
+        for row in rows:
             about: Collection[str]
             if row.kind == "page":
                 about = await self.pages.clarifications_of(row)

@@ -237,6 +237,10 @@ class DatabaseLedger(Ledger):
             raise NotFound(clarification_id)
         return self._parsed(rows[0])
 
+    def recent(self, clarification_id: str, revision: int) -> Clarification | None:
+        _, record = self._known.get(clarification_id, (None, None))
+        return record if record is not None and record.revision == revision else None
+
     async def by_token(self, producer: str, token: str) -> Clarification:
         where = "producer = :producer and token = :token order by issue desc, number desc limit 1"
         rows = await self._rows(where, few=True, producer=producer, token=token)
@@ -268,10 +272,11 @@ class DatabaseLedger(Ledger):
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
-    async def load(self) -> Contents:
+    async def load(self) -> AsyncGenerator[Contents]:
         (row,) = await self._query(f"select {self.store.horizon} as until")
         self._loaded = row["until"]  # what is written from here on is news
-        return await _gathered(self.every(waiting=True))
+        async for some in self.every(waiting=True):
+            yield some
 
     async def every(
         self,

@@ -36,6 +36,7 @@ from bot.views.codec import (
     HomeSection,
     HomeVerb,
 )
+from bot.views.inert import plain
 from bot.views.lists import QuestionRow
 from bot.views.numerals import in_words
 from bot.views.wording import (
@@ -48,6 +49,7 @@ from bot.views.wording import (
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
 from core.lists import Page, several
+from core.summary import Seen
 
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
@@ -110,8 +112,8 @@ class Chosen:
     """
 
     user: str
-    inbox: Page[Clarification]
-    taken: Page[Clarification]
+    inbox: Page[Seen]
+    taken: Page[Seen]
     agents: Page[AgentNode]
     ready: Page[ReadyItem]
     duty: Page[DutyLine]
@@ -154,15 +156,15 @@ def _part(shown: Chosen, section: HomeSection, rows: Sequence[Part]) -> Iterator
     yield Actions(turns)
 
 
-def _questions(section: HomeSection, page: Page[Clarification], user: str) -> list[Part]:
+def _questions(section: HomeSection, page: Page[Seen], user: str) -> list[Part]:
     first = 100 * SECTIONS.index(section)
     return [part for n, each in enumerate(page.items, first) for part in _question(each, n, user)]
 
 
-def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
+def _question(question: Seen, n: int, user: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
-    state, asked = _state(question, user), question.asked
-    agent = asked.agent_name or audience_of(question).agent
+    state, whole = _state(question, user), question if isinstance(question, Clarification) else None
+    agent = (whole.asked.agent_name if whole else None) or audience_of(question).agent
     facts = (
         Words(f"{_id(question.id)} · {name_of(agent)}{again}"),
         # Everything beside a question is mrkdwn.
@@ -170,17 +172,17 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    said = question.question or question.topic
-    words = listed_words(question.current, said, _QUESTION)
+    said = (whole and whole.question) or question.short_topic
+    words = listed_words(whole.current, said, _QUESTION) if whole else inert.quoted(plain(said), _QUESTION)
     return Section(Words(words), fields=facts), Actions(buttons)
 
 
-def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:
+def _press(verb: HomeVerb, question: Seen, label: str, n: int) -> Button:
     press = HomePress(verb, question.id, question.round)
     return button(press, label, f"{label.rstrip('…')} {_id(question.id)}", n=n)
 
 
-def _state(question: Clarification, user: str) -> str:
+def _state(question: Seen, user: str) -> str:
     """Returns the holder, if there is one; in the bot's own words."""
     escalated = "Escalated" if question.status == "escalated" else ""
     holder = ""

@@ -201,7 +201,7 @@ def session_line(item: ReadyItem) -> str:
 
 def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     """Returns the row of a round. `is_tampered`: it does not agree with its receipt."""
-    record, asked = shown.record, shown.asked
+    record = shown.record
     is_open = shown.stage == "open"
     shortened = plain if shown.current.confirmation is None else asked_words
     if is_tampered:

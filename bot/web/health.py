@@ -43,8 +43,9 @@ from bot.telemetry import Distribution, Telemetry
 from bot.views import inert
 from bot.web.callers import Callers
 from core.aaep import Kind
-from core.clarification import Clarification, Status
+from core.clarification import Status
 from core.clock import Clock
+from core.summary import Summary
 
 _log = structlog.get_logger("clarify.http")
 _LONGEST = 200  # characters of why something is wrong
@@ -149,7 +150,7 @@ class Sources:
     """
 
     telemetry: Telemetry
-    index: Iterable[Clarification]
+    index: Iterable[Summary]
     audiences: Audiences
     clock: Clock
     leads: Callable[[], bool]

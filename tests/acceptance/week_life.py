@@ -33,7 +33,6 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
-from core.clarification import Clarification
 from core.clock import Clock
 from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
@@ -160,21 +159,21 @@ class Life:
         self.store = store
         ledger = DatabaseLedger(store)
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
-        found = await ledger.load()
-        for summary in found.records:
-            bot.base.index.put(summary)
-            bot.monitoring.record_changed(summary)
+        async for some in ledger.load():
+            for record in some.records:
+                bot.base.index.put(record)
+                bot.monitoring.record_changed(record)
         self.commands = bot.slack.commands.commands
         self.parts: list[asyncio.Task[None]] = []
-        await self.do(self._begin(found.records))
+        await self.do(self._begin())
 
-    async def _begin(self, summaries: list[Clarification]) -> None:
+    async def _begin(self) -> None:
         bot = self.bot
         await bot.shown.delivery.restore()
         await bot.told.replies.restore(bot.base.index)
         await bot.oncall.pager.restore()
-        for summary in summaries:
-            bot.shown.nudges.record_changed(summary)
+        for record in bot.base.index:
+            bot.shown.nudges.record_changed(record)
         self.parts.append(asyncio.create_task(resume_when_back(bot.base.availability, bot.shown.lanes)))
         for part in (
             bot.shown.delivery,

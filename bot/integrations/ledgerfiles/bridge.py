@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -148,7 +150,8 @@ class Bridge:
     _done: Callable[[], None] = field(default=lambda: None, init=False)
     _heard: Position = field(default=Position(0, 0), init=False)
     _behind: dict[int, Position] = field(default_factory=dict, init=False)  # since which change
-    _due: dict[int, float] = field(default_factory=dict, init=False)  # by the loop's clock
+    # By the loop's clock. Of a hundred thousand files, the first is found and taken as soon as of two.
+    _due: OrderedDict[int, float] = field(default_factory=OrderedDict, init=False)
     _wrote: dict[int, float] = field(default_factory=dict, init=False)
     _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
@@ -194,14 +197,17 @@ class Bridge:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name="ledger files")
             group.create_task(self._archive(), name="finished ledger files")
-            slots = asyncio.Semaphore(_AT_ONCE)
             while True:
                 self._wake.clear()
-                now = self._now()
-                for issue in [each for each, at in self._due.items() if at <= now and each not in self._busy]:
+                now, free = self._now(), _AT_ONCE - len(self._busy)
+                ready = (each for each, at in self._due.items() if at <= now and each not in self._busy)
+                for issue in list(islice(ready, free)):
                     del self._due[issue]
                     self._busy.add(issue)
-                    group.create_task(self._in_turn(issue, slots), name=f"ledger file {issue}")
+                    group.create_task(self._in_turn(issue), name=f"ledger file {issue}")
+                if len(self._busy) == _AT_ONCE:
+                    await self._wake.wait()
+                    continue
                 due = [at for issue, at in self._due.items() if issue not in self._busy]
                 await event_or_time(self.clock, self._wake, min(due) - now if due else inf)
 
@@ -209,14 +215,14 @@ class Bridge:
         """Has the files follow what was decided last, within 2 s; what others did is taken in at the next start. Call it after
         `run`.
         """
-        slots = asyncio.Semaphore(_AT_ONCE)
         try:
             async with asyncio.timeout(_LOCK), asyncio.TaskGroup() as group:
                 for change in (await following(self.store, self._heard, _MOST_LEFT))[0]:
                     self.observe(change)
-                for issue in self._due.keys() | self._behind.keys():
-                    self._due.pop(issue, None)
-                    group.create_task(self._in_turn(issue, slots, takes_in=False))
+                left = iter(dict.fromkeys([*self._behind, *self._due]))
+                self._due.clear()
+                for _ in range(_AT_ONCE):
+                    group.create_task(self._all_in_turn(left))
         except* (StorageUnavailable, TimeoutError) as error:
             why = str(error.exceptions[0]) or f"not written within {_LOCK:g} s"
             _log.warning("ledger files follow at the next start", reason=why)
@@ -228,22 +234,25 @@ class Bridge:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _in_turn(self, issue: int, slots: asyncio.Semaphore, *, takes_in: bool = True) -> None:
-        async with slots:
-            try:
-                await self._follow(issue, takes_in=takes_in)
-                if issue not in self._due:  # nothing changed meanwhile
-                    await self._in_step(issue)
-            except _AWAY as error:
-                await self._later(issue, reason(error) if isinstance(error, OSError) else str(error))
-            except Exception as error:  # noqa: BLE001 - one odd file must not stop the others
-                _log.exception("cannot follow a ledger file", issue=issue)
-                await self._later(issue, f"issue-{issue}.json: {type(error).__name__}, see the log")
-            else:
-                self._works(issue)
-            finally:
-                self._busy.discard(issue)
-                self._wake.set()
+    async def _all_in_turn(self, issues: Iterator[int]) -> None:
+        for issue in issues:
+            await self._in_turn(issue, takes_in=False)
+
+    async def _in_turn(self, issue: int, *, takes_in: bool = True) -> None:
+        try:
+            await self._follow(issue, takes_in=takes_in)
+            if issue not in self._due:  # nothing changed meanwhile
+                await self._in_step(issue)
+        except _AWAY as error:
+            await self._later(issue, reason(error) if isinstance(error, OSError) else str(error))
+        except Exception as error:  # noqa: BLE001 - one odd file must not stop the others
+            _log.exception("cannot follow a ledger file", issue=issue)
+            await self._later(issue, f"issue-{issue}.json: {type(error).__name__}, see the log")
+        else:
+            self._works(issue)
+        finally:
+            self._busy.discard(issue)
+            self._wake.set()
 
     async def _in_step(self, issue: int) -> None:
         before = self.undone

@@ -8,6 +8,7 @@ from bot.routing import Audience, Group, Thread, audience_of
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Clarification, opened
 from core.index import Index, session_of
+from core.summary import summary_of
 from tests.kit.builders import NOW, SLA, ask, changed, record
 from tests.unit.bot.audiences import audiences
 
@@ -112,7 +113,7 @@ def test_index_finds_a_question_between_agents_as_a_session_of_its_own() -> None
     index.put(mine)
     index.put(others)
     assert session_of(mine) == ("", "CLR-42-001")
-    assert index.of_session("", "CLR-42-001") == [mine]
-    assert index.of_session("planner", "sess_1") == [others]
+    assert index.of_session("", "CLR-42-001") == [summary_of(mine)]
+    assert index.of_session("planner", "sess_1") == [summary_of(others)]
     index.put(changed(mine, status="resolved"))
     assert index.of_session("", "CLR-42-001") == []

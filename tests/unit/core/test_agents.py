@@ -29,6 +29,7 @@ from core.agents import (
 )
 from core.clarification import Answer, Clarification, Decider
 from core.locks import Locks
+from core.summary import Seen
 from tests.kit.builders import NOW, SLA, changed, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
@@ -188,10 +189,10 @@ class Agents(StatusFile):
     def __init__(
         self, path: Path, clock: ManualClock, *, people: Sequence[str] = (), patience: float = 30.0
     ) -> None:
-        self.given: dict[str, Clarification] = {}
+        self.given: dict[str, Seen] = {}
         super().__init__(path, lambda: list(self.given.values()), people, clock, patience=patience)
 
-    def record_changed(self, summary: Clarification) -> None:
+    def record_changed(self, summary: Seen) -> None:
         self.given[summary.id] = summary
         super().record_changed(summary)
 

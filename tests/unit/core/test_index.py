@@ -2,37 +2,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.clarification import Direct
 from core.index import Index
 from core.ledger import OfIssue
-from core.records import Outline
-from tests.kit.builders import changed, record
+from core.summary import summary_of
+from tests.kit.builders import NOW, changed, record
 from tests.kit.ledgers import kept_ledger
 
-LONG = "Deploy to production? " * 400
 
-
-async def test_long_texts_are_read_from_the_ledger(tmp_path: Path) -> None:
-    index, whole = Index(), record(question=LONG, context=LONG, topic="t" * 300)
-    index.put(whole)
-    known = index.get(whole.id)
-    assert isinstance(known, Outline)
-    assert len(known.model_dump_json()) < 2000
-    assert (known.topic, known.asked_last) == ("t" * 200, whole.asked_last)
-    assert known.revision == whole.revision
+async def test_record_is_read_only_if_it_is_not_in_memory_as_it_is_known(tmp_path: Path) -> None:
+    index, first = Index(), record(question="Deploy to production? " * 400)
     async with kept_ledger(tmp_path) as ledger:
-        await ledger.transact(OfIssue(42), lambda book: book.put(whole))
-        found = await index.find(whole.id, ledger)
-    assert (found.question, found.asked.context) == (LONG, LONG)
+        written = await ledger.transact(OfIssue(42), lambda book: book.put(first))
+        index.put(written)
+        assert await index.find(first.id, ledger) is written
+        assert ledger.recent(first.id, written.revision) is written
+        assert ledger.recent(first.id, written.revision - 1) is None
+        index.put(changed(written, revision=9))
+        assert await index.find(first.id, ledger) == written
 
 
-async def test_what_is_short_is_known_without_its_ledger(tmp_path: Path) -> None:
-    index = Index()
-    async with kept_ledger(tmp_path) as ledger:
-        assert index.put(record()) is await index.find("CLR-42-001", ledger)
+@pytest.mark.parametrize("status", ["pending", "stale", "escalated", "answered", "resolved", "abandoned"])
+def test_summary_says_what_its_record_says(status: str) -> None:
+    whole = changed(record(), status=status, taken_by="U0ADE", handed_to="U0BEA", asked_last=NOW)
+    summary = summary_of(whole)
+    for name in ("short_topic", "asked_last", "is_open", "needs_something", "claimed_by", "offered_to"):
+        assert getattr(summary, name) == getattr(whole, name), name
+    assert summary_of(summary) is summary
 
 
 @given(

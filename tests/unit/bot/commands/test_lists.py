@@ -50,6 +50,9 @@ class Ledgers(DatabaseLedger):
         self.unreadable = unreadable
         self.tampered: set[str] = set()
 
+    def recent(self, clarification_id: str, revision: int) -> Clarification | None:
+        return None
+
     async def find(self, clarification_id: str) -> Clarification:
         return self.by_id[clarification_id]
 

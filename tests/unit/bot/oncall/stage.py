@@ -237,8 +237,9 @@ class World:
         self.store = await open_store(self.folder / "clarify.db")
         self.ledger = DatabaseLedger(self.store)
         self._build()
-        for summary in (await self.ledger.load()).records:
-            self.index.put(summary)
+        async for some in self.ledger.load():
+            for record in some.records:
+                self.index.put(record)
         await self.delivery.restore()
         await self.pager.restore()
         self.tasks = [asyncio.create_task(self.pager.run()), asyncio.create_task(self.delivery.run())]
