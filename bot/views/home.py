@@ -36,8 +36,8 @@ from bot.views.codec import (
     HomeSection,
     HomeVerb,
 )
-from bot.views.inert import plain
 from bot.views.lists import QuestionRow
+from bot.views.markdown import plain
 from bot.views.numerals import in_words
 from bot.views.wording import (
     ID_LIMIT,
