@@ -54,8 +54,10 @@ class PageView:
         if incident is None or row.body is None:
             return None
         history = incident.history
-        item, sending = self._standing(incident, history), sending_of(row)
+        # Read again after the incident: if that was paged meanwhile, the card says whom it mentions.
+        sending = sending_of(await self.messages.get(row.key) or row)
         mentions = sending.destination.mentions if sending is not None else ()
+        item = self._standing(incident, history)
         handoff = Handoff(**row.body["handoff"])
         return Drawn(
             self.renderer.message(handoff_card(handoff, item, mentions)),

@@ -588,7 +588,12 @@ def forget(tx: Tx, subject: Subject) -> None:
     )
 
 
-def skip_numbers(tx: Tx, name: str, count: int) -> None:
-    """Skips the next `count` numbers of a kind."""
-    sql = "update counters set value = value + :count where name = :name"
-    tx.run(sql, name=name, count=count)
+def skip_numbers(tx: Tx, name: str, count: int, first: int = 1) -> None:
+    """Skips the next `count` numbers of a kind, also if none was given out yet."""
+    tx.run(
+        """insert into counters (name, value) values (:name, :value)
+           on conflict (name) do update set value = counters.value + :count""",
+        name=name,
+        value=first - 1 + count,
+        count=count,
+    )

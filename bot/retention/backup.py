@@ -275,7 +275,7 @@ def leave_out(tx: Tx, now: datetime) -> None:
     start on it, even if it had moved to another database when it was backed up.
     """
     ledger.leave_out_numbers(tx, _NUMBERS_LEFT_OUT)
-    inbox.skip_numbers(tx, "issue", _ISSUES_LEFT_OUT)
+    inbox.skip_numbers(tx, "issue", _ISSUES_LEFT_OUT, inbox.FIRST_RESERVED_ISSUE)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT)
     turns.begin_anew(tx)

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from bot.delivery.messages import Fresh
 from bot.oncall import pageview
-from bot.oncall.pages import sending_of
+from bot.oncall.pages import Destination, sending_of
 from bot.views.blockkit import Draft
 from bot.views.codec import PagePress
+from bot.views.notices import Handoff
 from bot.views.page import PageContent, page_card
 from tests.kit.until import until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.oncall.stage import ADE, DM, ONCALL, World, said
+from tests.unit.bot.oncall.stage import ADE, AGENTS, DM, ONCALL, World, said
 
 
 @pytest.fixture
@@ -57,6 +59,24 @@ async def test_page_that_was_clicked_while_it_was_drawn_stays(world: World) -> N
     drawn = await world.view.draw(row)
     assert drawn is not None
     assert (drawn.final, drawn.gone) == (True, False)
+
+
+async def test_card_of_a_handoff_that_was_read_before_it_was_paged_mentions_who_is_on_call(
+    world: World,
+) -> None:
+    """An edit would notify no one."""
+    world.places.to["dm"] = (Destination("slack", AGENTS, None, (ONCALL,)),)
+    handoff = Handoff("planner", "s1", "r", "human")
+    body = {"handoff": handoff.as_json(), "opens_thread": True, "broadcast": True, "needed": True}
+    card = Fresh("notice:planner:h1", "handoff", AGENTS, producer="planner", session_id="s1", body=body)
+    await world.messages.want([card])
+    before = await world.messages.get(card.key)
+    await world.raised(key="handoff:planner:h1")
+    await world.quiet()
+    assert before is not None
+    drawn = await world.view.draw(before)
+    assert drawn is not None
+    assert f"<@{ONCALL}>" in repr(drawn.message)
 
 
 async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
