@@ -525,6 +525,18 @@ async def test_what_was_asked_while_files_were_off_is_in_its_file_once_they_are_
     assert accused(stage) == []
 
 
+async def test_files_of_many_questions_are_all_written_a_few_at_once(stage: World) -> None:
+    on = stage.file.read_text()
+    stage.configure(on.replace(DIRECTORY, "directory = false"))
+    async with stage.bot():
+        for n in range(9):
+            await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Number {n}?")
+    stage.configure(on)
+    async with stage.bot():
+        for n in range(9):
+            await in_step(stage, 100001 + n)
+
+
 async def test_folder_that_was_lost_is_written_to_the_end_whenever_the_bot_stops(stage: World) -> None:
     async with stage.bot():
         for n in range(3):
