@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import (
     AfterValidator,
@@ -98,6 +98,16 @@ class Record(BaseModel):
         frozen=True,
         ser_json_timedelta="iso8601",
     )
+
+    def copied(self, **news: Any) -> Self:
+        """Returns a copy with other fields.
+
+        Raises:
+            TypeError: it has no such field.
+        """
+        if unknown := news.keys() - type(self).model_fields.keys():
+            raise TypeError(f"{type(self).__name__} has no {sorted(unknown)}")
+        return self.model_copy(update=news)
 
 
 class Entry(Record):
@@ -688,7 +698,7 @@ class Ask:
 
     def under(self, **rules: Any) -> Ask:
         """Returns it with other fields of `asked`."""
-        return replace(self, asked=self.asked.model_copy(update=rules))
+        return replace(self, asked=self.asked.copied(**rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -1058,12 +1068,12 @@ def amended(record: Clarification, **news: Any) -> Clarification:
 
 def round_with(before: Round, **news: Any) -> Round:
     """Returns a round with other fields, of its own or of its parts."""
-    parts = dict[str, dict[str, Any]]()
+    own, parts = dict[str, Any](), dict[str, dict[str, Any]]()
     for name, each in news.items():
-        parts.setdefault(PART_OF.get(name, ""), {})[name] = each
-    own = parts.pop("", {})
-    changed = {part: getattr(before, part).model_copy(update=update) for part, update in parts.items()}
-    return before.model_copy(update=changed | own)
+        part = PART_OF.get(name)
+        (own if part is None else parts.setdefault(part, {}))[name] = each
+    changed = {part: getattr(before, part).copied(**update) for part, update in parts.items()}
+    return before.copied(**changed, **own)
 
 
 def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester | None:

@@ -234,3 +234,8 @@ def test_take_and_hand_are_of_open_ones_and_keep_the_status(status: Status) -> N
     }
     assert (accepted.status, accepted.revision) == (status, found.revision + 3)
     assert escalated(taken(record(), ade), "by hand", "words", NOW).attention.taken_by is None
+
+
+def test_field_that_no_part_of_a_round_has_is_not_taken() -> None:
+    with pytest.raises(TypeError, match=r"Round has no \['answer'\]"):
+        amended(record(), answer="yes")
