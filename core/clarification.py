@@ -567,38 +567,14 @@ class Clarification(OfRound, Record):
         return self.delivery.reply
 
     @property
-    def nudged_at(self) -> datetime | None:
-        return self.attention.nudged_at
-
-    @property
-    def escalated_at(self) -> datetime | None:
-        return self.attention.escalated_at
-
-    @property
-    def escalated_for(self) -> Why | None:
-        return self.attention.escalated_for
-
-    @property
-    def taken_by(self) -> Holder | None:
-        return self.attention.taken_by
-
-    @property
-    def taken_from(self) -> str | None:
-        return self.attention.taken_from
-
-    @property
-    def handed_to(self) -> Holder | None:
-        return self.attention.handed_to
-
-    @property
     def claimed_by(self) -> str | None:
         """The Slack user who has claimed it."""
-        return self.taken_by.user if self.taken_by else None
+        return self.attention.taken_by.user if self.attention.taken_by else None
 
     @property
     def offered_to(self) -> str | None:
         """The Slack user it was handed to, who has not claimed it yet."""
-        return self.handed_to.user if self.handed_to else None
+        return self.attention.handed_to.user if self.attention.handed_to else None
 
     @property
     def current(self) -> Round:

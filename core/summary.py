@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from core.clarification import OPEN, Clarification, Holder, ReplyState, Status, Why
+from core.clarification import OPEN, Attention, Clarification, ReplyState, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,7 @@ class Summary:
     asked_last: datetime
     expires_at: datetime | None
     nudges: int
-    nudged_at: datetime | None
-    escalated_at: datetime | None
-    escalated_for: Why | None
-    taken_by: Holder | None
-    taken_from: str | None
-    handed_to: Holder | None
+    attention: Attention
     reply: ReplyState | None
     unclaimed_at: datetime | None
 
@@ -54,11 +49,11 @@ class Summary:
 
     @property
     def claimed_by(self) -> str | None:
-        return self.taken_by.user if self.taken_by else None
+        return self.attention.taken_by.user if self.attention.taken_by else None
 
     @property
     def offered_to(self) -> str | None:
-        return self.handed_to.user if self.handed_to else None
+        return self.attention.handed_to.user if self.attention.handed_to else None
 
 
 Seen = Clarification | Summary

@@ -177,7 +177,9 @@ class DesiredState:
             return Skip("nothing to roll up")
         records = [await self.index.find(each.id, self.ledger) for each in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        reminded = max((s.nudged_at for s in held if s.nudges and s.nudged_at), default=None)
+        reminded = max(
+            (s.attention.nudged_at for s in held if s.nudges and s.attention.nudged_at), default=None
+        )
         message = self.renderer.message(rollup(records, len(held), oldest, group.agent, reminded))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 

@@ -216,7 +216,7 @@ class Nudges:
 
 def _takeover_of(seen: Seen) -> _Takeover | None:
     """Returns the takeover to report, if the open question had another holder before."""
-    before, holder = seen.taken_from, seen.taken_by
+    before, holder = seen.attention.taken_from, seen.attention.taken_by
     if not (seen.is_open and holder and inert.is_user(before) and inert.is_user(holder.user)):
         return None
     return _Takeover(seen.id, before, holder.user, holder.at)

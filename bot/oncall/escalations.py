@@ -125,7 +125,7 @@ def _incident(key: str, record: Seen) -> NewIncident:
     return NewIncident(
         key=key,
         title=f"{record.id} is escalated",
-        reason=f"Escalated: {record.escalated_for}" if record.escalated_for else "Escalated",
+        reason=f"Escalated: {why}" if (why := record.attention.escalated_for) else "Escalated",
         body=record.short_topic,
         agent_id=record.agent,
         clarification=record.id,
@@ -145,13 +145,14 @@ def key_of(record: Seen) -> str | None:
     """The key of a clarification's current escalation; None if it is not escalated (pure)."""
     if record.status != "escalated":
         return None
-    since = iso(record.escalated_at) if record.escalated_at is not None else "foreign"
+    at = record.attention.escalated_at
+    since = iso(at) if at is not None else "foreign"
     return f"escalated:{record.id}:{record.round}:{since}"
 
 
 def held_in(record: Seen) -> Taken | Handed | None:
     """Who claimed it or was handed it, according to its record (pure)."""
-    taken, handed = record.taken_by, record.handed_to
+    taken, handed = record.attention.taken_by, record.attention.handed_to
     if taken is not None:
         return Taken(taken.at, taken.user)
     return Handed(handed.at, handed.user, "") if handed is not None else None

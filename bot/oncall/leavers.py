@@ -117,4 +117,4 @@ class Leavers:
 
 def holder_of(record: Seen) -> Holder | None:
     """Returns who claimed a question, or was handed it."""
-    return record.taken_by or record.handed_to
+    return record.attention.taken_by or record.attention.handed_to
