@@ -18,7 +18,7 @@ from bot.storage import ledger as storage
 from bot.storage.ledger import DatabaseLedger, LockedError, fill, leave_out_numbers
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx, Work
-from core.clarification import Ask, Clarification, Direct
+from core.clarification import Ask, Clarification, Direct, opened
 from core.errors import (
     BadInput,
     LedgersAway,
@@ -31,7 +31,7 @@ from core.errors import (
 from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfIssue, OfRecord, OfSession, Reach
 from core.matching import session_asking
 from core.records import Book
-from tests.kit.builders import MINUTE, NOW, ask, changed, closed, record
+from tests.kit.builders import MINUTE, NOW, SLA, ask, changed, closed, record
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, Wire, change_rows, row_held
 from tests.kit.ledgers import held, kept_ledger
@@ -74,7 +74,7 @@ def between(topic: str) -> Ask:
 
 
 def told_between(issue: int, seq: int, topic: str) -> Clarification:
-    return record(issue, seq, **{name: getattr(between(topic), name) for name in Ask.__slots__})
+    return opened(issue, seq, between(topic), NOW, SLA)
 
 
 async def on_rows(url: str, stack: AsyncExitStack) -> DatabaseLedger:
