@@ -1060,7 +1060,7 @@ def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester
 
 def asking(ask: Ask) -> Round:
     """Returns the round that a question begins."""
-    return Round(question=ask.asked.model_copy(update={"agent_id": ask.agent_id}))
+    return _FREE_TEXT.copied(question=ask.asked.copied(agent_id=ask.agent_id))  # validated at the door
 
 
 def action_fields(wanted: Confirmation | None) -> dict[str, Any]:
