@@ -16,7 +16,18 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import budget, contention, hooks, receipts, replay, searching, speeds, starting, tasks, throughput
+from tests.bench import (
+    budget,
+    contention,
+    hooks,
+    receipts,
+    replay,
+    searching,
+    speeds,
+    starting,
+    tasks,
+    throughput,
+)
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
