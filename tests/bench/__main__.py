@@ -16,7 +16,18 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import budget, contention, hooks, receipts, searching, speeds, starting, tasks, throughput
+from tests.bench import (
+    budget,
+    contention,
+    hooks,
+    receipts,
+    replay,
+    searching,
+    speeds,
+    starting,
+    tasks,
+    throughput,
+)
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
@@ -30,6 +41,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
     size = contention.Size(rounds=1 if quick else 7, seconds=0.1 if quick else 2.0, processes=processes)
     decisions = 1000 if quick else 100_000
     flood = throughput.Size(rounds=1 if quick else 5, questions=2 if quick else 600)
+    replayed = replay.Size(questions=20, outside=5) if quick else replay.Size(questions=50_000, outside=2000)
     return {
         "budget": partial(budget.budget, times=many),
         "budget-postgres": partial(budget.on_postgres, times=many),
@@ -45,6 +57,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "verify": partial(receipts.verified, count=40 if quick else 100_000),
         "search": partial(searching.on_sqlite, count=decisions, times=9),
         "search-postgres": partial(searching.on_postgres, count=decisions, times=9),
+        "replay": partial(replay.replayed, size=replayed),
         "kills": partial(speeds.after_kills, kills=1 if quick else 20),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
         "import": partial(starting.imports, rounds=1 if quick else 9),

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.replay import Size, replayed
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("only", "rows"),
-    [(["--only", "throughput", "kills"], 5), pytest.param([], 133, marks=pytest.mark.long)],
+    [(["--only", "throughput", "kills"], 5), pytest.param([], 137, marks=pytest.mark.long)],
 )
 def test_bench_runs_and_prints_every_row(tmp_path: Path, only: list[str], rows: int) -> None:
     """Its figures are nothing to assert: they belong to the machine and to what else it does."""
@@ -19,3 +21,11 @@ def test_bench_runs_and_prints_every_row(tmp_path: Path, only: list[str], rows: 
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == rows + 2, done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+async def test_changes_that_come_again_do_nothing_twice(tmp_path: Path) -> None:
+    """Not figures of a machine, but counts."""
+    rows = await replayed(tmp_path, Size(questions=20, outside=5))
+    assert [(row.what, row.value) for row in rows if row.value] == []
+    assert len(rows) == 4
