@@ -21,7 +21,7 @@ from core.clarification import DONE, ID, PART_OF, PARTS, Clarification, Round
 from core.records import Halved, Raw, forgotten, parse, read_json
 
 _NAME = 60  # characters of an id that are shown
-_PART_OF = {to_camel(name): part for name, part in PART_OF.items()}
+_PART_OF = PART_OF | {to_camel(name): part for name, part in PART_OF.items()}
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 
 
@@ -106,7 +106,7 @@ def as_raw(item: Raw) -> Raw:
         past = asked.get("earlier")
         raw["rounds"] = [*map(_past, past if isinstance(past, list) else []), _in_parts(current)]
     elif asked is not None:
-        raw["rounds"] = asked  # which it cannot be
+        raw["rounds"] = None  # it is no record then
     return Halved(raw) if isinstance(item, Halved) else raw
 
 
@@ -121,6 +121,8 @@ def _flat(asked: Raw) -> Raw:
 def _in_parts(asked: Raw) -> Raw:
     found: Raw = {}
     for name, each in asked.items():
+        if name in PARTS:  # another program's field: a flat round has no parts
+            continue
         part = _PART_OF.get(name)
         (found if part is None else found.setdefault(part, {}))[name] = each
     return found

@@ -22,6 +22,7 @@ from core.aaep import whole_characters
 from core.clarification import (
     DONE,
     ID,
+    PART_OF,
     PARTS,
     UNDELIVERED,
     US,
@@ -366,7 +367,7 @@ def forgotten(item: object) -> Raw:
 
 
 def _forgotten_round(asked: Round) -> Round:
-    values = {name: each for part in PARTS for name, each in getattr(asked, part)}
+    values = {name: getattr(getattr(asked, part), name) for name, part in PART_OF.items()}
     kept = {name: values[name] for name in _KEPT_OF_ROUND}
     if kept["reply"] in UNDELIVERED:
         kept["reply"] = "unconfirmed"  # it may have been sent, and is not sent again

@@ -112,7 +112,7 @@ def _line(record: Clarification, number: int, kind: str, by: str, at: datetime) 
 
 def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
     """Yields the entries of a record's thread."""
-    answers, facts = _answers(record), dict(enumerate(record.rounds))
+    answers, facts = _answers(record), dict(enumerate(record.rounds or (record.current,)))
     for place, group in _groups(record).items():
         entry, asked = record.thread[place], facts.get(group, UNKNOWN)
         line = _line(record, entry.round, entry.type, entry.from_, entry.timestamp) | {"body": entry.body}

@@ -27,7 +27,10 @@ async def prove(
 
     `signing`: None: there are no keys.
     """
-    ended = at_round(record, number) or record
+    # A follow-up after the last round keeps its number: the current round is meant by that of the record, too.
+    ended = record if number >= record.round else at_round(record, number)
+    if ended is None:
+        return Proof(Checked("missing"), None, is_place_known=True)
     receipt = ended.current.receipt
     if signing is None:
         checked = Checked("missing" if receipt is None else "key")

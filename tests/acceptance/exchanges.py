@@ -277,9 +277,11 @@ class PagedExchange(Exchange):
             page = next(filter(can_press, reversed(self.pages())), None)
             self.clicked |= page is not None
             outcome = await self.world.press(ONCALL, page, "Yes") if page is not None else None
-            if outcome is not None:
-                self.tries.append(Try(ONCALL, response=True, ok=outcome.ok))
-            if outcome is not None and outcome.ok:
+            if outcome is None:  # it lists several, or is closed: there is still the card
+                await super().answer(rng)
+                return
+            self.tries.append(Try(ONCALL, response=True, ok=outcome.ok))
+            if outcome.ok:
                 self.world.tap("acknowledged")
                 return
 

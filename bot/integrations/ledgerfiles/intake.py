@@ -198,12 +198,12 @@ class _Taking:
             for name, item in named(self._items(issue, path)):
                 if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
                     numbers.add(int(match[2]))
-                found = None if isinstance(item, Stray) else read_item(item)
-                if found is None or name in known or name != name_of(item):
-                    continue
-                if not found.rounds and is_too_long(item):
-                    continue  # the bridge tells of it when it comes to it
                 try:
+                    found = None if isinstance(item, Stray) else read_item(item)
+                    if found is None or name in known or name != name_of(item):
+                        continue
+                    if not found.rounds and is_too_long(item):
+                        continue  # the bridge tells of it when it comes to it
                     taken = self._taken(found.model_copy(update={"id": name}))
                     seen = _as_read(item, taken)
                 except Exception:  # noqa: BLE001 - one odd record must not stop the start
