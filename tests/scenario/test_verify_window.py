@@ -289,6 +289,25 @@ async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -
         assert said.startswith("*Not verified.*\nThe signature is good, but")
 
 
+async def test_card_of_a_follow_up_after_the_last_round_verifies_its_own_receipt(stage: World) -> None:
+    """The record keeps its number: only the receipt has one of its own."""
+    topic = {"agentx": {"topic": "Rollout"}}
+    async with stage.bot():
+        first = await stage.ask("rpl_1", extensions=topic)
+        stage.producer.lose_next_response()
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.now_says(first, "Sent, but not confirmed")
+        change_row(stage, lambda record: record.update(maxRounds=1))
+        await stage.emit("rpl_2", question="Really?", extensions=topic)
+        again = await stage.card("Really?")
+        await stage.workspace.click(ADE, AGENTS, again.ts, label="No")
+        over = await stage.now_says(again, f"<@{ADE}>")
+        said = await window(stage, over)
+        assert said.startswith("*Verified.*")
+        assert f"`{NAME}/2`" in said
+        assert f"<@{FOLAKE}>" not in said
+
+
 async def test_expired_card_has_verify_only_beside_view_full(tmp_path: Path) -> None:
     clock = LeapClock()
     async with scene(tmp_path, clock=clock) as stage, asking(stage) as http:

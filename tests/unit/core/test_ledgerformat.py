@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.ledgerformat import decode, why_invalid
-from core.records import dump, parse
+from core.ledgerformat import blanked, decode, read_item, why_invalid
+from core.records import dump, is_forgotten, parse
 from tests.kit.builders import FOREIGN
 
 
@@ -54,3 +54,36 @@ def test_half_characters_are_read_as_replaced() -> None:
     found = parse(item)
     assert found is not None
     assert (found.from_, found.topic, dump(found)["x"]) == ("\ufffd", "a \ufffd", ["\ufffd"])
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"question": "x", "kinds": ["yes_no"]},
+        {"question": None, "delivery": 1, "kinds": ["yes_no"], "reply": None},
+        {"consent": {"kinds": "SECRET"}, "given": {"more": "SECRET"}, "kinds": ["yes_no"]},
+        {"kinds": ["yes_no"], "earlier": [{"attention": "x", "nudges": 1}, "x"], "rounds": []},
+    ],
+)
+def test_what_others_put_into_our_part_names_no_part_of_a_round(others: dict[str, Any]) -> None:
+    item = FOREIGN | {"aaep": others, "rounds": "x"}
+    before = json.dumps(item)
+    found = read_item(item)
+    assert found is not None
+    assert found.asked.kinds == ("yes_no",)
+    assert why_invalid(7, 1, item) is None
+    blank = blanked(item)
+    assert "SECRET" not in json.dumps(blank)
+    again = read_item(blank)
+    assert again is not None
+    assert is_forgotten(again)
+    assert json.dumps(item) == before
+
+
+@pytest.mark.parametrize("part", ["x", [], [{"question": {"kinds": ["confirmation"]}}]])
+def test_our_part_has_to_be_an_object(part: object) -> None:
+    item = FOREIGN | {"aaep": part}
+    assert read_item(item) is None
+    found = why_invalid(7, 1, item)
+    assert found is not None
+    assert found.fields == ("aaep",)
