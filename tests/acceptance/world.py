@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,16 +154,21 @@ class World:
         """As people do, who have seen an error: it returns once another try makes sense, or the card takes none, or a while
         later: who was not answered in time may be told nothing more.
 
-        None: its controls went in this moment, or nothing was recorded, which this person was told: the process could
-        not get at the ledger in time, as on a machine that stood still.
+        None: its controls went in this moment. Not ok, too, if this person was told something: mostly that nothing was recorded,
+        as the process could not get at the ledger in time on a machine that stood still.
         """
         link = self.workspace.link
         await self.until(lambda: link.connections, LONG)
         present = {connection.id for connection in link.connections}
-        told = len(self.workspace.ephemerals(user))
+        thread = card.thread_ts or card.ts
+
+        def said() -> int:
+            return sum(each.thread_ts in {thread, None} for each in self.workspace.ephemerals(user))
+
+        told = said()
 
         def was_told() -> bool:
-            return len(self.workspace.ephemerals(user)) > told
+            return said() > told
 
         def may_try_again() -> bool:
             there = {connection.id for connection in link.connections}
@@ -178,7 +184,7 @@ class World:
         if not outcome.ok:
             with suppress(TimeoutError):
                 await self.until(may_try_again, A_WHILE)
-        return None if outcome.ok and was_told() else outcome
+        return replace(outcome, ok=outcome.ok and not was_told())
 
     async def get_acquainted(self) -> None:
         """A first event is taken in: from now on what is missed is fetched by Last-Event-ID."""
