@@ -20,6 +20,7 @@ from bot.views.reaction import Reaction, Recorded, Tell
 from core.answers import from_text
 from core.approvals import version_of
 from core.clarification import Clarification, Decider, NotOpen
+from core.ledgerformat import as_item
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, SlackMessage
 from tests.acceptance.week_plan import (
@@ -326,7 +327,7 @@ class World:
             return
 
     def _written(self, body: str) -> None:
-        now = change_of(json.loads(body), self._loop.time(), self.clock.now())
+        now = change_of(as_item(json.loads(body)), self._loop.time(), self.clock.now())
         before = self._last.get(now.id)
         if before is None or differs(before, now):
             self._last[now.id] = now
