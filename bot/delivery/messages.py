@@ -696,10 +696,10 @@ def _row(row: Row) -> MessageRow:
     return MessageRow(**values)
 
 
-# Messages about one clarification are deleted with it.
+# Messages about one clarification are deleted with it, pages after their incidents (`bot.oncall.pages`).
 SWEEP_SHOWN = Sweep(
     "messages",
-    """select key as name from messages where key > :after and clarification is null
+    """select key as name from messages where key > :after and clarification is null and page is null
        and ts is not null and intent_at is null
        and cast(ts as double precision) < :horizon - case kind when 'digest' then 604800 else 0 end
        and (final = 1 or failed is not null) order by key limit :most""",
@@ -707,9 +707,9 @@ SWEEP_SHOWN = Sweep(
 )
 SWEEP_NEVER_SHOWN = Sweep(
     "messages",
-    """select key as name from messages where key > :after and clarification is null
+    """select key as name from messages where key > :after and clarification is null and page is null
        and ts is null and intent_at is null and (failed is not null
-         or (kind not in ('page', 'rollup') and session_id is not null and (producer, session_id) not in (
+         or (kind <> 'rollup' and session_id is not null and (producer, session_id) not in (
               select producer, session_id from sessions)))
        order by key limit :most""",
     ("delete from messages where key in :names and ts is null and intent_at is null",),

@@ -21,7 +21,6 @@ from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall import incidents
 from bot.oncall.incidents import (
-    LISTED,
     Group,
     Incident,
     Incidents,
@@ -515,9 +514,7 @@ class Logged(NamedTuple):
 
 def logged(tx: Tx) -> dict[str, list[Logged]]:
     """All that happened to the incidents about clarifications, by clarification, oldest first."""
-    entries = [
-        (each, entry) for each in incidents.logged(tx) for entry in each.entries if entry["what"] != LISTED
-    ]
+    entries = [(each, entry) for each in incidents.logged(tx) for entry in each.entries]
     failed = {entry["page"] for _, entry in entries if entry["what"] == "failed"}
     sendings: dict[int, list[dict[str, object]]] = {}
     for some in batches({entry["page"] for _, entry in entries if entry["what"] == "sent"}):
@@ -546,10 +543,23 @@ def _state(row: MessageRow, *, is_failed: bool) -> str:
     return "late" if is_failed else "wanted"
 
 
-SWEEP = Sweep(
-    "sendings",
-    "select key as name from sendings where key > :after and at < :horizon and state <> 'wanted' order by key limit :most",
-    ("delete from sendings where key in :names",),
+# After the incidents: a page goes with the last that it names, since `forget` finds it by these.
+SWEEPS = (
+    Sweep(
+        "sendings",
+        """select key as name from sendings p where key > :after and at < :horizon and state <> 'wanted' and not exists (
+             select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
+           order by key limit :most""",
+        ("delete from sendings where key in :names",),
+    ),
+    Sweep(
+        "messages",
+        """select key as name from messages p where key > :after and page is not null and intent_at is null
+           and not exists (
+             select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
+           order by key limit :most""",
+        ("delete from messages where key in :names and intent_at is null",),
+    ),
 )
 
 
