@@ -620,15 +620,18 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
         tx.tell("message", f.key)
 
 
-def be_page(tx: Tx, key: str, page: int, body: Mapping[str, Any]) -> None:
-    """Makes a message that is not posted yet a page, too."""
-    tx.run(
-        "update messages set page = :page, body = :body where key = :key",
+def be_page(tx: Tx, message: Row, page: int, what: Mapping[str, Any]) -> bool:
+    """Makes a message a page, too, unless it was posted, forgotten or changed since it was read."""
+    is_page = tx.run(
+        """update messages set page = :page, body = :body
+           where key = :key and body = :before and ts is null and intent_at is null and failed is null""",
         page=page,
-        body=json.dumps(body),
-        key=key,
+        body=json.dumps(json.loads(message["body"]) | {"page": what}),
+        key=message["key"],
+        before=message["body"],
     )
-    tx.tell("message", key)
+    tx.tell("message", message["key"])
+    return is_page > 0
 
 
 def of_pages(tx: Tx, pages: Collection[int]) -> list[MessageRow]:

@@ -450,6 +450,11 @@ def _store(
     card = _card(tx, about) if about is not None else None
     page = Page(number, now, batch.note, batch.items)
     sendings = [_sending(page, each, card) for each in batch.destinations]
+    for at, each in enumerate(sendings):
+        if card is None or each.key != card["key"]:
+            continue
+        if not messages.be_page(tx, card, number, each.body):
+            sendings[at] = replace(each, key=_own_key(number, each.destination))
     put(
         tx,
         [_fresh(each) for each in sendings if each.is_in_slack and (card is None or each.key != card["key"])],
@@ -458,9 +463,6 @@ def _store(
         "insert into sendings (key, page, via, target, body, at) values (:key, :page, :via, :target, :body, :at)",
         [_row(each) for each in sendings if not each.is_in_slack],
     )
-    for each in sendings:
-        if card is not None and each.key == card["key"]:
-            messages.be_page(tx, each.key, number, json.loads(card["body"]) | {"page": each.body})
     return sendings, happenings
 
 
@@ -476,12 +478,16 @@ def _card(tx: Tx, incident: Incident) -> Row | None:
 
 
 def _sending(page: Page, to: Destination, card: Row | None) -> Sending:
-    key = f"page:{page.number}:{to.target}"
+    key = _own_key(page.number, to)
     if card is not None and to.via == "slack" and to.target == (card["channel"] or card["target"]):
         to = replace(to, thread=(card["producer"], card["session_id"]))
         if card["kind"] == "handoff" and card["ts"] is None and card["intent_at"] is None:
             key = card["key"]
     return Sending(page, to, key)
+
+
+def _own_key(page: int, to: Destination) -> str:
+    return f"page:{page}:{to.target}"
 
 
 def _row(sending: Sending) -> dict[str, object]:

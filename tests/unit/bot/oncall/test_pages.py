@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.messages import DELETED, MessageRow, Messages
+from bot.delivery import messages
+from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages
 from bot.delivery.messenger import MessageOutcome
+from bot.oncall import pages
 from bot.oncall.incidents import Incident, Incidents, kind_of
 from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending, covers
 from bot.storage.store import Store
-from bot.storage.tx import Tx
+from bot.storage.tx import Row, Tx
 from core.escalation import Began, Failed, NewIncident, Paged
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import Server
@@ -166,6 +168,28 @@ async def test_entry_that_cannot_be_read_keeps_nothing_from_starting(world: Worl
     await world.incidents.restore()
     (known,) = world.incidents
     assert known.history == [Began(incident.began_at)]
+
+
+async def test_handoff_that_is_forgotten_as_it_is_paged_is_not_brought_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await world.raised("handoff:planner:h1")
+    card = Fresh("notice:planner:h1", "handoff", "C0BOSSES", body={"handoff": "a secret"})
+    await world.messages.want([card])
+    read = pages._card
+
+    def forgotten_after(tx: Tx, about: Incident) -> Row | None:
+        row = read(tx, about)
+        messages.forget(tx, [card.key])
+        return row
+
+    monkeypatch.setattr(pages, "_card", forgotten_after)
+    (sending,) = await world.sent(incident, to=(POST,))
+    row = await world.messages.get(card.key)
+    assert row is not None
+    assert (row.body, row.page, row.failed) == (None, None, "forgotten")
+    assert sending.key == "page:1:C0BOSSES"
+    assert await world.messages.get(sending.key) is not None
 
 
 def an_incident(
