@@ -620,15 +620,18 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
         tx.tell("message", f.key)
 
 
-def be_page(tx: Tx, key: str, page: int, body: Mapping[str, Any]) -> None:
-    """Makes a message that is not posted yet a page, too."""
-    tx.run(
-        "update messages set page = :page, body = :body where key = :key",
+def be_page(tx: Tx, message: Row, page: int, what: Mapping[str, Any]) -> bool:
+    """Makes a message a page, too, unless it was posted, forgotten or changed since it was read."""
+    is_page = tx.run(
+        """update messages set page = :page, body = :body
+           where key = :key and body = :before and ts is null and intent_at is null and failed is null""",
         page=page,
-        body=json.dumps(body),
-        key=key,
+        body=json.dumps(json.loads(message["body"]) | {"page": what}),
+        key=message["key"],
+        before=message["body"],
     )
-    tx.tell("message", key)
+    tx.tell("message", message["key"])
+    return is_page > 0
 
 
 def of_pages(tx: Tx, pages: Collection[int]) -> list[MessageRow]:
@@ -696,10 +699,10 @@ def _row(row: Row) -> MessageRow:
     return MessageRow(**values)
 
 
-# Messages about one clarification are deleted with it.
+# Messages about one clarification are deleted with it, pages after their incidents (`bot.oncall.pages`).
 SWEEP_SHOWN = Sweep(
     "messages",
-    """select key as name from messages where key > :after and clarification is null
+    """select key as name from messages where key > :after and clarification is null and page is null
        and ts is not null and intent_at is null
        and cast(ts as double precision) < :horizon - case kind when 'digest' then 604800 else 0 end
        and (final = 1 or failed is not null) order by key limit :most""",
@@ -707,9 +710,9 @@ SWEEP_SHOWN = Sweep(
 )
 SWEEP_NEVER_SHOWN = Sweep(
     "messages",
-    """select key as name from messages where key > :after and clarification is null
+    """select key as name from messages where key > :after and clarification is null and page is null
        and ts is null and intent_at is null and (failed is not null
-         or (kind not in ('page', 'rollup') and session_id is not null and (producer, session_id) not in (
+         or (kind <> 'rollup' and session_id is not null and (producer, session_id) not in (
               select producer, session_id from sessions)))
        order by key limit :most""",
     ("delete from messages where key in :names and ts is null and intent_at is null",),

@@ -1,8 +1,8 @@
 """Incidents (what on-call has to claim), the log of each, and the open ones in memory.
 
 Every part raises incidents here, and the pager handles them. Incidents and their log (`core.escalation.Happening`) are stored
-before anything is sent, so that a kill loses nothing. The log is a column with a JSON object a line: an entry is added
-without reading the others, since several bots add entries. Times are on our clock.
+before anything is sent, so that a kill loses nothing. An entry is a row of its own, which refers to nothing: to add one waits
+for no lock, whatever else its transaction holds. Times are on our clock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ Group = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A stored incident; see `core.escalation.NewIncident`. `policy` names the on-call policy; None: only the last resort."""
+    """A stored incident; see `core.escalation.NewIncident`. `policy` names the on-call policy; None: only the last resort.
+
+    `history`: what happened to it, oldest first; `entries`: the same as stored; `pages`: the numbers of those that name it.
+    """
 
     id: int
     key: str
@@ -74,21 +77,9 @@ class Incident:
     expires_at: datetime | None
     began_at: datetime
     closed_at: datetime | None
-    log: str = field(default="", repr=False, compare=False)
-
-    @property
-    def history(self) -> list[Happening]:
-        """What happened to it, oldest first."""
-        return [_happening(each) for each in self.entries if each["what"] != LISTED]
-
-    @property
-    def entries(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.splitlines()]
-
-    @property
-    def pages(self) -> set[int]:
-        """The numbers of the pages that name it."""
-        return {each["page"] for each in self.entries if each.get("page") is not None}
+    history: list[Happening] = field(default_factory=list, repr=False, compare=False)
+    entries: list[dict[str, Any]] = field(default_factory=list, repr=False, compare=False)
+    pages: set[int] = field(default_factory=set, repr=False, compare=False)
 
     @property
     def is_open(self) -> bool:
@@ -151,8 +142,8 @@ class Incidents:
     async def restore(self) -> None:
         for known in self:
             self._drop(known.incident.id)
-        for incident in await self._read("select * from incidents where closed_at is null order by id"):
-            self._keep_open(OpenIncident(incident, incident.history))
+        for incident in await self._read("closed_at is null"):
+            self._keep_open(_opened(incident))
 
     async def reload(self, incidents: Collection[int]) -> None:
         """Reads incidents again that another bot raised or changed, or whose words another process erased."""
@@ -160,7 +151,7 @@ class Incidents:
             if not incident.is_open:
                 self._drop(incident.id)
             elif (known := self._open.get(incident.id)) is None:
-                self._keep_open(OpenIncident(incident, incident.history))
+                self._keep_open(_opened(incident))
             else:
                 known.incident = incident
                 for each in incident.history[-_NOTED:]:
@@ -239,7 +230,7 @@ class Incidents:
                     "update incidents set kind = kind where id = :id and closed_at is null returning *",
                     id=incident,
                 )
-                if row is not None and is_news(held, _incident(row).history, now):
+                if row is not None and is_news(held, _logged_of(tx, [incident])[0].history, now):
                     append(tx, incident, held)
                     news.append((incident, held))
             return news
@@ -310,43 +301,35 @@ class Incidents:
         return iter(list(self._open.values()))
 
     async def get(self, incident: int) -> Incident | None:
-        return next(iter(await self._read("select * from incidents where id = :id", id=incident)), None)
+        return next(iter(await self._read("id = :id", id=incident)), None)
 
     async def named(self, key: str) -> Incident | None:
         """The incident with this key, open or closed."""
-        return next(iter(await self._read("select * from incidents where key = :key", key=key)), None)
+        return next(iter(await self._read("key = :key", key=key)), None)
 
     async def all(self, incidents: Collection[int]) -> list[Incident]:
         """Incidents by their ids, the open ones first."""
-        found = [
-            each
-            for some in batches(incidents)
-            for each in await self._read("select * from incidents where id in :ids", ids=some)
-        ]
+        found = [each for some in batches(incidents) for each in await self._read("id in :ids", ids=some)]
         return sorted(found, key=lambda each: (not each.is_open, each.id))
 
     async def about_questions(self) -> list[Incident]:
         """The open incidents about clarifications."""
-        return await self._read(
-            "select * from incidents where closed_at is null and clarification is not null order by id"
-        )
+        return await self._read("closed_at is null and clarification is not null")
 
     async def related(self, incidents: Collection[int]) -> list[Incident]:
         """Incidents, and the others of their clarifications."""
         known = await self.all(incidents)
         about = {each.clarification for each in known if each.clarification is not None}
         for some in batches(about):
-            known += await self._read("select * from incidents where clarification in :some", some=some)
+            known += await self._read("clarification in :some", some=some)
         return list({each.id: each for each in known}.values())
 
     async def since(self, since: datetime) -> list[Incident]:
         """The incidents that were open at some time since then."""
-        return await self._read(
-            "select * from incidents where closed_at is null or closed_at >= :since", since=since.timestamp()
-        )
+        return await self._read("closed_at is null or closed_at >= :since", since=since.timestamp())
 
-    async def _read(self, sql: str, **values: object) -> list[Incident]:
-        return [_incident(row) for row in await self.store.read(sql, **values)]
+    async def _read(self, which: str, **values: object) -> list[Incident]:
+        return _with_logs(await self.store.read(_LOGS_WHERE.format(which), **values))
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
         """The incidents due now, the earliest first; all of them if the clock was set back. They are due again in a second
@@ -400,8 +383,12 @@ def append_listed(tx: Tx, incident: int, page: int) -> None:
 
 
 def _append(tx: Tx, incident: int, entry: Mapping[str, object]) -> None:
-    line = json.dumps(entry, default=datetime.timestamp)
-    tx.run("update incidents set log = log || :line where id = :id", line=f"{line}\n", id=incident)
+    tx.run(
+        "insert into incident_log (incident, page, entry) values (:incident, :page, :entry)",
+        incident=incident,
+        page=entry.get("page"),
+        entry=json.dumps(entry, default=datetime.timestamp),
+    )
     tx.tell("incident", incident)
 
 
@@ -409,17 +396,13 @@ def first_failure(tx: Tx, steps: Mapping[int, int], page: int, now: datetime) ->
     """Write into the logs of the open ones of some incidents that a page failed, unless one of them has that already.
     `steps`: the step of each.
     """
-    rows = [tx.one(_LOCKED, id=incident) for incident in sorted(steps)]
-    incidents = [_incident(row) for row in rows if row is not None]
+    incidents = _logged_of(tx, steps)
     if any(isinstance(each, Failed) and each.page == page for known in incidents for each in known.history):
         return []
     failed = [(each.id, Failed(now, steps[each.id], page)) for each in incidents if each.is_open]
     for incident, happening in failed:
         append(tx, incident, happening)
     return failed
-
-
-_LOCKED = "update incidents set kind = kind where id = :id returning *"
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:
@@ -453,6 +436,44 @@ def _happening(entry: Mapping[str, Any]) -> Happening:
     return kind(**given | {name: moment(given[name]) for name in ("at", "until") if name in given})
 
 
+def _opened(incident: Incident) -> OpenIncident:
+    return OpenIncident(incident, list(incident.history) or [Began(incident.began_at)])
+
+
+# An incident with a row for each entry of its log.
+_LOGS_WHERE = "select * from incidents left join incident_log on incident = id where {} order by id, seq"
+
+
+def _with_logs(rows: Iterable[Row]) -> list[Incident]:
+    found: dict[int, Incident] = {}
+    for row in rows:
+        if row["id"] not in found:
+            found[row["id"]] = _incident(row)
+        if row["entry"] is None:
+            continue
+        incident = found[row["id"]]
+        if row["page"] is not None:
+            incident.pages.add(row["page"])
+        try:
+            entry = json.loads(row["entry"])
+            if entry["what"] != LISTED:
+                incident.history.append(_happening(entry))
+                incident.entries.append(entry)
+        except (ValueError, TypeError, KeyError) as error:  # one entry must not keep the bot from starting
+            _log.error(
+                "cannot read an entry in the log of an incident",
+                incident=row["id"],
+                seq=row["seq"],
+                reason=repr(error),
+            )
+    return list(found.values())
+
+
+def _logged_of(tx: Tx, incidents: Collection[int]) -> list[Incident]:
+    """Incidents by their ids, of one batch."""
+    return _with_logs(tx.rows(_LOGS_WHERE.format("id in :ids"), ids=sorted(incidents)))
+
+
 def _incident(row: Row) -> Incident:
     return Incident(
         id=row["id"],
@@ -468,7 +489,6 @@ def _incident(row: Row) -> Incident:
         expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
         began_at=moment(row["began_at"]),
         closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
-        log=row["log"],
     )
 
 
@@ -476,24 +496,20 @@ SWEEP = Sweep(
     "incidents",
     """select id as name, clarification from incidents where id > :after and id < (select max(id) from incidents)
        and closed_at < :horizon and kind <> 'ledger' order by id limit :most""",
-    ("delete from incidents where id in :names",),
+    ("delete from incident_log where incident in :names", "delete from incidents where id in :names"),
     first=0,
 )
 
 
-def logged(tx: Tx) -> Iterator[Incident]:
+def logged(tx: Tx) -> list[Incident]:
     """The incidents about clarifications, oldest first."""
-    return map(_incident, tx.rows("select * from incidents where clarification is not null order by id"))
+    return _with_logs(tx.rows(_LOGS_WHERE.format("clarification is not null")))
 
 
 def pages_of(tx: Tx, incidents: Collection[int]) -> set[int]:
     """The numbers of the pages that name some of these incidents."""
-    rows = [
-        row
-        for some in batches(incidents)
-        for row in tx.rows("select * from incidents where id in :ids", ids=some)
-    ]
-    return set[int]().union(*(_incident(row).pages for row in rows))
+    sql = "select page from incident_log where incident in :ids and page is not null"
+    return {row["page"] for some in batches(incidents) for row in tx.rows(sql, ids=some)}
 
 
 def unforgotten(tx: Tx, incidents: Collection[int]) -> set[int]:
@@ -528,13 +544,22 @@ def forget(tx: Tx, incidents: Iterable[int]) -> None:
             gone=FORGOTTEN,
             ids=some,
         )
-        for row in tx.rows("select * from incidents where id in :ids and closed_at is not null", ids=some):
-            entries = [
-                each | {name: "" for name in ("user", "by") if name in each}
-                for each in _incident(row).entries
-            ]
-            log = "".join(f"{json.dumps(each)}\n" for each in entries)
-            tx.run("update incidents set log = :log where id = :id", log=log, id=row["id"])
+        sql = "select * from incident_log join incidents on id = incident where id in :ids and closed_at is not null"
+        for row in tx.rows(sql, ids=some):
+            tx.run(
+                "update incident_log set entry = :entry where seq = :seq",
+                entry=_without_people(row["entry"]),
+                seq=row["seq"],
+            )
+
+
+def _without_people(entry: str) -> str:
+    """An entry without its names; of one that cannot be read nothing is left."""
+    try:
+        given = json.loads(entry)
+        return json.dumps({name: "" if name in {"user", "by"} else each for name, each in given.items()})
+    except (ValueError, AttributeError):
+        return "{}"
 
 
 def open_among(tx: Tx, incidents: Iterable[int]) -> int:

@@ -21,7 +21,6 @@ from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall import incidents
 from bot.oncall.incidents import (
-    LISTED,
     Group,
     Incident,
     Incidents,
@@ -451,6 +450,11 @@ def _store(
     card = _card(tx, about) if about is not None else None
     page = Page(number, now, batch.note, batch.items)
     sendings = [_sending(page, each, card) for each in batch.destinations]
+    for at, each in enumerate(sendings):
+        if card is None or each.key != card["key"]:
+            continue
+        if not messages.be_page(tx, card, number, each.body):
+            sendings[at] = replace(each, key=_own_key(number, each.destination))
     put(
         tx,
         [_fresh(each) for each in sendings if each.is_in_slack and (card is None or each.key != card["key"])],
@@ -459,9 +463,6 @@ def _store(
         "insert into sendings (key, page, via, target, body, at) values (:key, :page, :via, :target, :body, :at)",
         [_row(each) for each in sendings if not each.is_in_slack],
     )
-    for each in sendings:
-        if card is not None and each.key == card["key"]:
-            messages.be_page(tx, each.key, number, json.loads(card["body"]) | {"page": each.body})
     return sendings, happenings
 
 
@@ -477,12 +478,16 @@ def _card(tx: Tx, incident: Incident) -> Row | None:
 
 
 def _sending(page: Page, to: Destination, card: Row | None) -> Sending:
-    key = f"page:{page.number}:{to.target}"
+    key = _own_key(page.number, to)
     if card is not None and to.via == "slack" and to.target == (card["channel"] or card["target"]):
         to = replace(to, thread=(card["producer"], card["session_id"]))
         if card["kind"] == "handoff" and card["ts"] is None and card["intent_at"] is None:
             key = card["key"]
     return Sending(page, to, key)
+
+
+def _own_key(page: int, to: Destination) -> str:
+    return f"page:{page}:{to.target}"
 
 
 def _row(sending: Sending) -> dict[str, object]:
@@ -515,9 +520,7 @@ class Logged(NamedTuple):
 
 def logged(tx: Tx) -> dict[str, list[Logged]]:
     """All that happened to the incidents about clarifications, by clarification, oldest first."""
-    entries = [
-        (each, entry) for each in incidents.logged(tx) for entry in each.entries if entry["what"] != LISTED
-    ]
+    entries = [(each, entry) for each in incidents.logged(tx) for entry in each.entries]
     failed = {entry["page"] for _, entry in entries if entry["what"] == "failed"}
     sendings: dict[int, list[dict[str, object]]] = {}
     for some in batches({entry["page"] for _, entry in entries if entry["what"] == "sent"}):
@@ -546,10 +549,23 @@ def _state(row: MessageRow, *, is_failed: bool) -> str:
     return "late" if is_failed else "wanted"
 
 
-SWEEP = Sweep(
-    "sendings",
-    "select key as name from sendings where key > :after and at < :horizon and state <> 'wanted' order by key limit :most",
-    ("delete from sendings where key in :names",),
+# After the incidents: a page goes with the last that it names, since `forget` finds it by these.
+SWEEPS = (
+    Sweep(
+        "sendings",
+        """select key as name from sendings p where key > :after and at < :horizon and state <> 'wanted' and not exists (
+             select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
+           order by key limit :most""",
+        ("delete from sendings where key in :names",),
+    ),
+    Sweep(
+        "messages",
+        """select key as name from messages p where key > :after and page is not null and intent_at is null
+           and not exists (
+             select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
+           order by key limit :most""",
+        ("delete from messages where key in :names and intent_at is null",),
+    ),
 )
 
 

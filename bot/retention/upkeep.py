@@ -42,7 +42,7 @@ _SWEEPS = (
     push.SWEEP,
     *memory.SWEEPS,
     incidents.SWEEP,
-    pages.SWEEP,
+    *pages.SWEEPS,
     roster.SWEEP,
     inbox.SWEEP_SESSIONS,
     erasing.SWEEP,

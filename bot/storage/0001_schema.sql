@@ -258,11 +258,19 @@ create table incidents (         -- what a person has to take
   link text,
   expires_at real,               -- of its question
   began_at real not null,
-  closed_at real,
-  log text not null default ''   -- what became of it, a JSON object a line: began, sent, failed, taken, handed, snoozed, not
-);                               -- mine, left, closed; and the pages that only listed it. A step -1: the last resort
+  closed_at real
+);
 create index incidents_open on incidents (id) where closed_at is null;
 create index incidents_clarification on incidents (clarification) where clarification is not null;
+
+create table incident_log (      -- what became of each: rows alone, since no bot may wait for another to add one
+  seq integer primary key,
+  incident integer not null,
+  page integer,                  -- that names it
+  entry text not null            -- JSON: began, sent, failed, taken, handed, snoozed, not mine, left, closed; or listed: by a
+);                               -- page that no step led to. A step -1: the last resort
+create index incident_log_incident on incident_log (incident, seq);
+create index incident_log_page on incident_log (page) where page is not null;
 
 create table sendings (          -- pages outside Slack
   key text primary key,          -- page:17:PAGER_URL

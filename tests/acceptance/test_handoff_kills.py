@@ -66,8 +66,8 @@ class Handover:
         assert not has_controls(card)
         incidents = self._world.rows("select closed_at from incidents where key like ?", f"%{self._name}%")
         assert [row[0] is not None for row in incidents] == [True], "a second page would follow"
-        rows = self._world.rows("select log from incidents where key like ?", f"%{self._name}%")
-        log = [json.loads(line) for (text,) in rows for line in text.splitlines()]
+        sql = "select entry from incident_log join incidents on id = incident where key like ?"
+        log = [json.loads(entry) for (entry,) in self._world.rows(sql, f"%{self._name}%")]
         assert [each["user"] for each in log if each["what"] == "taken"] == [FOLAKE]
 
 

@@ -148,6 +148,13 @@ class Facts:
 
     def _read(self, db: sqlite3.Connection) -> None:
         seen = {(row["what"], row["id"]): row["at"] for row in db.execute("select * from week_seen")}
+        logs: dict[int, list[Entry]] = defaultdict(list)
+        for row in db.execute("select * from incident_log order by seq"):
+            if (entry := json.loads(row["entry"]))["what"] != "listed":
+                given = (entry.get(name) for name in ("step", "user", "by", "until", "page"))
+                logs[row["incident"]].append(
+                    Entry(seen["log", row["seq"]], entry["at"], entry["what"], *given)
+                )
         self.incidents = {
             row["id"]: Incident(
                 row["id"],
@@ -155,20 +162,7 @@ class Facts:
                 row["kind"],
                 row["policy"],
                 row["clarification"],
-                tuple(
-                    Entry(
-                        seen[f"log {row['id']}", number],
-                        entry["at"],
-                        entry["what"],
-                        entry.get("step"),
-                        entry.get("user"),
-                        entry.get("by"),
-                        entry.get("until"),
-                        entry.get("page"),
-                    )
-                    for number, entry in enumerate(map(json.loads, row["log"].splitlines()), 1)
-                    if entry["what"] != "listed"
-                ),
+                tuple(logs[row["id"]]),
             )
             for row in db.execute("select * from incidents")
         }

@@ -46,9 +46,8 @@ create trigger if not exists week_page after insert on messages when new.page is
   begin insert or ignore into week_seen values ('page', new.page, true_time()); end;
 create trigger if not exists week_page_outside after insert on sendings
   begin insert or ignore into week_seen values ('page', new.page, true_time()); end;
-create trigger if not exists week_log after update of log on incidents
-  begin insert into week_seen values (
-    'log ' || new.id, length(new.log) - length(replace(new.log, char(10), '')), true_time()); end;
+create trigger if not exists week_log after insert on incident_log
+  begin insert into week_seen values ('log', new.seq, true_time()); end;
 create table if not exists week_written (number integer primary key, body text);
 create trigger if not exists week_record after insert on clarifications
   begin insert into week_written (body) values (new.body); end;

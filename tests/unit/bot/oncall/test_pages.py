@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from bot.delivery.messages import DELETED, MessageRow, Messages
+from bot.delivery import messages
+from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages
 from bot.delivery.messenger import MessageOutcome
+from bot.oncall import pages
 from bot.oncall.incidents import Incident, Incidents, kind_of
 from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending, covers
 from bot.storage.store import Store
-from core.escalation import Failed, NewIncident
+from bot.storage.tx import Row, Tx
+from core.escalation import Began, Failed, NewIncident, Paged
 from tests.kit.clocks import START, ManualClock
+from tests.kit.databases import Server
 
 DM, POST = (
     Destination("slack", "U0ONCALL"),
@@ -121,6 +127,69 @@ async def test_p12_older_page_goes_once_newer_ones_about_all_that_is_open_of_it_
     world.incidents.touched.clear()
     await world.became("U0ONCALL", "sent", page=3)
     assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents(world.incidents.touched)}
+
+
+async def test_page_waits_for_no_incident_that_another_bot_closes(postgres_server: Server) -> None:
+    """Else each of two bots could wait for the other."""
+    url, closing, stored = postgres_server.new(), threading.Event(), threading.Event()
+    world, other = World(await Store.open(url)), await Store.open(url)
+    one, two = [await world.raised(f"errored:{n}") for n in range(2)]
+
+    def close(tx: Tx) -> None:
+        tx.run("update incidents set closed_at = 1 where id in :ids", ids=[one.id, two.id])
+        closing.set()
+        assert stored.wait(60)
+
+    closes = asyncio.create_task(other.write(close))
+    try:
+        assert await asyncio.to_thread(closing.wait, 60)
+        items = (Item(two.id, 0), Item(one.id, None))
+        async with asyncio.timeout(30):
+            await world.pages.send(Batch(items, (DM,)), Batch((Item(two.id, 0),), ()))
+            assert await world.incidents.all([two.id]) == [two]
+    finally:
+        stored.set()
+        await closes
+    await world.store.close()
+    await other.close()
+
+
+async def test_entry_that_cannot_be_read_keeps_nothing_from_starting(world: World) -> None:
+    """Of a newer release, or broken."""
+    incident = await world.raised()
+    sql = "insert into incident_log (incident, entry) values (:id, :entry)"
+    for entry in ('{"what": "sung", "at": 1}', '{"what": "closed"}', "{", "[]"):
+        await world.store.run(sql, id=incident.id, entry=entry)
+    await world.sent(incident, to=(DM,))
+    await world.incidents.restore()
+    (known,) = world.incidents
+    assert [type(each) for each in known.history] == [Began, Paged]
+    await world.store.run("update incident_log set entry = '{'")
+    await world.incidents.restore()
+    (known,) = world.incidents
+    assert known.history == [Began(incident.began_at)]
+
+
+async def test_handoff_that_is_forgotten_as_it_is_paged_is_not_brought_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await world.raised("handoff:planner:h1")
+    card = Fresh("notice:planner:h1", "handoff", "C0BOSSES", body={"handoff": "a secret"})
+    await world.messages.want([card])
+    read = pages._card
+
+    def forgotten_after(tx: Tx, about: Incident) -> Row | None:
+        row = read(tx, about)
+        messages.forget(tx, [card.key])
+        return row
+
+    monkeypatch.setattr(pages, "_card", forgotten_after)
+    (sending,) = await world.sent(incident, to=(POST,))
+    row = await world.messages.get(card.key)
+    assert row is not None
+    assert (row.body, row.page, row.failed) == (None, None, "forgotten")
+    assert sending.key == "page:1:C0BOSSES"
+    assert await world.messages.get(sending.key) is not None
 
 
 def an_incident(

@@ -95,9 +95,14 @@ async def fill(store: Store) -> None:
         closed_at=2.0,
     )
     for number in (1, 2, 3):
-        log = [{"what": "sent", "page": page} for page, about in pages.items() if number in about]
-        lines = [json.dumps(each) + "\n" for each in (*log, {"what": "taken", "user": "U1"})]
-        await store.run("update incidents set log = :log where id = :id", log="".join(lines), id=number)
+        log: list[dict[str, Any]] = [
+            {"what": "sent", "page": page} for page, about in pages.items() if number in about
+        ]
+        rows = [
+            {"entry": json.dumps(each), "page": each.get("page")}
+            for each in (*log, {"what": "taken", "user": "U1"})
+        ]
+        await put(store, "incident_log", *rows, incident=number)
     for page, about in pages.items():
         what: dict[str, Any] = {
             "at": 1.0,
@@ -152,8 +157,7 @@ LEFT: dict[str, list[Any]] = {  # of everything, after the session is forgotten
         *[(NOTHING_SAID, NOTHING_SAID, "", None)] * 2,
         (SECRET,) * 4,
     ],
-    "select 1 from incidents where log like '%U1%' and id < 3": [],
-    "select 1 from incidents where log like '%U1%' and id = 3": [1],
+    "select incident from incident_log where entry like '%U1%'": [3],
     "select id from texts": ["t-3"],
     "select key from onces": ["hint:CLR-7-0011:1:U1:k"],
     "select 1 from replies": [],
@@ -188,7 +192,7 @@ async def test_pages_that_went_outside_are_told_of_and_what_nobody_took_stays(
     )
     words = await all_of(store, "select closed_at, title from incidents where id = 2")
     assert words == [(None, NOTHING_SAID)]
-    assert await all_of(store, "select 1 from incidents where log like '%U1%' and id = 2") == [1]
+    assert await all_of(store, "select 1 from incident_log where entry like '%U1%' and incident = 2") == [1]
 
 
 async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_path: Path) -> None:

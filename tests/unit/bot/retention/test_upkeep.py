@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bot import home
+from bot.oncall import pages
 from bot.producers.inbox import lock_of
 from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage.ledger import fill as fill_records
@@ -235,18 +236,31 @@ async def test_incidents_go_with_their_pages(store: Store) -> None:
         {"clarification": "CLR-1-001"},
         {"kind": "ledger"},  # found again at each start
         {"closed_at": NEW},
+        {"closed_at": None},
     ]
     for number, more in enumerate(incidents, 1):
         await fill(store, "incidents", {"id": number, "key": f"escalated:{number}", **more})
-    for page, at, state in ((1, OLD, "sent"), (2, OLD, "wanted"), (3, NEW, "sent")):
+    for page, about in ((1, [1]), (2, [1, 5]), (3, [5])):
+        await fill(
+            store, "incident_log", *({"incident": each, "page": page, "entry": "{}"} for each in about)
+        )
         to = {"key": f"page:{page}:P", "via": "apprise", "target": "P", "page": page}
-        await fill(store, "sendings", {**to, "body": "{}", "at": at, "state": state})
-        await message(store, f"page:{page}:U1", ts(at + page), page=page, final=int(page != 2))
+        await fill(store, "sendings", {**to, "body": "{}", "at": OLD, "state": "sent"})
+        await message(store, f"page:{page}:U1", ts(OLD + page), page=page, kind="page")
+    card = {"page": 3, "kind": "handoff", "ts": None, "failed": "deleted"}
+    await fill(store, "messages", {"key": "notice:p:e", **card})
 
     assert await sweep(store) == {"incidents": 1, "sendings": 1, "messages": 1}
-    assert await names(store, "incidents", "id") == [2, 3, 4, 5]
+    assert await names(store, "incidents", "id") == [2, 3, 4, 5, 6]
+    assert await names(store, "incident_log", "page") == [2, 3]
     assert await names(store, "sendings", "page") == [2, 3]
-    assert await names(store, "messages", "key") == ["page:2:U1", "page:3:U1"]
+    assert await names(store, "messages", "key") == ["notice:p:e", "page:2:U1", "page:3:U1"]
+    found = await store.write(lambda tx: pages.find_about(tx, [5]))
+    assert found.alone == {"notice:p:e", "page:2:U1", "page:3:U1"}
+    assert {page for page, _, _ in found.outside} == {2, 3}
+
+    assert await sweep(store, now=NOW + 31 * DAY) == {"incidents": 1, "sendings": 2, "messages": 3}
+    assert await names(store, "incident_log", "page") == []
 
 
 async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
