@@ -6,10 +6,11 @@ Memory does not grow with every question ever asked, nor with what is asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from core.clarification import Clarification
+from core.errors import ClarifyError
 from core.ledger import Ledger
 from core.summary import Seen, Summary, summary_of
 
@@ -71,6 +72,23 @@ class Index:
         """
         known = self._by_id.get(clarification_id)
         return await (ledger.find(clarification_id) if known is None else ledger.whole(known))
+
+    async def readable(self, some: Iterable[Seen], ledger: Ledger) -> list[Clarification]:
+        """Returns those of some records that can be read now, for a list.
+
+        Raises:
+            ClarifyError: none can; of the last one, as `find`.
+        """
+        found: list[Clarification] = []
+        why: ClarifyError | None = None
+        for each in some:
+            try:
+                found.append(await self.find(each.id, ledger))
+            except ClarifyError as error:
+                why = error
+        if why is not None and not found:
+            raise why
+        return found
 
     def waiting_of(self, producer: str) -> int:
         """Returns how many questions that a caller asked directly are open."""

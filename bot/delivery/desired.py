@@ -175,7 +175,7 @@ class DesiredState:
         held = self.rollups.held(group)
         if not held and row.ts is None:
             return Skip("nothing to roll up")
-        records = [await self.index.find(each.id, self.ledger) for each in held[:5]]
+        records = await self.index.readable(held[:5], self.ledger)
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
         reminded = max(
             (s.attention.nudged_at for s in held if s.nudges and s.attention.nudged_at), default=None

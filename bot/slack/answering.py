@@ -352,7 +352,7 @@ class Answering:
         shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
         page = page_of(mine, press.number(), ROLLUP_PAGE)
-        read = [await self.index.find(each.id, self.ledger) for each in page.items]
+        read = await self.index.readable(page.items, self.ledger)
         return self.renderer.view(rollup_modal(page.of(read)))
 
     async def find(self, clarification_id: str) -> Clarification:

@@ -16,7 +16,9 @@ from bot.views.codec import Press
 from bot.views.lists import rollup
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Unrecorded
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
-from core.errors import TooLong
+from core.clarification import Clarification
+from core.errors import RecordUnreadable, TooLong
+from core.summary import Seen
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import ISSUE, Bot, ask, locked
 
@@ -111,6 +113,25 @@ async def test_refusal_in_a_modal_is_shown_on_top_of_it(bot: Bot) -> None:
 
     await bot.ws.wait_for(lambda: len(bot.ws.views(GIO)) == 2)
     assert "guest" in str(bot.ws.views(GIO)[1].payload["blocks"])
+
+
+async def test_modal_of_open_questions_leaves_out_what_cannot_be_read(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(3)]
+    card = bot.renderer.message(rollup(records, len(records), None, "planner"))
+    whole = bot.ledger.whole
+
+    async def broken(seen: Seen) -> Clarification:
+        if seen.id == records[1].id:
+            raise RecordUnreadable(seen.id, ISSUE)
+        return await whole(seen)
+
+    monkeypatch.setattr(bot.ledger, "whole", broken)
+    await bot.ws.click(GIO, AGENTS, await bot.rollup(card), label="Show all")
+    await bot.ws.wait_for(lambda: bot.ws.views(GIO))
+    (view,) = bot.ws.views(GIO)
+    assert [f"Question {n}?" in str(view.payload["blocks"]) for n in range(3)] == [True, False, True]
 
 
 @pytest.mark.parametrize("values", [{"freetext": {"value": "x" * 2001}}, {}])
