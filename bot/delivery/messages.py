@@ -699,7 +699,7 @@ def _row(row: Row) -> MessageRow:
     return MessageRow(**values)
 
 
-# Messages about one clarification are deleted with it, pages after their incidents (`bot.oncall.pages`).
+# Messages about one clarification are deleted with it.
 SWEEP_SHOWN = Sweep(
     "messages",
     """select key as name from messages where key > :after and clarification is null and page is null
@@ -717,6 +717,15 @@ SWEEP_NEVER_SHOWN = Sweep(
        order by key limit :most""",
     ("delete from messages where key in :names and ts is null and intent_at is null",),
     timeless=True,
+)
+# After the incidents: a page goes with the last that it names, since `forget` finds it by these.
+SWEEP_PAGES = Sweep(
+    "messages",
+    """select key as name from messages p where key > :after and page is not null and intent_at is null
+       and not exists (
+         select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
+       order by key limit :most""",
+    ("delete from messages where key in :names and intent_at is null",),
 )
 
 

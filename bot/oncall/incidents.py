@@ -329,7 +329,7 @@ class Incidents:
         return await self._read("closed_at is null or closed_at >= :since", since=since.timestamp())
 
     async def _read(self, which: str, **values: object) -> list[Incident]:
-        return _with_logs(await self.store.read(_LOGS_WHERE.format(which), **values))
+        return _with_logs(await self.store.read(f"{_LOGS} where {which}{_IN_ORDER}", **values))
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
         """The incidents due now, the earliest first; all of them if the clock was set back. They are due again in a second
@@ -441,7 +441,8 @@ def _opened(incident: Incident) -> OpenIncident:
 
 
 # An incident with a row for each entry of its log.
-_LOGS_WHERE = "select * from incidents left join incident_log on incident = id where {} order by id, seq"
+_LOGS = "select * from incidents left join incident_log on incident = id"
+_IN_ORDER = " order by id, seq"
 
 
 def _with_logs(rows: Iterable[Row]) -> list[Incident]:
@@ -471,7 +472,7 @@ def _with_logs(rows: Iterable[Row]) -> list[Incident]:
 
 def _logged_of(tx: Tx, incidents: Collection[int]) -> list[Incident]:
     """Incidents by their ids, of one batch."""
-    return _with_logs(tx.rows(_LOGS_WHERE.format("id in :ids"), ids=sorted(incidents)))
+    return _with_logs(tx.rows(f"{_LOGS} where id in :ids{_IN_ORDER}", ids=sorted(incidents)))
 
 
 def _incident(row: Row) -> Incident:
@@ -503,7 +504,7 @@ SWEEP = Sweep(
 
 def logged(tx: Tx) -> list[Incident]:
     """The incidents about clarifications, oldest first."""
-    return _with_logs(tx.rows(_LOGS_WHERE.format("clarification is not null")))
+    return _with_logs(tx.rows(f"{_LOGS} where clarification is not null{_IN_ORDER}"))
 
 
 def pages_of(tx: Tx, incidents: Collection[int]) -> set[int]:

@@ -549,23 +549,13 @@ def _state(row: MessageRow, *, is_failed: bool) -> str:
     return "late" if is_failed else "wanted"
 
 
-# After the incidents: a page goes with the last that it names, since `forget` finds it by these.
-SWEEPS = (
-    Sweep(
-        "sendings",
-        """select key as name from sendings p where key > :after and at < :horizon and state <> 'wanted' and not exists (
-             select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
-           order by key limit :most""",
-        ("delete from sendings where key in :names",),
-    ),
-    Sweep(
-        "messages",
-        """select key as name from messages p where key > :after and page is not null and intent_at is null
-           and not exists (
-             select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
-           order by key limit :most""",
-        ("delete from messages where key in :names and intent_at is null",),
-    ),
+# After the incidents, as `messages.SWEEP_PAGES`.
+SWEEP = Sweep(
+    "sendings",
+    """select key as name from sendings p where key > :after and at < :horizon and state <> 'wanted' and not exists (
+         select 1 from incident_log l join incidents i on i.id = l.incident where l.page = p.page)
+       order by key limit :most""",
+    ("delete from sendings where key in :names",),
 )
 
 

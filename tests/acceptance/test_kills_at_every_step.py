@@ -96,7 +96,7 @@ EDGES = {
     "paged": {
         "taken in": (r"commit .*\+inbox.*", None),
         "incident written": (r"commit .*\+incidents.*", "taken in"),
-        "page written": (r"commit .*\+messages.*\bincidents.*", "incident written"),
+        "page written": (r"commit (?=.*\+messages)(?=.*\+incident_log).*", "incident written"),
         "page posted": ("Slack chat.postMessage", "page written"),
         "page landed": (r"commit .*\bmessages.*", "page posted"),
     },
