@@ -1043,7 +1043,7 @@ def amended(record: Clarification, **news: Any) -> Clarification:
 
 
 def round_with(before: Round, **news: Any) -> Round:
-    """Returns a round with other fields, of its own or of its parts."""
+    """Returns a copy of a round with some fields changed: its own, or those of its parts."""
     own, parts = dict[str, Any](), dict[str, dict[str, Any]]()
     for name, each in news.items():
         part = PART_OF.get(name)

@@ -1,6 +1,6 @@
 """Keeps summaries of the clarifications that still need something in memory, by session.
 
-Memory does not grow with every question ever asked, nor with what is asked.
+Memory grows neither with every question ever asked nor with the length of what is asked.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def as_item(raw: Raw) -> Raw:
 
 
 def as_raw(item: Raw) -> Raw:
-    """Returns an item of a ledger as our record's JSON. An earlier round that somebody broke says nothing."""
+    """Returns an item of a ledger as our record's JSON. A broken earlier round counts as empty."""
     raw = {name: each for name, each in item.items() if name not in {"aaep", "rounds"}}
     asked = item.get("aaep")
     if isinstance(asked, dict):

@@ -38,7 +38,7 @@ WATCHED, _REMEMBERED = 50.0, 3600.0
 class Fresh:
     """A new message to post. `body` None: its text comes from the ledger.
 
-    `page`: the number of the page that it is; its body says about what (`bot.oncall.pages`). `asker`: the agent, for a question with a thread of its own; its session is stored with the message.
+    `page`: its number, if it is a page; the body says what it is about (`bot.oncall.pages`). `asker`: the agent, for a question with a thread of its own; its session is stored with the message.
     """
 
     key: str

@@ -1,8 +1,8 @@
 """Incidents (what on-call has to claim), the log of each, and the open ones in memory.
 
 Every part raises incidents here, and the pager handles them. Incidents and their log (`core.escalation.Happening`) are stored
-before anything is sent, so that a kill loses nothing. An entry is a row of its own, which refers to nothing: to add one waits
-for no lock, whatever else its transaction holds. Times are on our clock.
+before anything is sent, so that a kill loses nothing. Each entry is a row without a foreign key, so adding one never waits for a
+lock. Times are on our clock.
 """
 
 from __future__ import annotations

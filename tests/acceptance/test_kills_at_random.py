@@ -134,7 +134,7 @@ def new_exchange(world: World, token: str, exchanges: list[Exchange], rng: rando
 
 async def finish(life: Life, talk: list[asyncio.Task[None]], exchanges: list[Exchange]) -> None:
     """Nobody kills any more: everything comes to its end."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(150 + 2 * len(exchanges)):
         await life.ready()
         await asyncio.gather(*talk)
         for exchange in exchanges:

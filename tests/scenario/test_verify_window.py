@@ -263,14 +263,22 @@ async def test_card_that_the_bot_forgot_about_can_still_be_verified(
     assert "*Verified.*" in await window(stage, card)
 
 
+ROLLOUT = {"agentx": {"topic": "Rollout"}}
+
+
+async def answered_unconfirmed(stage: World) -> Message:
+    """The card of a question that Folake answered, and whose follow-up is its next round."""
+    first = await stage.ask("rpl_1", extensions=ROLLOUT)
+    stage.producer.lose_next_response()
+    await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+    await stage.now_says(first, "Sent, but not confirmed")
+    return first
+
+
 async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -> None:
-    topic = {"agentx": {"topic": "Rollout"}}
     async with stage.bot():
-        first = await stage.ask("rpl_1", extensions=topic)
-        stage.producer.lose_next_response()
-        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
-        await stage.now_says(first, "Sent, but not confirmed")
-        await stage.emit("rpl_2", question="Really?", extensions=topic)
+        first = await answered_unconfirmed(stage)
+        await stage.emit("rpl_2", question="Really?", extensions=ROLLOUT)
         again = await stage.card("Really?")
         await stage.workspace.click(ADE, AGENTS, again.ts, label="No")
         over = await stage.now_says(again, f"<@{ADE}>")
@@ -290,15 +298,11 @@ async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -
 
 
 async def test_card_of_a_follow_up_after_the_last_round_verifies_its_own_receipt(stage: World) -> None:
-    """The record keeps its number: only the receipt has one of its own."""
-    topic = {"agentx": {"topic": "Rollout"}}
+    """Both rounds have the same number in the record; only their receipts differ."""
     async with stage.bot():
-        first = await stage.ask("rpl_1", extensions=topic)
-        stage.producer.lose_next_response()
-        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
-        await stage.now_says(first, "Sent, but not confirmed")
+        await answered_unconfirmed(stage)
         change_row(stage, lambda record: record.update(maxRounds=1))
-        await stage.emit("rpl_2", question="Really?", extensions=topic)
+        await stage.emit("rpl_2", question="Really?", extensions=ROLLOUT)
         again = await stage.card("Really?")
         await stage.workspace.click(ADE, AGENTS, again.ts, label="No")
         over = await stage.now_says(again, f"<@{ADE}>")

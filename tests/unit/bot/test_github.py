@@ -640,7 +640,7 @@ async def test_what_the_token_may_not_do_is_tried_again_with_the_next_start(
 ) -> None:
     world.github.faults["POST comments"].append(Fault(status))
     await world.start()
-    await world.quiet()  # what is open is looked up before it is asked: else it comes twice
+    await world.quiet()  # otherwise the start finds the question as an open one, and its change comes too
     await world.ask()
     await until(lambda: world.github.count("POST", "42/comments") == 1)
     await world.shows(0)
