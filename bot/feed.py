@@ -17,10 +17,11 @@ change that it has not finished, so after a kill it is told of that again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 from math import inf
 from typing import Protocol
 
@@ -29,19 +30,21 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.storage import changes as rows
 from bot.storage.changes import Position, RecordChange
+from bot.storage.ledger import as_stored
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
 from core.clarification import Clarification
-from core.clock import Clock, event_or_time
+from core.clock import Clock, backoff, event_or_time
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.ledger import Ledger
+from core.records import is_forgotten
 
 _log = structlog.get_logger("clarify.feed")
 _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _BATCH = 64  # changes taken at once
 _MOST_IN_HAND = 256  # records kept for a lane that has not taken their changes yet; others are read
 _MOST = 1_000_000  # changes that a consumer may lag behind
-_RETRY = 0.5  # seconds
+_RETRY, _LONGEST_RETRY = 0.5, 300.0  # seconds
 _SETTLING = 0.05  # seconds between looks at changes that a running transaction can still come before
 _SAVED_WITHIN = 1.0  # seconds until a cursor that only moves is stored
 _TOLD = timedelta(days=1)  # how long /readyz tells of what failed
@@ -93,7 +96,8 @@ class Feed:
     """Runs the consumers and observers. Call `begin` once, then `run` until cancelled; `record_changed` and `wake` at any time.
 
     `sign` adds the receipts that a record still lacks, so that consumers get them, and returns whether it added any.
-    `keep`: how long a change may wait for a consumer; None: for ever.
+    `keep`: how long a change may wait for a consumer; None: for ever. `absent`: consumers that are configured and could not be
+    made: they keep their place.
     """
 
     consumers: Sequence[Consumer]
@@ -103,8 +107,10 @@ class Feed:
     clock: Clock
     sign: Callable[[Clarification], Awaitable[bool]]
     keep: timedelta | None
+    absent: Collection[str] = ()
 
     def __post_init__(self) -> None:
+        self._failed: dict[str, tuple[str, datetime]] = {}
         self._lanes = [
             _Lane(
                 self,
@@ -142,11 +148,25 @@ class Feed:
         """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for part in self.consumers:
-                group.create_task(part.run(), name=part.name)
+                group.create_task(self._keep_running(part), name=part.name)
             for each in self._lanes:
                 for observer in each.observers:
                     group.create_task(observer.run(each.save_soon), name=observer.name)
                 group.create_task(each.run(), name="feed: " + ", ".join(each.places))
+
+    async def _keep_running(self, consumer: Consumer) -> None:
+        """Runs a consumer's sending half; after a defect, again."""
+        for failures in count():
+            try:
+                return await consumer.run()
+            except Exception as error:  # noqa: BLE001 - one consumer's defect must not stop the others
+                self.failed(consumer.name, "it stopped, and was started again", error)
+            await self.clock.sleep(backoff(failures, first=_RETRY, longest=_LONGEST_RETRY))
+
+    def failed(self, consumer: str, what: str, error: Exception) -> None:
+        """Logs a defect of a consumer, and has it told for a day."""
+        _log.error("a consumer of changes failed", consumer=consumer, what=what, exc_info=error)
+        self._failed[consumer] = f"{what} ({type(error).__name__})", self.clock.now()
 
     async def save(self) -> None:
         """Stores up to where all have taken changes. Call it after `run`."""
@@ -157,14 +177,16 @@ class Feed:
             _log.warning("the next start repeats some changes", reason=str(error))
 
     async def trouble(self) -> str | None:
-        """Returns which consumers passed something lately that they could not take; None: none did."""
+        """Returns which consumers failed lately, or passed something that they could not take; None: none did."""
         if not self.is_needed:
             return None
+        since = self.clock.now() - _TOLD
         try:
-            found = await rows.failures(self.store, self.clock.now() - _TOLD)
+            found = await rows.failures(self.store, since)
         except StorageUnavailable:
             return None  # another check tells
-        told = [
+        told = [f"{name}: {why}" for name, (why, at) in self._failed.items() if at > since]
+        told += [
             f"{each.consumer} skipped {each.clarification}: {each.why}"
             if each.clarification
             else f"{each.consumer} began again with what is open: {each.why}"
@@ -186,7 +208,7 @@ class Feed:
 
         def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Position]]:
             known = dict(rows.places(tx))
-            gone, lagging = sorted(known.keys() - set(names)), []
+            gone, lagging = sorted(known.keys() - {*names, *self.absent}), []
             for name in names:
                 if name not in known:
                     known[name] = rows.begin(tx, name, self.store.horizon)
@@ -222,7 +244,7 @@ class _Lane:
     def __init__(
         self, feed: Feed, consumers: Sequence[Consumer], observers: Sequence[Observer], gather: float
     ) -> None:
-        self.consumers, self.observers, self._gather = consumers, observers, gather
+        self.consumers, self.observers, self._gather = list(consumers), observers, gather
         self._feed, self._store, self._clock = feed, feed.store, feed.clock
         self.places: dict[str, Position] = {}
         self.wake = asyncio.Event()
@@ -260,6 +282,8 @@ class _Lane:
 
     async def _take(self) -> float:
         """Takes the next changes; returns after how many seconds to look again."""
+        if not self.places:
+            return inf  # none of its consumers can take any
         found, more = await rows.following(self._store, min(self.places.values()), _BATCH)
         if not found:
             if self._in_doubt:
@@ -283,8 +307,15 @@ class _Lane:
 
     async def _load(self) -> None:
         """Loads what is owed from before, or what a transaction of unknown outcome may have stored."""
-        for each in self.consumers:
-            await each.load()
+        for each in list(self.consumers):
+            try:
+                await each.load()
+            except _NOT_NOW:
+                raise
+            except Exception as error:  # noqa: BLE001 - one consumer's defect must not stop the others
+                self._feed.failed(each.name, "it is left out until the next start", error)
+                self.consumers.remove(each)
+                del self.places[each.name]
         self._in_doubt = False
 
     def save_soon(self) -> None:
@@ -308,9 +339,12 @@ class _Lane:
     def _is_wanted(self, consumer: Consumer, change: RecordChange) -> bool:
         if change.place <= self.places[consumer.name]:
             return False
-        return change.what == _OPEN + consumer.name or (
-            not change.what.startswith(_OPEN) and consumer.wants(change)
-        )
+        if change.what.startswith(_OPEN):
+            return change.what == _OPEN + consumer.name
+        try:
+            return consumer.wants(change)
+        except Exception:  # noqa: BLE001 - it is asked again where that can be stored
+            return True
 
     async def _records(self, wanted: Sequence[RecordChange]) -> dict[str, Clarification | Exception]:
         """Returns the records of changes, or why one cannot be read; without those that are gone.
@@ -345,13 +379,14 @@ class _Lane:
 
         def work(tx: Tx) -> tuple[list[Callable[[], None]], list[tuple[str, RecordChange, Exception]]]:
             stored, acts, failed = rows.places(tx), list[Callable[[], None]](), []
+            current = {name: _current(tx, record) for name, record in records.items()}
             for each in self.consumers:
                 place = stored.get(each.name, self.places[each.name])
                 for change in found:
                     # The outcome of an earlier try may be unknown: only the stored cursor tells.
                     if change.place <= place or not self._is_wanted(each, change):
                         continue
-                    record = records.get(change.clarification)
+                    record = current.get(change.clarification)
                     if record is None:
                         continue
                     act, error = _owed(each, change, record, tx)
@@ -403,4 +438,17 @@ def _owed(
     """Returns what to call once it is stored, or why the consumer could not take the change."""
     if isinstance(record, Exception):
         return None, record
-    return tx.part(partial(consumer.owes, change, record))
+
+    def work(tx: Tx) -> Callable[[], None] | None:
+        is_wanted = change.what.startswith(_OPEN) or consumer.wants(change)
+        return consumer.owes(change, record, tx) if is_wanted else None
+
+    return tx.part(work)
+
+
+def _current(tx: Tx, record: Clarification | Exception) -> Clarification | Exception:
+    """Returns a record, or what is left of it if it was forgotten since it was read: that must not be stored again."""
+    if isinstance(record, Exception):
+        return record
+    row = as_stored(tx, record)
+    return row if is_forgotten(row) else record

@@ -23,7 +23,6 @@ from bot.routing import Audiences
 from bot.signing import Signing
 from bot.storage import changes
 from bot.storage.changes import RecordChange
-from bot.storage.ledger import as_stored
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
 from core.bus import ABANDONED, FORGOTTEN, RECEIPT
@@ -89,7 +88,6 @@ class DecisionLog:
         return not _WANTED.isdisjoint(word.partition("/")[0] for word in change.what.split())
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
-        record = as_stored(tx, record)
         if change.what == FORGOTTEN:
             _forget_gone(tx, record)
             grew = _tell_gone(tx, self.signing, self.clock.now())

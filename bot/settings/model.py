@@ -106,12 +106,6 @@ short_name = _matching(
     "[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
     "expected 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit",
 )
-_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})"
-_repo = _matching(
-    rf"{_LOGIN}/(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}",
-    'expected "owner/name", as in the address of the repository',
-)
-_mention = _matching(rf"@{_LOGIN}(?:/{_LOGIN})?", 'expected "@user" or "@organisation/team"')
 
 
 def role(value: str) -> str:
@@ -333,7 +327,7 @@ def _places(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def _keep_token_private(key: str, url: str, variable: str) -> None:
+def keep_token_private(key: str, url: str, variable: str) -> None:
     """Refuses to send the token of `variable` to another host without encryption."""
     host = url_host(url)
     if url.startswith("http://") and not is_loopback(host):
@@ -342,6 +336,7 @@ def _keep_token_private(key: str, url: str, variable: str) -> None:
         )
 
 
+WebAddress = Annotated[str, AfterValidator(hook_url)]
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 LongerThanNothing = Annotated[Duration, Field(gt=timedelta(0))]
 ConfigPath = Annotated[Path, AfterValidator(resolved_path)]
@@ -589,7 +584,7 @@ class ProducerSettings(SettingsTable):
         if self.url is not None and self.dialect == "push":
             raise ValueError('url: not used with dialect "push" (the producer connects to us); leave it out')
         if self.url is not None and self.token_env is not None:
-            _keep_token_private("url", self.url, self.token_env)
+            keep_token_private("url", self.url, self.token_env)
         return self
 
     @property
@@ -764,7 +759,7 @@ class PagerDutySettings(SettingsTable):
 
     @model_validator(mode="after")
     def _token_stays_private(self) -> PagerDutySettings:
-        _keep_token_private("api_url", self.api_url, self.token_env)
+        keep_token_private("api_url", self.api_url, self.token_env)
         return self
 
 
@@ -864,27 +859,6 @@ class OnCallSettings(SettingsTable):
         return {name: kind for kind, name in targets if kind in PAGERS}
 
 
-Event = Literal[
-    "clarification-requested",
-    "clarification-answered",
-    "clarification-stale",
-    "clarification-resolved",
-    "clarification-escalated",
-    "decisions-checkpoint",
-]
-
-
-class WebhookSettings(SettingsTable):
-    """Tells another system what happens to clarifications, signed as Standard Webhooks define."""
-
-    url: Annotated[str, AfterValidator(hook_url)]
-    """Where events are posted."""
-    secret_env: EnvironmentName
-    """The variable with the secret that signs them: `whsec_…` or any text."""
-    events: tuple[Event, ...] = ()
-    """Which events; without this key, all."""
-
-
 class ResponderSettings(SettingsTable):
     """How a role answers other agents: in exactly one of three ways."""
 
@@ -913,7 +887,7 @@ class ResponderSettings(SettingsTable):
         if self.token_env is not None and self.http is None:
             raise ValueError("token_env: only sent to an http responder; leave it out")
         if self.token_env is not None and self.http is not None:
-            _keep_token_private("http", self.http, self.token_env)
+            keep_token_private("http", self.http, self.token_env)
         return self
 
     @property
@@ -932,28 +906,6 @@ class ResponderSettings(SettingsTable):
     def answerers(self) -> tuple[str, ...]:
         """Who answers, as a route's `answerers`."""
         return tuple(each for each in self.people or () if each[0] in "SUW") or ("members",)
-
-
-class GithubSettings(SettingsTable):
-    """Mirrors what agents ask about an issue to GitHub, as comments and labels."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    repo: Annotated[str, AfterValidator(_repo)] = Field(validation_alias=AliasChoices("repo", "repository"))
-    """The repository whose issues are mirrored to."""
-    token_env: EnvironmentName
-    """The variable with a token that may read and write its issues."""
-    api_url: HttpUrl = "https://api.github.com"
-    """GitHub's API; of GitHub Enterprise "https://HOST/api/v3"."""
-    mention: Annotated[str, AfterValidator(_mention)] | None = None
-    """Whom to mention when a question escalates."""
-    comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Limits all writes to GitHub."""
-
-    @model_validator(mode="after")
-    def _token_stays_private(self) -> GithubSettings:
-        _keep_token_private("api_url", self.api_url, self.token_env)
-        return self
 
 
 class DigestSettings(SettingsTable):
@@ -997,10 +949,8 @@ class Configuration(SettingsTable):
     identities: dict[UserId, Annotated[str, Field(min_length=1, max_length=256)]] = Field(
         default_factory=dict
     )
-    webhooks: tuple[WebhookSettings, ...] = ()
     digest: DigestSettings | None = None
     responders: dict[Role, ResponderSettings] = Field(default_factory=dict)
-    github: GithubSettings | None = None
 
     @property
     def status_file(self) -> Path:

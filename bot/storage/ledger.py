@@ -398,7 +398,7 @@ def record_of(body: str) -> Clarification | None:
 
 
 def as_stored(tx: Tx, record: Clarification) -> Clarification:
-    """Returns a record as its row is now, for a consumer of the feed: it must not store what was forgotten meanwhile."""
+    """Returns a record as its row is now; without a row, as it is."""
     row = tx.one(
         "select body from clarifications where id = :id and revision <> :revision",
         id=record.id,

@@ -259,12 +259,7 @@ class FiledExchange(Exchange):
 
 @dataclass
 class PagedExchange(Exchange):
-    """A question that somebody escalates, and that is answered on its card or on its page.
-
-    `clicked`: somebody did something in the direct messages, so that the page there was seen.
-    """
-
-    clicked: bool = False
+    """A question that somebody escalates, and that is answered on its card or on its page."""
 
     async def answer(self, rng: random.Random) -> None:
         card = await self.world.until(self.card, LONG)
@@ -275,8 +270,9 @@ class PagedExchange(Exchange):
             return
         while has_controls(card):
             page = next(filter(can_press, reversed(self.pages())), None)
-            self.clicked |= page is not None
             outcome = await self.world.press(ONCALL, page, "Yes") if page is not None else None
+            if page is not None:  # whoever clicks in their direct messages has seen all that stands there
+                self.world.seen |= {each.ts for each in self.world.workspace.direct(ONCALL)}
             if outcome is None:  # it lists several, or is closed: there is still the card
                 await super().answer(rng)
                 return
@@ -306,13 +302,12 @@ class PagedExchange(Exchange):
         await self.world.until(self._is_quiet)
 
     def _is_quiet(self) -> bool:
-        """What is over is gone, or says so where the person answered it."""
-        pages = self.pages()
-        return not any(map(can_press, pages)) and (not pages or self.clicked)
+        """What is over is gone, or says so where the person has seen it."""
+        return not any(can_press(each) or each.ts not in self.world.seen for each in self.pages())
 
     def check(self) -> None:
         super().check()
-        assert len(self.pages()) <= self.clicked, [each.text for each in self.pages()]
+        assert len(self.pages()) <= 1, [each.text for each in self.pages()]
         assert self._is_quiet()
 
 

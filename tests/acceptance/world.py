@@ -122,6 +122,7 @@ class World:
     def __init__(self, folder: Path, workspace: Workspace, agent: Agent, tap: Tap, port: int) -> None:
         """`port`: where each process listens."""
         self.folder = folder
+        self.seen: set[str] = set()  # the direct messages that the person on call has seen, by their `ts`
         self.port = port
         self.workspace = workspace
         self.agent = agent

@@ -25,22 +25,40 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import structlog
-from pydantic import SecretStr
 
-from bot.checks import CheckResult, right, wrong
-from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, HttpAnswer, HttpClient, retry_after, words
-from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
-from bot.settings.model import GithubSettings
-from bot.storage.changes import RecordChange
-from bot.storage.store import Acting, Store
-from bot.storage.tx import Tx
-from bot.views.inert import clip, line, plain, size
+from bot.api import (
+    ANSWER_TIMEOUT,
+    NETWORK,
+    NOT_SENT,
+    Acting,
+    Backoff,
+    CheckResult,
+    Delivered,
+    Host,
+    HttpAnswer,
+    HttpClient,
+    Outbox,
+    Outcome,
+    RecordChange,
+    RetryLater,
+    Store,
+    Subject,
+    Tx,
+    clip,
+    line,
+    plain,
+    retry_after,
+    right,
+    size,
+    words,
+    wrong,
+)
+from bot.integrations.github import GithubSettings
 from core.archive import FIRST_RESERVED
 from core.bus import ABANDONED, RECEIPT, told_in
 from core.clarification import Clarification, Entry, parse_id
 from core.clock import Clock, Pace, backoff, iso
-from core.ledger import Ledger
-from core.records import Subject, is_forgotten
+from core.records import is_forgotten
 
 _log = structlog.get_logger("clarify.github")
 _CATCHES_UP = timedelta(days=30)  # for what ended while the repository was not configured
@@ -70,30 +88,34 @@ _MAY_BE_THE_TOKEN = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 _BACKOFF = Backoff(first=2.0, longest=300.0, spread=0.5)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class GithubSync:
-    """The consumer of the feed that brings issues in line with their records (`bot.feed`). Run `run` until cancelled.
+    """The consumer of the feed that brings issues in line with their records. Run `run` until cancelled.
 
     The storage holds what was posted.
     """
 
     settings: GithubSettings
-    token: SecretStr
-    ledger: Ledger
-    store: Store
-    clock: Clock
-    rng: random.Random
-    name: str = "github"
+    host: Host
     gather: float = 0.0
 
     def __post_init__(self) -> None:
-        self._memory = _Memory(self.store, self.settings.repo.casefold())
-        self._http = HttpClient(self.token.get_secret_value())
-        self._api = GithubApi(self._http, self.settings, self.clock, self.rng, self.store.acting)
+        host = self.host
+        self.name, self.store, self.clock = host.name, host.store, host.clock
+        self._memory = _Memory(host.store, self.settings.repo.casefold())
+        self._http = HttpClient(host.secret(self.settings.token_env))
+        self._api = GithubApi(self._http, self.settings, host.clock, host.rng, host.store.acting)
         self._listed: set[int] = set()  # issues whose comments we know
         self._created: set[str] = set()  # labels
         self._reported: dict[int, str] = {}  # why GitHub refused an issue
-        self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
+        self.outbox = Outbox(
+            host.name,
+            self._attempt,
+            _BACKOFF,
+            clock=host.clock,
+            rng=host.rng,
+            on_outcome=partial(host.on_outcome, "github"),
+        )
 
     def wants(self, change: RecordChange) -> bool:
         return _is_on_github(parse_id(change.clarification)[0]) and _shows(change.what)
@@ -129,8 +151,8 @@ class GithubSync:
 
     async def _reconcile(self, issue: int, change: int) -> bool:
         """Takes one step for an issue; returns whether nothing is left to do, or GitHub refuses it."""
-        records = (await self.ledger.read(issue)).records
-        tampered = await self.ledger.tampered_among(records)
+        records = (await self.host.ledger.read(issue)).records
+        tampered = await self.host.ledger.tampered_among(records)
         shown = await self._memory.shown(issue)
         intact = [each for each in records if each.id not in tampered]
         plan = await asyncio.to_thread(planned, intact, shown.posted | shown.begun.keys(), self._since)
