@@ -109,7 +109,7 @@ class Integration:
             of the feed that keeps itself what it owes.
         check: checks the settings for `clarify check`, from them and the secrets that they name. It may use the network, but
             must change nothing.
-        keeps: returns where others keep something about a `Subject` that is being forgotten, in words.
+        keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
     """
 
     name: str
@@ -117,4 +117,3 @@ class Integration:
     follows: Callable[[Host, Any], Follower | Consumer] | None = None
     check: Callable[[Any, Secrets], AsyncIterator[CheckResult]] | None = None
     keeps: Callable[[Tx, Subject], Iterable[str]] | None = None
-

@@ -40,8 +40,10 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
+from bot.integrated import followers_of
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.integrations.ledgerfiles.intake import take_in
+from bot.mailing import Mailer
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
@@ -51,7 +53,7 @@ from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
-from bot.settings.model import GithubSettings, Settings
+from bot.settings.model import Settings
 from bot.signing import Signing, settled
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
@@ -78,9 +80,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from bot.callbacks import Callbacks
-    from bot.github import GithubSync
     from bot.web.server import ConnectionLimits, HttpServer
-    from bot.webhooks import Webhooks
 
 _log = structlog.get_logger("clarify")
 _lifecycle_log = structlog.get_logger("clarify.lifecycle")
@@ -240,8 +240,8 @@ class Bot:
             clock=clock,
             locale_of=base.people.known_locale,
         )
-        self.webhooks = _webhooks(base) if settings.webhooks else None
-        github = _github(base, settings.github) if settings.github is not None else None
+        followers, self.broken = followers_of(base)
+        self.mailers = [each for each in followers if isinstance(each, Mailer)]
         self.log = (
             DecisionLog(
                 store=store,
@@ -268,8 +268,10 @@ class Bot:
             )
         self.feed = Feed(
             consumers=[
-                each for each in (self.webhooks, self.callbacks, github, self.log) if each is not None
+                *followers,
+                *(each for each in (self.callbacks, self.log) if each is not None),
             ],
+            absent=self.broken,
             observers=[self.bridge] if self.bridge is not None else [],
             ledger=ledger,
             store=store,
@@ -744,7 +746,8 @@ class Bot:
             self.told,
             self.slack,
             signing=self.signing,
-            webhooks=self.webhooks,
+            mailers=self.mailers,
+            broken=self.broken,
             feed=self.feed,
             callbacks=self.callbacks,
             bridge=self.bridge,
@@ -821,17 +824,17 @@ class Bot:
             self.shown.erasing.refresh()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:
-        """Stores that a checkpoint is to be posted and sent to webhooks. Call the result once that is stored."""
+        """Stores that a checkpoint is to be posted and told outside. Call the result once that is stored."""
         checkpoint, now = self.base.settings.trust.checkpoint, self.base.clock.now()
         message = self.told.notices.checkpoint(entry, checkpoint.channel if checkpoint else None)
         put(tx, [message])
         claims = claims_in(entry)
         data = {"entry": entry, "head": claims["head"], "sha256": claims["sha256"]}
-        send = self.webhooks.add(tx, "decisions-checkpoint", data, now) if self.webhooks is not None else None
+        told = [each.announce(tx, "decisions-checkpoint", data, now) for each in self.mailers]
 
         def announced() -> None:
             self.slack.app.later.run(self.shown.delivery.send_stored(message.key), "post a checkpoint")
-            if send is not None:
+            for send in told:
                 send()
 
         return announced
@@ -861,29 +864,4 @@ def _callbacks(base: Base, board: OnCallBoard, shown: DeliveryParts, told: Intak
         clock=base.clock,
         rng=base.rng,
         on_outcome=partial(base.telemetry.delivered, "callback"),
-    )
-
-
-def _webhooks(base: Base) -> Webhooks:
-    from bot.webhooks import Webhooks, endpoints_of
-
-    return Webhooks(
-        endpoints=endpoints_of(base.settings),
-        store=base.store,
-        clock=base.clock,
-        rng=base.rng,
-        on_outcome=base.telemetry.webhook,
-    )
-
-
-def _github(base: Base, settings: GithubSettings) -> GithubSync:
-    from bot.github import GithubSync
-
-    return GithubSync(
-        settings=settings,
-        token=base.settings.secrets.by_variable[settings.token_env],
-        ledger=base.ledger,
-        store=base.store,
-        clock=base.clock,
-        rng=base.rng,
     )

@@ -1,7 +1,7 @@
 """`clarify check`: checks the configuration against this machine, Slack and the producers, without starting anything.
 
-In this order: this machine (folders, storage), the address to listen on, Slack, the on-call calendars, the producers, and
-workflows and responders. Each part exports its own checks; those of the ledger folder and the address are here.
+In this order: this machine (folders, storage), the address to listen on, Slack, the on-call calendars, the producers,
+workflows and responders, and integrations. Each part exports its own checks; those of the ledger folder and the address are here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
-from bot.github import check_repository
+from bot.integrated import check_integrations
 from bot.integrations.ledgerfiles.check import check_folder
 from bot.integrations.ledgerfiles.owner import check_owner
 from bot.oncall.feeds import check_feeds
@@ -42,6 +42,7 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
         check_feeds(settings, people),
         check_producers(settings),
         check_agents(settings),
+        check_integrations(settings),
     ):
         async for result in check:
             yield result
@@ -73,8 +74,6 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
             variable = producer.callback_secret_env
             how = f"signed with {variable}" if variable else "not signed"
             yield right(f"producers[{index}].callbacks", f"{how}; nothing is sent by this check")
-    for index, webhook in enumerate(settings.webhooks):
-        yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:
         yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
 
@@ -154,13 +153,9 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 async def check_agents(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Check workflows, responders that are commands, and the GitHub repository. Writes nothing."""
+    """Check workflows, and responders that are commands. Writes nothing."""
     for result in (*_workflows(settings.ledger.workflows), *check_commands(settings)):
         yield result
-    if (github := settings.github) is not None:
-        yield await check_repository(
-            github, settings.secrets.by_variable[github.token_env].get_secret_value()
-        )
 
 
 def _workflows(folder: Path) -> Iterator[CheckResult]:

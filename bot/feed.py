@@ -20,7 +20,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import count
 from math import inf
 from typing import Protocol
@@ -158,9 +157,11 @@ class Feed:
         """Runs a consumer's sending half; after a defect, again."""
         for failures in count():
             try:
-                return await consumer.run()
+                await consumer.run()
             except Exception as error:  # noqa: BLE001 - one consumer's defect must not stop the others
                 self.failed(consumer.name, "it stopped, and was started again", error)
+            else:
+                return
             await self.clock.sleep(backoff(failures, first=_RETRY, longest=_LONGEST_RETRY))
 
     def failed(self, consumer: str, what: str, error: Exception) -> None:
@@ -270,7 +271,7 @@ class _Lane:
             self.wake.clear()
             self._busy = True
             try:
-                seconds = await self._take()
+                seconds = await self._take() if self.places else inf
             except _NOT_NOW as error:
                 _log.warning("cannot process changes yet, will retry", reason=str(error))
                 seconds = _RETRY
@@ -282,8 +283,6 @@ class _Lane:
 
     async def _take(self) -> float:
         """Takes the next changes; returns after how many seconds to look again."""
-        if not self.places:
-            return inf  # none of its consumers can take any
         found, more = await rows.following(self._store, min(self.places.values()), _BATCH)
         if not found:
             if self._in_doubt:

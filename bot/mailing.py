@@ -14,7 +14,19 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from bot.http import HttpClient
-from bot.outbox import Backoff, Delivered, GivenUp, Mail, Outbox, Outcome, Owed, RetryLater, forget, retain, waiting
+from bot.outbox import (
+    Backoff,
+    Delivered,
+    GivenUp,
+    Mail,
+    Outbox,
+    Outcome,
+    Owed,
+    RetryLater,
+    forget,
+    retain,
+    waiting,
+)
 from bot.posting import Posted, post
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store
@@ -77,6 +89,7 @@ def outcome_of(posted: Posted | str) -> Outcome:
     return RetryLater(posted.words, after=posted.after, party_wide=True)
 
 
+@runtime_checkable
 class Follower(Protocol):
     """Follows the changes of clarifications, and tells parties outside of them.
 
@@ -118,7 +131,8 @@ class Mailer:
     def __post_init__(self) -> None:
         self.name = self.host.name
         self._boxes = {
-            party: _Box(self.host, label, party, self.follower.send) for party, label in self.follower.parties.items()
+            party: _Box(self.host, label, party, self.follower.send)
+            for party, label in self.follower.parties.items()
         }
 
     @property
@@ -135,13 +149,10 @@ class Mailer:
             return None
         return self._add(tx, self.follower.owes(change, record, tx))
 
-    def announce(
-        self, tx: Tx, event: str, data: Mapping[str, object], now: datetime
-    ) -> Callable[[], None] | None:
-        """Stores an event about no clarification, within a transaction. Returns what to call once that is stored."""
-        if not isinstance(self.follower, Announcer):
-            return None
-        return self._add(tx, self.follower.announcement(event, data, now))
+    def announce(self, tx: Tx, event: str, data: Mapping[str, object], now: datetime) -> Callable[[], None]:
+        """Stores an event about no clarification, within a transaction. Call the result once that is stored."""
+        told = self.follower.announcement(event, data, now) if isinstance(self.follower, Announcer) else ()
+        return self._add(tx, told)
 
     def _add(self, tx: Tx, messages: Iterable[Message]) -> Callable[[], None]:
         found, now = list(messages), self.host.clock.now()
@@ -161,7 +172,9 @@ class Mailer:
             return retain(tx, self.name, {each.mail.party for each in self._boxes.values()})
 
         if dropped := await self.host.store.write(work):
-            _log.warning("dropped messages to parties no longer configured", integration=self.name, messages=dropped)
+            _log.warning(
+                "dropped messages to parties no longer configured", integration=self.name, messages=dropped
+            )
         for box in self._boxes.values():
             for about in await box.mail.owed():
                 box.outbox.put(about)

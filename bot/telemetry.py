@@ -53,7 +53,7 @@ class Telemetry:
     - `changes`: new status of clarifications;
     - `deliveries`: (kind of message or "reply", outcome of one attempt); `retries`: kind of what is retried;
     - `pages`: (slack or outside, sent or failed);
-    - `webhooks`: (host, outcome of one attempt);
+    - `outside`: (integration, the party that it tells, outcome of one attempt);
     - `requests`: (path pattern, status); `tools`: (MCP tool, outcome of the call);
     - `rate_limited`: Slack method.
     """
@@ -62,14 +62,14 @@ class Telemetry:
 
     def __post_init__(self) -> None:
         self.answers = Distribution(ANSWER_BOUNDS)
-        self.answered: Counter[tuple[str, str]] = Counter()
+        self.answered: Counter[tuple[str, ...]] = Counter()
         self.changes: Counter[str] = Counter()
-        self.deliveries: Counter[tuple[str, str]] = Counter()
+        self.deliveries: Counter[tuple[str, ...]] = Counter()
         self.retries: Counter[str] = Counter()
-        self.pages: Counter[tuple[str, str]] = Counter()
-        self.webhooks: Counter[tuple[str, str]] = Counter()
-        self.requests: Counter[tuple[str, str]] = Counter()
-        self.tools: Counter[tuple[str, str]] = Counter()
+        self.pages: Counter[tuple[str, ...]] = Counter()
+        self.outside: Counter[tuple[str, ...]] = Counter()
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        self.tools: Counter[tuple[str, ...]] = Counter()
         self.rate_limited: Counter[str] = Counter()
 
     def record_changed(self, before: Seen | None, after: Clarification, route: str) -> None:
@@ -95,10 +95,10 @@ class Telemetry:
     def paged(self, via: str, outcome: str) -> None:
         self.pages[via, outcome] += 1
 
-    def webhook(self, host: str, outcome: str) -> None:
-        """Counts an attempt to send an event to an endpoint: sent, later, never."""
-        self.webhooks[host, outcome] += 1
-        self.delivered("webhook", outcome)
+    def told(self, integration: str, party: str, outcome: str) -> None:
+        """Counts an integration's attempt to tell a party outside: sent, later, never."""
+        self.outside[integration, party, outcome] += 1
+        self.delivered(integration, outcome)
 
     def requested(self, path: str, status: str) -> None:
         """Counts an HTTP request by its path pattern or "other", and its status or "none" if it got no answer."""

@@ -267,8 +267,8 @@ def _tell_forgotten(
         "notDeleted": [{"channel": channel, "ts": ts} for channel, ts in new.get("failed", [])],
         "outside": {
             "pagers": len(traces.pagers),
-            "github": list(traces.comments),
             "receipts": traces.receipts,
+            **traces.elsewhere,
         },
         "ledgerFiles": {"left": [*files.left], "deleted": files.deleted},
         "unreadable": [*found.unknown],
@@ -321,8 +321,11 @@ def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
         lines.append(
             f"{_count(traces.untaken, 'unclaimed page')} will repeat without the text until someone takes it."
         )
-    if traces.comments:
-        lines.append(f"GitHub: comments remain on {', '.join(traces.comments)}.")
+    lines += [
+        f"What [{name}] told others remains on {', '.join(places)}."
+        for name, places in traces.elsewhere.items()
+        if places
+    ]
     if traces.receipts:
         lines.append(
             f"{_count(traces.receipts, 'receipt')} deleted. Agents and webhooks may have copies, which are theirs to delete."

@@ -27,6 +27,11 @@ def _theirs() -> dict[str, EntryPoint]:
     return {each.name: each for each in entry_points(group=GROUP) if each.name not in OURS}
 
 
+def is_known(name: str) -> bool:
+    """Whether an integration of that name is installed."""
+    return name in OURS or name in _theirs()
+
+
 def names() -> set[str]:
     """Returns the names of all that are installed."""
     return OURS.keys() | _theirs()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from bot import github, outbox
+from bot import integrations, outbox
 from bot.decisions import log
 from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
@@ -65,8 +65,8 @@ class Found:
 class Traces:
     """What could not be removed. `in_flight`: messages being posted right now, and `waiting`: events not processed yet: what
     they are about was not changed, so try again. `unsettled`: agents wait for them by now, so they were not changed either.
-    `pagers`: pages sent outside Slack. `untaken`: incidents that are still unclaimed, now without their text. `comments`: on
-    GitHub. `receipts`: deleted here, but agents and webhooks may have copies.
+    `pagers`: pages sent outside Slack. `untaken`: incidents that are still unclaimed, now without their text. `elsewhere`:
+    where others keep what an integration told them, by its name. `receipts`: deleted here, but agents and webhooks may have copies.
     """
 
     in_flight: int = 0
@@ -74,7 +74,7 @@ class Traces:
     unsettled: tuple[Clarification, ...] = ()
     pagers: frozenset[Outside] = frozenset()
     untaken: int = 0
-    comments: tuple[str, ...] = ()
+    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
     receipts: int = 0
 
     def is_all(self, *, abandoned: bool) -> bool:
@@ -88,7 +88,7 @@ class Traces:
             self.unsettled + other.unsettled,
             self.pagers | other.pagers,
             self.untaken + other.untaken,
-            tuple(dict.fromkeys(self.comments + other.comments)),
+            {**self.elsewhere, **other.elsewhere},
             self.receipts + other.receipts,
         )
 
@@ -147,7 +147,7 @@ def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) 
     if traces.is_all(abandoned=abandoned):
         traces += _in_step(kept, partial(_forget_sessions, found.subject, even_waiting=abandoned))
         with kept.read_only() as tx:
-            traces += Traces(comments=github.comments_about(tx, found.subject))
+            traces += Traces(elsewhere=_elsewhere(tx, found.subject))
         kept.purge()
     return traces, found
 
@@ -352,3 +352,9 @@ def _named(producer: str, name: str | None) -> set[Pair]:
 def _may_go(item: Raw, *, abandoned: bool) -> bool:
     """Whether a record may be forgotten that no agent is seen to wait for: it may be unreadable."""
     return abandoned or item.get("status") in list(DONE) or parse(item) is not None
+
+
+def _elsewhere(tx: Tx, subject: Subject) -> Mapping[str, Sequence[str]]:
+    """Asks the integrations, also those that are no longer configured."""
+    asked = {name: integrations.load(name).keeps for name in sorted(integrations.OURS)}
+    return {name: tuple(keeps(tx, subject)) for name, keeps in asked.items() if keeps is not None}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+import structlog
+from pydantic import TypeAdapter, ValidationError
 
+from bot import integrations
 from bot.errors import ConfigurationError
 from bot.settings.environment import given_secrets, secret_problems, slack_api_url
 from bot.settings.model import Configuration, Secrets, Settings, ShellSettings
@@ -22,6 +24,7 @@ from bot.settings.problems import (
 )
 from core.files import folder_mode, make_folder
 
+_log = structlog.get_logger("clarify.settings")
 DEFAULT_FILE = Path("clarify.toml")
 _SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell", "trust")
 
@@ -54,10 +57,14 @@ def _read_source(file: Path) -> str:
 def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Settings:
     """Reads TOML text as if it were in `file`. See `load_settings`."""
     document = _document(source, file)
-    secrets = list(secret_problems(document, environ))
-    configuration = _configuration(document, source, file, secrets)
+    ours, theirs = _apart(document)
+    tables = _read_integrations(theirs, file.resolve().parent)
+    problems = [*secret_problems(document, environ), *tables.problems]
+    configuration = _configuration(ours, source, file, problems)
     return Settings.model_construct(
         **dict(configuration),
+        integrations=tables.values,
+        broken_integrations=tables.broken,
         file=file.resolve(),
         source=source,
         slack_api_url=slack_api_url(environ),
@@ -81,7 +88,7 @@ def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellS
     source = _read_source(file)
     document = _document(source, file)
     return ShellSettings.model_construct(
-        **dict(_configuration(document, source, file, [])),
+        **dict(_configuration(_apart(document)[0], source, file, [])),
         file=file.resolve(),
         folder=file.resolve().parent,
         by_variable=given_secrets(document, environ),
@@ -95,6 +102,41 @@ def _document(source: str, file: Path) -> dict[str, Any]:
         raise ConfigurationError([syntax_error(error, source, str(file))]) from error
 
 
+def _apart(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the tables of the bot, and those of integrations."""
+    theirs = {
+        name: table
+        for name, table in document.items()
+        if name not in Configuration.model_fields and integrations.is_known(name)
+    }
+    return {name: table for name, table in document.items() if name not in theirs}, theirs
+
+
+class _Tables(NamedTuple):
+    """The settings of integrations, by name, and why others cannot be used."""
+
+    values: dict[str, object]
+    broken: dict[str, str]
+    problems: list[Problem]
+
+
+def _read_integrations(document: dict[str, Any], folder: Path) -> _Tables:
+    found = _Tables({}, {}, [])
+    for name, table in document.items():
+        try:
+            expected = integrations.load(name).settings
+            read = TypeAdapter(expected).validate_python
+        except Exception as error:  # noqa: BLE001 - others wrote it, and nothing else may fail with it
+            _log.exception("an integration cannot be loaded", integration=name)
+            found.broken[name] = f"cannot be loaded ({type(error).__name__}: {error})"
+            continue
+        try:
+            found.values[name] = read(table, context={"folder": folder})
+        except ValidationError as error:
+            found.problems.extend(from_validation(error, expected, (name,)))
+    return found
+
+
 def _configuration(
     document: dict[str, Any], source: str, file: Path, problems: list[Problem]
 ) -> Configuration:
@@ -104,7 +146,7 @@ def _configuration(
             {name: {} for name in _SECTIONS} | document, context={"folder": file.resolve().parent}
         )
     except ValidationError as error:
-        problems = [*from_validation(error), *problems]
+        problems = [*from_validation(error, Configuration), *problems]
         raise ConfigurationError(describe(problems, source, str(file))) from None
     problems += open_address_problems(configuration)
     if problems:

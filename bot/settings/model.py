@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -1025,12 +1025,21 @@ class Secrets(SettingsTable):
 
 
 class Settings(Configuration):
-    """The file, the environment, where the file is, and its text (`source`)."""
+    """The file, the environment, where the file is, and its text (`source`).
 
+    `integrations`: what the tables of integrations hold, by name; `broken_integrations`: why others cannot be used.
+    """
+
+    integrations: Mapping[str, Any]
+    broken_integrations: Mapping[str, str]
     file: Path
     source: str
     slack_api_url: str
     secrets: Secrets
+
+    def secret(self, variable: str) -> str:
+        """Returns the secret in an environment variable that the file names."""
+        return self.secrets.by_variable[variable].get_secret_value()
 
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
         """Returns a producer's bearer token, if it has one."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from bot import integrations
 from bot.checks import CheckResult
 from bot.settings.model import Configuration, Settings, is_loopback
 from core.clarification import agent_key
@@ -147,17 +148,23 @@ def line_numbers(source: str) -> dict[Place, int]:
     return found
 
 
-def from_validation(error: ValidationError) -> Iterator[Problem]:
-    """Yields pydantic's errors in our words. Omits "too short" for a list whose items are wrong."""
+def from_validation(error: ValidationError, expected: object, above: Place = ()) -> Iterator[Problem]:
+    """Yields pydantic's errors in our words. Omits "too short" for a list whose items are wrong.
+
+    Args:
+        error: what the validation raised.
+        expected: the model of what was validated, or a type that holds it.
+        above: where that stands in the file.
+    """
     details = error.errors(include_url=False, include_context=True)
     wrong = {detail["loc"][:length] for detail in details for length in range(1, len(detail["loc"]))}
     for detail in details:
         if detail["type"] == "too_short" and detail["loc"] in wrong:
             continue
-        place = tuple(part for part in detail["loc"] if part != "[key]")
-        text = _words(detail, place)
+        inside = tuple(part for part in detail["loc"] if part != "[key]")
+        place, text = above + inside, _words(detail, expected, above, inside)
         inner = (
-            re.match(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+)?): (.+)", text)
+            re.match(r"((?:[a-z_]+|\[\d+\])(?:\[\d+\])?(?:\.[a-z_]+)?): (.+)", text)
             if detail["type"] == "value_error"
             else None
         )
@@ -168,34 +175,34 @@ def from_validation(error: ValidationError) -> Iterator[Problem]:
         yield Problem(place, text)
 
 
-def _words(detail: ErrorDetails, place: Place) -> str:
+def _words(detail: ErrorDetails, expected: object, above: Place, inside: Place) -> str:
     context: Mapping[str, Any] = detail.get("ctx") or {}
     if detail["type"] == "extra_forbidden":
-        return "unknown key" + _suggestion(place)
+        return "unknown key" + _suggestion(str(inside[-1]), _known_keys(expected, above, inside[:-1]))
     if detail["type"] in {"model_type", "dict_type", "model_attributes_type"}:
-        return f"expected a table, such as [{dotted(place)}]"
+        return f"expected a table, such as [{dotted(above + inside)}]"
     if template := _TEXTS.get(detail["type"]):
         return template.format_map(context)
     return detail["msg"].replace("Input should be", "expected")
 
 
-def _suggestion(place: Place) -> str:
-    known = _known_keys(place[:-1])
-    near = get_close_matches(str(place[-1]), known, n=1)
+def _suggestion(key: str, known: Collection[str]) -> str:
+    near = get_close_matches(key, known, n=1)
     if near:
         return f'; did you mean "{near[0]}"?'
     return f"; expected one of {', '.join(sorted(known))}" if known else ""
 
 
-def _known_keys(table: Place) -> list[str]:
-    model: type[BaseModel] | None = Configuration
+def _known_keys(expected: object, above: Place, table: Place) -> Collection[str]:
+    model = _model_in(expected)
     for part in table:
         if (
             model is None or part not in model.model_fields
         ):  # an index, or the user's own name: [responders.x]
             continue
         model = _model_in(model.model_fields[str(part)].annotation)
-    return [] if model is None else list(model.model_fields)
+    keys = () if model is None else tuple(model.model_fields)
+    return keys if (*above, *table) else (*keys, *integrations.names())
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
@@ -212,9 +219,6 @@ def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     for array in ("producers", "on_call"):
         for place, name, _ in _repeated(_values(document, array, "name")):
             yield Problem(place, f'"{name}" is already used; names must be unique')
-    # One address has one secret and one queue. The message does not repeat it: it may be a secret.
-    for place, _, earlier in _repeated(_values(document, "webhooks", "url")):
-        yield Problem(place, f"duplicates that of {dotted(earlier[:-1])}")
     responders = document.get("responders")
     roles = responders if isinstance(responders, dict) else ()
     for place, _, earlier in _repeated((("responders", role), agent_key(role)) for role in roles):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from bot.feed import Feed
 from bot.intake.build import IntakeParts
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.logs import log_trouble
+from bot.mailing import Mailer
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
 from bot.settings.model import Settings, is_loopback
@@ -27,7 +28,6 @@ from core.hub import Hub
 
 if TYPE_CHECKING:  # imported by a bot that has them
     from bot.callbacks import Callbacks
-    from bot.webhooks import Webhooks
 
 _POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
@@ -41,14 +41,17 @@ def build(
     in_slack: SlackParts,
     *,
     signing: Signing | None,
-    webhooks: Webhooks | None,
+    mailers: Sequence[Mailer],
+    broken: Mapping[str, str],
     feed: Feed,
     callbacks: Callbacks | None,
     bridge: Bridge | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
-    """`signing` makes receipts; None: decisions get none. `storage_trouble` returns what is wrong with the storage, or None."""
+    """`signing` makes receipts; None: decisions get none. `mailers`: of integrations; `broken`: why some cannot be used, by name.
+    `storage_trouble` returns what is wrong with the storage, or None.
+    """
     settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
     app = in_slack.app
     pushing = [each for each in settings.producers if each.pushes]
@@ -70,7 +73,7 @@ def build(
             "replies": lambda: len(intake.replies.outbox),
             "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
         },
-        webhooks=webhooks.waiting if webhooks is not None else None,
+        outside=partial(_outside, mailers),
     )
     needed = [
         Check("slack", app.trouble),
@@ -87,6 +90,7 @@ def build(
         Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
         Check("ledgers", lambda: bridge.overdue() if bridge is not None else None),
         Check("changes", feed.trouble),
+        Check("integrations", lambda: "; ".join(f"{name} {why}" for name, why in broken.items()) or None),
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
@@ -137,3 +141,8 @@ def _askers(settings: Settings, origins: Sequence[str] = (), *, local_pages: boo
         origins=origins,
         local_pages=local_pages,
     )
+
+
+async def _outside(mailers: Sequence[Mailer]) -> Mapping[tuple[str, str], int]:
+    """Returns how many messages of integrations wait, by integration and party."""
+    return {(each.name, party): count for each in mailers for party, count in (await each.waiting()).items()}

@@ -145,8 +145,8 @@ class Sources:
     """Where the figures come from.
 
     `leads`: whether this replica is the leader. `backlog`: the inbox's, raises StorageUnavailable. `producers`: see
-    `Producers.status`. `queues`: the length of each queue by name. `webhooks`: queued events by endpoint, raises
-    StorageUnavailable; None without webhooks.
+    `Producers.status`. `queues`: the length of each queue by name. `outside`: how many messages of integrations wait, by
+    integration and party, raises StorageUnavailable.
     """
 
     telemetry: Telemetry
@@ -158,7 +158,7 @@ class Sources:
     producers: ProducersStatus
     slack_connected: Callable[[], bool]
     queues: Mapping[str, Callable[[], int]]
-    webhooks: Callable[[], Awaitable[Mapping[str, int]]] | None
+    outside: Callable[[], Awaitable[Mapping[tuple[str, str], int]]]
 
 
 def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
@@ -193,11 +193,11 @@ class _Collected(Collector):
         yield from self._families
 
 
-async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]:
-    """Returns the inbox's backlog (None: the storage cannot be read), and the queued events by webhook host."""
+async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[tuple[str, str], int]]:
+    """Returns the inbox's backlog (None: the storage cannot be read), and how many messages of integrations wait."""
     try:
         waiting = await sources.backlog()
-        queued = await sources.webhooks() if sources.webhooks is not None else {}
+        queued = await sources.outside()
     except StorageUnavailable as error:
         _log.warning("metrics leave out the inbox", reason=str(error))
         return None, {}
@@ -274,15 +274,18 @@ def _figures(sources: Sources) -> Iterator[Metric]:
 
 
 def _lags(
-    sources: Sources, lag: float, waiting: Backlog | None, queued: Mapping[str, int]
+    sources: Sources, lag: float, waiting: Backlog | None, queued: Mapping[tuple[str, str], int]
 ) -> Iterator[Metric]:
     lengths = {name: length() for name, length in sources.queues.items()}
-    lengths |= {f"webhook {host}": count for host, count in queued.items()}
+    lengths |= {f"{name} {party}": count for (name, party), count in queued.items()}
     yield _counter(
-        "clarify_webhook_requests",
-        "Attempts to deliver an event to a webhook",
-        ["endpoint", "outcome"],
-        _from_zero(sources.telemetry.webhooks, product(queued, ("sent", "later", "never"))),
+        "clarify_integration_requests",
+        "Attempts of integrations to tell others, such as the host of a webhook",
+        ["integration", "party", "outcome"],
+        _from_zero(
+            sources.telemetry.outside,
+            [(*each, outcome) for each, outcome in product(queued, ("sent", "later", "never"))],
+        ),
     )
     yield _gauge(
         "clarify_leads",
@@ -300,7 +303,7 @@ def _lags(
         yield _gauge("clarify_inbox_oldest_seconds", "Age of the oldest unprocessed event", oldest)
     yield _gauges(
         "clarify_queue_length",
-        "Entries in each queue: delivery, replies, callbacks, webhook HOST",
+        "Entries in each queue: delivery, replies, callbacks, and of integrations, such as webhooks HOST",
         "queue",
         dict(sorted(lengths.items())),
     )
@@ -356,8 +359,8 @@ def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _from_zero(
-    counts: Mapping[tuple[str, str], int], known: Iterable[tuple[str, str]]
-) -> Iterable[tuple[tuple[str, str], int]]:
+    counts: Mapping[tuple[str, ...], int], known: Iterable[tuple[str, ...]]
+) -> Iterable[tuple[tuple[str, ...], int]]:
     """`counts`, with 0 for `known` labels: Prometheus sees no increase in a series that begins with 1."""
     return (dict.fromkeys(known, 0) | dict(counts)).items()
 

@@ -28,9 +28,9 @@ from tests.kit.databases import Server, open_store, records_in
 from tests.kit.lives import beside
 from tests.kit.processes import clarify as begun
 from tests.kit.processes import ended
+from tests.kit.receivers import Receiver, receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, environment, said, scene, url_of
-from tests.unit.bot.test_webhooks import Receiver, receiving
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 KINDS = ("SQLite", "PostgreSQL")

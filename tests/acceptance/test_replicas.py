@@ -30,11 +30,11 @@ from tests.kit import world as worlds
 from tests.kit.databases import Server, Wire, set_read_only
 from tests.kit.lives import Life
 from tests.kit.processes import Said, command
+from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, environment, own_url_of, said, scene
 from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_receipts import PEM
-from tests.unit.bot.test_webhooks import receiving
 
 SOON = 20.0  # seconds
 TAKEOVER = 10.0  # seconds after the leader's last sign of life

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aiohttp import web
-from pydantic import SecretStr
 
 from bot.callbacks import Callbacks
 from bot.decisions.log import DecisionLog
 from bot.feed import Feed
-from bot.github import GithubSync
+from bot.integrations.github import GithubSettings
+from bot.integrations.github.github import GithubSync
+from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
+from bot.mailing import Mailer
 from bot.producers.questions import Questions
 from bot.routing import Audiences
-from bot.settings.model import GithubSettings
 from bot.signing import KeyPlace, Signing
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from bot.webhooks import Endpoint, Webhooks
 from core.archive import FIRST_RESERVED
 from core.clarification import Answer, Clarification, Decider, Direct, answered, opened
 from core.clock import SystemClock
@@ -37,8 +37,9 @@ from tests.bench.stage import UNPACED
 from tests.bench.table import Row
 from tests.kit.builders import ask
 from tests.kit.databases import open_store
+from tests.kit.fake_github import PREFIX, TOKEN, Github, serving
+from tests.kit.hosts import a_host
 from tests.kit.served import served
-from tests.unit.bot.fake_github import PREFIX, TOKEN, Github, serving
 from tests.unit.bot.oncall.crew_parties import settings
 
 _ASKER = "asker"
@@ -165,7 +166,7 @@ class _Replay:
         self.github.calls.clear()
         ledger = DatabaseLedger(self.store, self.clock)
         ledger.receipts = ledger.signer = self.signing
-        hooks, callbacks, github = self._webhooks(), self._callbacks(ledger), self._github(ledger)
+        hooks, callbacks, github = self._webhooks(ledger), self._callbacks(ledger), self._github(ledger)
         log = DecisionLog(
             store=self.store, signing=self.signing, audiences=Audiences(self.settings), clock=self.clock
         )
@@ -213,14 +214,9 @@ class _Replay:
                 speeds.setdefault(row["name"], last / (time.perf_counter() - began))
         return speeds
 
-    def _webhooks(self) -> Webhooks:
-        return Webhooks(
-            endpoints=[Endpoint(f"{self.address}/hook", b"bench")],
-            store=self.store,
-            clock=self.clock,
-            rng=_rng(),
-            on_outcome=lambda _host, _word: None,
-        )
+    def _webhooks(self, ledger: DatabaseLedger) -> Mailer:
+        host = a_host("webhooks", ledger, self.clock)
+        return Mailer(host, Webhooks([Endpoint(f"{self.address}/hook", b"bench")], host))
 
     def _callbacks(self, ledger: DatabaseLedger) -> Callbacks:
         async def links(_: list[str]) -> dict[str, str]:
@@ -261,19 +257,13 @@ class _Replay:
         )
 
     def _github(self, ledger: DatabaseLedger) -> GithubSync:
-        return GithubSync(
-            settings=GithubSettings(
-                repo="acme/app",
-                token_env="GITHUB_TOKEN",
-                api_url=self.github.address + PREFIX,
-                comments_per_second=UNPACED,
-            ),
-            token=SecretStr(TOKEN),
-            ledger=ledger,
-            store=self.store,
-            clock=self.clock,
-            rng=_rng(),
+        settings = GithubSettings(
+            repo="acme/app",
+            token_env="GITHUB_TOKEN",
+            api_url=self.github.address + PREFIX,
+            comments_per_second=UNPACED,
         )
+        return GithubSync(settings, a_host("github", ledger, self.clock, secrets={"GITHUB_TOKEN": TOKEN}))
 
 
 def _rng() -> random.Random:

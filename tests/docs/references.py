@@ -505,7 +505,7 @@ def metrics() -> str:
         producers=dict,
         slack_connected=lambda: True,
         queues={},
-        webhooks=None,
+        outside=nobody,
     )
     rows = []
     for family in [*health._figures(sources), *health._lags(sources, 0.0, Backlog(0, timedelta()), {})]:

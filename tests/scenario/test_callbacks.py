@@ -27,12 +27,12 @@ from bot.storage.tx import Work
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
+from tests.kit.receivers import Receiver, receiving
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.test_questions import Asker
-from tests.unit.bot.test_webhooks import Receiver, receiving
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -16,10 +16,10 @@ from bot.decisions.chain import claims_in
 from bot.workspace.seed import ADE, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
+from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config
 from tests.scenario.test_approvals import ask, asking, look, press
-from tests.unit.bot.test_webhooks import receiving
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"

@@ -23,6 +23,7 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.clock import iso
 from tests.kit.clocks import StandingClock
+from tests.kit.receivers import Receiver, receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, scene, url_of
 from tests.scenario.prompts import WORKFLOW
@@ -31,7 +32,6 @@ from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_decision_log import logged, run
 from tests.scenario.test_receipts import PEM
-from tests.unit.bot.test_webhooks import Receiver, receiving
 
 Json = dict[str, Any]
 GOLDEN = Path(__file__).with_name("golden")

@@ -21,14 +21,14 @@ from core.clarification import Clarification
 from core.ledger import Ledger
 from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
+from tests.kit.fake_github import PREFIX, TOKEN, serving
 from tests.kit.lives import beside
+from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
-from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
-from tests.unit.bot.test_webhooks import receiving
 
 
 class Asker:

@@ -20,12 +20,12 @@ from bot.signing import KEY_FILE
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
+from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press
 from tests.scenario.test_mcp import over
-from tests.unit.bot.test_webhooks import receiving
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"

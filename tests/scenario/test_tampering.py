@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from core.receipts import TYP
 from tests.kit.clocks import LeapClock
+from tests.kit.fake_github import PREFIX, TOKEN, serving
+from tests.kit.receivers import receiving
 from tests.kit.world import World, config, said, scene, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.prompts import Project
 from tests.scenario.test_callbacks import at_rest, running, table
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
-from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
-from tests.unit.bot.test_webhooks import receiving
 
 Json = dict[str, Any]
 PAYMENT: Json = {
@@ -239,8 +239,7 @@ async def test_nobody_outside_hears_of_what_was_changed(tmp_path: Path) -> None:
             assert (await http.post("/questions", json={"question": "And?", "issue": 42})).status_code == 201
             await clock.until(lambda: any("And?" in each for each in github.bodies(42)))
         async with stage.bot(text) as bot:
-            hooks = bot.webhooks
-            assert hooks is not None
+            (hooks,) = bot.mailers
             await stage.until(lambda: hooks.idle)
         assert not any("gladly" in each for each in github.bodies(42))
         assert [each for each in github.bodies(42) if each in mirrored] == mirrored

@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.github import comment_of, entries_of, key_in
+from bot.integrations.github.github import comment_of, entries_of, key_in
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.clarification import Clarification
@@ -212,7 +212,7 @@ METADATA = {
 METRICS = {
     "clarify_answers_total counter", "clarify_http_requests_total counter", "clarify_leads gauge",
     "clarify_mcp_calls_total counter", "clarify_oldest_question_seconds gauge", "clarify_producer_down gauge",
-    "clarify_slack_rate_limited_total counter", "clarify_webhook_requests_total counter",
+    "clarify_slack_rate_limited_total counter", "clarify_integration_requests_total counter",
     "clarify_build_info gauge", "clarify_deliveries_total counter", "clarify_event_loop_lag_seconds gauge",
     "clarify_inbox_oldest_seconds gauge", "clarify_log_lines_dropped_total counter", "clarify_open gauge",
     "clarify_pages_total counter", "clarify_producer_backlog gauge", "clarify_producer_clock_offset_seconds gauge",

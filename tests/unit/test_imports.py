@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 UNCONFIGURED = {
-    "bot.callbacks", "bot.github", "bot.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
+    "bot.callbacks", "bot.integrations.github", "bot.integrations.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
 }  # fmt: skip
 ELSEWHERE = {"bot.check", "bot.cli.app", "bot.demo", "bot.workspace", "httpx", "typer"}
 SERVER = {"bot.web.build", "fastapi", "prometheus_client", "starlette", "uvicorn"}

@@ -16,7 +16,18 @@ from datetime import datetime, timedelta
 from typing import Literal
 from urllib.parse import urlsplit
 
-from bot.api import Host, Message, Outcome, Post, RecordChange, Tx, json_body, outcome_of, signature, signing_key
+from bot.api import (
+    Host,
+    Message,
+    Outcome,
+    Post,
+    RecordChange,
+    Tx,
+    json_body,
+    outcome_of,
+    signature,
+    signing_key,
+)
 from bot.integrations.webhooks import WebhookSettings
 from core.bus import RECEIPT, LifecycleEvent, Name, lifecycle, told_in
 from core.clarification import Clarification

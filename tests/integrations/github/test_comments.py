@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.github import ACTIVE, LIMIT, STALE, comment_of, entries_of, key_in, planned
+from bot.integrations.github.github import ACTIVE, LIMIT, STALE, comment_of, entries_of, key_in, planned
 from bot.views.inert import size
 from core.clarification import Clarification
 

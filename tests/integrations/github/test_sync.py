@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from bot.feed import Feed
-from bot.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
-from bot.settings.model import GithubSettings
+from bot.integrations.github import GithubSettings
+from bot.integrations.github.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import (
@@ -25,9 +23,10 @@ from core.clarification import (
 )
 from core.records import dump, forgotten, parse
 from tests.kit.clocks import START, ManualClock
+from tests.kit.fake_github import PREFIX, TOKEN, Fault, Github, serving
+from tests.kit.following import Following
+from tests.kit.hosts import a_host
 from tests.kit.until import until
-from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
-from tests.unit.bot.following import Following
 
 
 class World(Following[GithubSync]):
@@ -44,12 +43,7 @@ class World(Following[GithubSync]):
             mention=self.mention,
         )
         return GithubSync(
-            settings=settings,
-            token=SecretStr(TOKEN),
-            ledger=self.ledger,
-            store=self.store,
-            clock=self.clock,
-            rng=random.Random(1),  # noqa: S311 - no secret
+            settings, a_host("github", self.ledger, self.clock, secrets={"GITHUB_TOKEN": TOKEN})
         )
 
     async def start(self, repo: str = "acme/app", keep: timedelta | None = None) -> None:
@@ -458,7 +452,7 @@ async def test_whose_post_did_not_arrive_looks_and_posts_again(world: World, fau
 async def test_waits_no_longer_for_an_answer_than_it_takes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.github.ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr("bot.integrations.github.github.ANSWER_TIMEOUT", 0.2)
     world.github.faults["POST comments"].append(Fault(-1, done=True))
     await world.start()
     await world.ask()

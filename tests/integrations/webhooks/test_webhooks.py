@@ -7,21 +7,19 @@ import base64
 import hashlib
 import hmac
 import json
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn
 
 import pytest
-from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot import posting
 from bot.errors import NotLeading
+from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
+from bot.mailing import Mailer
 from bot.outbox import Mail, Owed
 from bot.posting import signature
 from bot.retention import forget as forgetting
@@ -29,7 +27,6 @@ from bot.retention.sqlite import InSqlite
 from bot.settings.environment import signing_key
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.tx import Tx
-from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,
     Clarification,
@@ -45,83 +42,24 @@ from core.receipts import is_decided, jti_of
 from tests.kit import builders
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import sqlite_of
-from tests.kit.served import served
+from tests.kit.following import ADA, SLA, Following
+from tests.kit.hosts import a_host
+from tests.kit.receivers import Receiver, receiving
 from tests.kit.until import until
-from tests.unit.bot.following import ADA, SLA, Following
 
 ID = "CLR-42-001"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-@dataclass(frozen=True)
-class Got:
-    headers: dict[str, str]
-    body: bytes
-    path: str = ""
-
-    @property
-    def said(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def event(self) -> str:
-        """`requested CLR-42-001`"""
-        return f"{self.said['type'].removeprefix('clarification-')} {self.said['data']['clarificationId']}"
-
-
-@dataclass
-class Receiver:
-    """Answers as `answers` says, by event or in turn (status, headers; 0 hangs up, -1 never answers); else 204."""
-
-    url: str = ""
-    got: list[Got] = field(default_factory=list)
-    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    refuses: Callable[[Got], int | None] = lambda _: None
-    stall: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def take(self, request: web.Request) -> web.StreamResponse:
-        got = Got(dict(request.headers), await request.read(), request.path_qs)
-        self.got.append(got)
-        status, headers = self.answers.pop(0) if self.answers else (self.refuses(got) or 204, {})
-        if status == -1:
-            await self.stall.wait()
-        if status <= 0:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response()
-        return web.Response(status=status, headers=headers)
-
-    @property
-    def events(self) -> list[str]:
-        return [got.event for got in self.got]
-
-
-@asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    receiver = Receiver()
-    async with served(receiver.take) as address:
-        receiver.url = f"{address}/hook?key=s3cret"
-        try:
-            yield receiver
-        finally:
-            receiver.stall.set()
-
-
-class World(Following[Webhooks]):
+class World(Following[Mailer]):
     def __init__(self, clock: ManualClock, ledger: DatabaseLedger, *endpoints: Endpoint) -> None:
         super().__init__(clock, ledger)
         self.endpoints = endpoints
         self.outcomes: list[str] = []
 
     async def start(self, keep: timedelta | None = None) -> None:
-        hooks = Webhooks(
-            endpoints=self.endpoints,
-            store=self.store,
-            clock=self.clock,
-            rng=random.Random(1),  # noqa: S311 - no secret
-            on_outcome=lambda _, word: self.outcomes.append(word),
-        )
-        await self.live(hooks, keep)
+        host = a_host("webhooks", self.ledger, self.clock, lambda _, word: self.outcomes.append(word))
+        await self.live(Mailer(host, Webhooks(self.endpoints, host)), keep)
         await self.quiet()
 
     async def quiet(self) -> None:

@@ -102,8 +102,8 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "reviewer": "http",
         "product-manager": "people",
     }
-    assert settings.github is not None
-    assert [hook.events for hook in settings.webhooks] == [("clarification-escalated",)]
+    assert settings.integrations["github"] is not None
+    assert [hook.events for hook in settings.integrations["webhooks"]] == [("clarification-escalated",)]
     assert settings.storage.keep == timedelta(days=90)
     assert head.startswith("#")
 

@@ -177,7 +177,7 @@ async def test_names_are_left_and_no_words(
     store: Store, tmp_path: Path, subject: Subject, left: dict[str, list[Any]]
 ) -> None:
     traces = forget(tmp_path, subject)
-    assert (traces.in_flight, traces.waiting, traces.comments) == (0, 0, ("o/r#7",))
+    assert (traces.in_flight, traces.waiting, traces.elsewhere) == (0, 0, {"github": ("o/r#7",)})
     assert {sql: await all_of(store, sql) for sql in left} == left
 
 
@@ -188,7 +188,7 @@ async def test_pages_that_went_outside_are_told_of_and_what_nobody_took_stays(
     assert forget(tmp_path, GONE) == Traces(
         pagers=frozenset({(1, "apprise", "PAGER"), (2, "apprise", "PAGER")}),
         untaken=1,
-        comments=("o/r#7",),
+        elsewhere={"github": ("o/r#7",)},
     )
     words = await all_of(store, "select closed_at, title from incidents where id = 2")
     assert words == [(None, NOTHING_SAID)]

@@ -39,7 +39,7 @@ TABLES: dict[str, Any] = {
     "routes": (RouteSettings(agent="r-*", channel="C1"), RouteSettings(channel="C2")),
     "responders": {"reviewer": ResponderSettings(command=("review",))},
 }
-QUEUES = ("inbox", "delivery", "replies", "webhook hooks.example.com")
+QUEUES = ("inbox", "delivery", "replies", "webhooks hooks.example.com")
 
 
 @pytest.fixture
@@ -175,9 +175,9 @@ class World:
         self.slack = self.leads = True
         self.audiences = Audiences(Settings.model_construct(**TABLES))
 
-    async def webhooks(self) -> dict[str, int]:
+    async def outside(self) -> dict[tuple[str, str], int]:
         asyncio.get_running_loop().call_soon(time.sleep, 0.05)  # in the turn that is measured after this
-        return {"hooks.example.com": 2}
+        return {("webhooks", "hooks.example.com"): 2}
 
     async def scrape(self) -> httpx.Response:
         sources = Sources(
@@ -190,7 +190,7 @@ class World:
             producers=lambda: self.producers,
             slack_connected=lambda: self.slack,
             queues={"delivery": lambda: 4, "replies": lambda: 0},
-            webhooks=self.webhooks,
+            outside=self.outside,
         )
         app = build_app([metrics_routes(sources, Callers({}))], Callers({}), self.telemetry.requested)
         async with httpx.AsyncClient(
@@ -292,7 +292,7 @@ async def test_what_happened_is_counted(world: World) -> None:
     asked = changed(record_of(), asked_last=START - timedelta(seconds=20))
     world.telemetry.record_changed(None, asked, "r-*")
     world.telemetry.record_changed(asked, changed(asked, status="answered"), "r-*")
-    world.telemetry.webhook("hooks.example.com", "later")
+    world.telemetry.told("webhooks", "hooks.example.com", "later")
     world.telemetry.rate_limited["users.info"] += 1
     world.telemetry.tools["ask_human", "refused"] += 1
     world.telemetry.delivered("card", "sent")
@@ -312,9 +312,19 @@ async def test_what_happened_is_counted(world: World) -> None:
         of("clarify_pages_total", via="outside", outcome="failed"): 0,
         of("clarify_answers_total", route="r-*", kind="freetext"): 1,
         of("clarify_answers_total", route="*", kind="form"): 0,
-        of("clarify_webhook_requests_total", endpoint="hooks.example.com", outcome="later"): 1,
-        of("clarify_webhook_requests_total", endpoint="hooks.example.com", outcome="sent"): 0,
-        of("clarify_deliveries_total", kind="webhook", outcome="later"): 1,
+        of(
+            "clarify_integration_requests_total",
+            integration="webhooks",
+            party="hooks.example.com",
+            outcome="later",
+        ): 1,
+        of(
+            "clarify_integration_requests_total",
+            integration="webhooks",
+            party="hooks.example.com",
+            outcome="sent",
+        ): 0,
+        of("clarify_deliveries_total", kind="webhooks", outcome="later"): 1,
         of("clarify_slack_rate_limited_total", method="users.info"): 1,
         of("clarify_slack_rate_limited_total", method="chat.postMessage"): 0,
         of("clarify_mcp_calls_total", tool="ask_human", outcome="refused"): 1,
