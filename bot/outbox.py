@@ -7,7 +7,7 @@ per key, backoff that obeys Retry-After, retries while the storage is unavailabl
   more is stored before the first attempt; or
 - `Mail`, messages that are stored before they are sent, for senders without such a state.
 
-`bot.delivery.replies` is a sender of the first kind, `bot.webhooks` of the second.
+`bot.delivery.replies` is a sender of the first kind, `bot.mailing` of the second.
 """
 
 from __future__ import annotations

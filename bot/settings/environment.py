@@ -108,7 +108,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
                 name, place[:-1], partial(_is_address, kind), f"be a URL that {kind} can notify"
             )
         elif key.endswith("_env") and "people" not in place:  # names of people are keys, too
-            want = WantedVariable(value, place, *_FITS.get(key, ()))
+            want = WantedVariable(value, place, *(_FITS.get(f"{place[0]}.{key}") or _FITS.get(key, ())))
         else:
             continue
         if want.variable.isascii() and want.variable.isidentifier() and want.variable.isupper():
@@ -177,9 +177,9 @@ _SECRET = (lambda secret: bool(signing_key(secret)), "be a secret, with base64 a
 _POSTGRES = (partial(_begins_with, ("postgresql://", "postgres://")), "begin with postgresql://")
 _FITS: Mapping[
     str, tuple[Callable[[str], bool], str]
-] = {  # by the key: whether a value fits, and what is expected
-    "url_env": _POSTGRES,
-    "listen_url_env": _POSTGRES,
+] = {  # by the key, or table and key: whether a value fits, and what is expected
+    "storage.url_env": _POSTGRES,
+    "storage.listen_url_env": _POSTGRES,
     "heartbeat_env": (is_web_address, "be a URL with http:// or https:// and a host"),
     "key_env": (
         _is_signing_key,

@@ -331,7 +331,8 @@ def check_all(world: World, exchanges: list[Exchange]) -> None:
     paged = {m.ts for exchange in exchanges if isinstance(exchange, PagedExchange) for m in exchange.pages()}
     unasked = [m.text for m in world.workspace.direct(ONCALL) if m.ts not in paged]
     assert not unasked, unasked
-    assert not world.workspace.messages(FALLBACK)
+    alarms = [m.text for m in world.workspace.messages(FALLBACK)]
+    assert not alarms, alarms
     loud = [line for line in world.logged() if line["level"] not in {"info", "warning"}]
     assert not loud, loud
     log = world.log.read_text(encoding="utf-8", errors="replace")

@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
 import clarify
+from bot import integrations
 from bot.cli import agents, install, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
@@ -94,13 +95,15 @@ def _code(text: str) -> str:
 
 def settings() -> str:
     """Every table of clarify.toml, with its keys."""
-    return "\n".join(_tables(Configuration, ""))
+    hints = get_type_hints(Configuration, include_extras=True)
+    ours = {name: hint for name, hint in hints.items() if name in Configuration.model_fields}
+    return "\n".join(
+        _tables(ours | {name: integrations.load(name).settings for name in integrations.OURS}, "")
+    )
 
 
-def _tables(above: type[SettingsTable], path: str) -> Iterator[str]:
-    for name, hint in get_type_hints(above, include_extras=True).items():
-        if name not in above.model_fields:
-            continue
+def _tables(hints: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name, hint in hints.items():
         inner = _inner(hint)
         if name == "identities":
             yield '### `[identities]`\n\nWhat agents are told instead of a Slack user\'s id: `U0ANN = "user:ann"`.\n'
@@ -109,7 +112,8 @@ def _tables(above: type[SettingsTable], path: str) -> Iterator[str]:
             shown = {tuple: f"[[{title}]]", dict: f"[{title}.ROLE]"}.get(_outer(hint), f"[{title}]")
             yield f"### `{shown if not path else title}`\n\n{inspect.cleandoc(inner.__doc__ or '')}\n"
             yield _keys(inner, title)
-            yield from _tables(inner, f"{title}.")
+            within = get_type_hints(inner, include_extras=True)
+            yield from _tables({key: within[key] for key in inner.model_fields}, f"{title}.")
 
 
 def _inner(hint: Any) -> type[SettingsTable] | None:

@@ -17,6 +17,7 @@ _BLOCK = re.compile(
 _NOT_RUN = re.compile(r"not run: .{5,}")
 ELSEWHERE = {"try-command", "test-command"}  # .ci/run reads these from the README
 ASKS, SHELL, AUDIT, VERIFIES, TYPESCRIPT = "asks", "shell", "audit", "verifies", "typescript"
+_FILE = "example: "  # before the name of a file of the example integration
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Snippet:
     @property
     def runner(self) -> str | None:
         """What runs it; None: nothing does, and that is a fault."""
+        if self.said.startswith(_FILE):
+            return "integration"  # tests/integrations/test_example.py
         if self.kind in {"toml", "json"}:
             return self.kind
         if self.kind == "sh":
@@ -93,6 +96,11 @@ def snippets() -> tuple[Snippet, ...]:
             if match["kind"] != "text":
                 found.append(Snippet(page, line, match["kind"], body, match["said"] or ""))
     return tuple(found)
+
+
+def example_files() -> dict[str, str]:
+    """The files of the example integration, by name."""
+    return {each.said.removeprefix(_FILE): each.text for each in snippets() if each.said.startswith(_FILE)}
 
 
 def run_by(runner: str) -> list[Snippet]:
