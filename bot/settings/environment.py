@@ -108,7 +108,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
                 name, place[:-1], partial(_is_address, kind), f"be a URL that {kind} can notify"
             )
         elif key.endswith("_env") and "people" not in place:  # names of people are keys, too
-            want = WantedVariable(value, place, *(_FITS.get(f"{place[0]}.{key}") or _FITS.get(key, ())))
+            want = WantedVariable(value, place, *(_FITS.get(f"{place[0]}.{key}") or _FITS.get(key) or ()))
         else:
             continue
         if want.variable.isascii() and want.variable.isidentifier() and want.variable.isupper():

@@ -14,10 +14,13 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 import pytest
+from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 
 from bot import posting
+from bot.checks import right
 from bot.errors import NotLeading
+from bot.integrations.webhooks import integration
 from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
 from bot.mailing import Mailer
 from bot.outbox import Mail, Owed
@@ -652,4 +655,12 @@ async def test_who_does_not_lead_sends_nothing(
     await world.start()
     await world.ask()
     await until(lambda: world.outcomes == ["later"])
+    assert receiver.got == []
+
+
+async def test_check_says_what_signs_and_sends_nothing(receiver: Receiver) -> None:
+    read = TypeAdapter(integration.settings).validate_python(({"url": receiver.url, "secret_env": "HOOK"},))
+    assert integration.check is not None
+    found = [each async for each in integration.check(read, {"HOOK": "s"}.__getitem__)]
+    assert found == [right("webhooks[0]", "signed with HOOK; nothing is sent by this check")]
     assert receiver.got == []

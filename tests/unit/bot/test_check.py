@@ -60,9 +60,6 @@ token_env = "FIRST"
 [[producers]]
 name = "second"
 token_env = "SECOND"
-[[webhooks]]
-url = "http://127.0.0.1:1/hook"
-secret_env = "HOOK"
 """
 
 
@@ -711,7 +708,6 @@ def pushing(folder: Path, second: str, agents: str = "") -> Settings:
         "SLACK_APP_TOKEN": "xapp-1",
         "FIRST": "a",
         "SECOND": second,
-        "HOOK": "h",
     }
     text = PUSHING.replace('name = "first"', f'name = "first"\n{agents}')
     settings = parse_settings(text, file=folder / "clarify.toml", environ=environ)
@@ -735,7 +731,6 @@ async def test_check_tells_of_producers_that_could_speak_for_each_other(
     tmp_path: Path, second: str, agents: str, ok: bool, first: str
 ) -> None:
     settings = pushing(tmp_path, second, agents)
-    told = [(each.subject, each.text) for each in check_machine(settings)]
     found = [each async for each in check_producers(settings)]
     assert [(each.ok, each.text) for each in found] == [
         (ok, first),

@@ -98,7 +98,9 @@ class World:
             yield feed
 
     @asynccontextmanager
-    async def running(self, *parts: Taker | Mirror, keep: timedelta | None = None) -> AsyncIterator[Feed]:
+    async def running(
+        self, *parts: Taker | Mirror, keep: timedelta | None = None, absent: tuple[str, ...] = ()
+    ) -> AsyncIterator[Feed]:
         self.feed = Feed(
             consumers=[each for each in parts if isinstance(each, Taker)],
             observers=[each for each in parts if isinstance(each, Mirror)],
@@ -107,6 +109,7 @@ class World:
             clock=self.clock,
             sign=self._signs_nothing,
             keep=keep,
+            absent=absent,
         )
         await self.feed.begin()
         running = asyncio.create_task(self.feed.run()) if parts else None
@@ -490,3 +493,45 @@ async def test_restored_changes_come_before_all_that_follow(world: World) -> Non
     async with world.leading(taker):
         pass
     assert taker.told == [f"CLR-42-00{n} requested/1" for n in (2, 1, 4)]
+
+
+async def test_consumer_that_cannot_load_is_left_out_and_goes_on_at_the_next_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defective, sound = Taker("defective"), Taker("sound")
+    async with world.leading(defective, sound):
+        pass
+
+    async def load() -> None:
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(defective, "load", load)
+        async with world.leading(defective, sound) as feed:
+            await world.told(await world.put(builders.record()))
+            assert (defective.told, sound.told) == ([], ["CLR-42-001 requested/1"])
+            assert await feed.trouble() == "defective: it is left out until the next start (KeyError)"
+    async with world.running(sound, absent=("defective",)):  # now it cannot even be made
+        await world.quiet()
+    async with world.leading(defective, sound):
+        assert (defective.told, sound.told) == (["CLR-42-001 requested/1"], ["CLR-42-001 requested/1"])
+
+
+async def test_consumer_that_stops_sending_is_started_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taker, runs = Taker(), asyncio.Queue[int]()
+
+    async def run() -> None:
+        runs.put_nowait(1)
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(taker, "run", run)
+    async with world.leading(taker) as feed:
+        await runs.get()
+        await until(lambda: world.clock.sleeping)
+        await world.clock.advance(1)
+        await runs.get()
+        assert await feed.trouble() == "taker: it stopped, and was started again (KeyError)"
+        await world.told(await world.put(builders.record()))
+        assert taker.told == ["CLR-42-001 requested/1"]
