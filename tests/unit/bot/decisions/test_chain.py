@@ -366,15 +366,21 @@ TEXTS: dict[str, tuple[Callable[[str], str | bytes], str]] = {
         "Line 2 is ambiguous",
     ),
     "more digits": (
-        replaced("0.5", "0.50000000000000000001"),
+        replaced('"share": 0.5', '"share": 0.50000000000000000001'),
         "Line 2 is ambiguous: programs read the number",
     ),
     "beyond every number": (
-        replaced("0.5", "1e400"),
+        replaced('"share": 0.5', '"share": 1e400'),
         "Line 2 is ambiguous: programs read the number 1e400 differently",
     ),
-    "a hidden exponent": (replaced("0.5", "5e-99999999999999999999"), "Line 2 is ambiguous"),
-    "no number": (replaced("0.5", "NaN"), "Line 2 is ambiguous: programs read the number NaN differently"),
+    "a hidden exponent": (
+        replaced('"share": 0.5', '"share": 5e-99999999999999999999'),
+        "Line 2 is ambiguous",
+    ),
+    "no number": (
+        replaced('"share": 0.5', '"share": NaN'),
+        "Line 2 is ambiguous: programs read the number NaN differently",
+    ),
     "a huge number": (replaced('"seq": 2', f'"seq": {"9" * 5000}'), "Line 2 is"),
     "more behind the line": (lambda text: text.replace("}\n", '} {"seq": 1}\n', 1), "Line 1 is not JSON"),
     "a list in place of a line": (lambda _: "[]\n", "Line 1 is a value of another kind"),
