@@ -45,7 +45,7 @@ from bot.integrations.ledgerfiles.intake import take_in
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
-from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
+from bot.oncall.outside import Heartbeat, SlackOutageAlert
 from bot.producers.inbox import Incoming
 from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
@@ -322,7 +322,7 @@ class Bot:
             app_removed=self._app_removed,
         )
         self.slack_outage = SlackOutageAlert(
-            targets=outside_pagers(settings),
+            targets=self.oncall.outside.pagers,
             send_outside=self.oncall.outside.send,
             connected=lambda: self.slack.app.connected,
             probe=partial(ask, "auth.test", base.web.auth_test),

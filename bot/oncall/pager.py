@@ -22,9 +22,10 @@ from bot.delivery.messages import MessageRow
 from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
-from bot.oncall.outside import SendOutside
+from bot.oncall.outside import PagerText, SendOutside
 from bot.oncall.pages import Batch, Destination, Item, Page, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
+from bot.outbox import GivenUp, RetryLater
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, Left, NotMine, Paged, Wanted
@@ -39,7 +40,7 @@ _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _MANY = 4  # open incidents of one person, from which on one page lists all of them
 _SHARE = 4  # wait at most a quarter of the time left
-PageWords = Callable[[Page], Awaitable[tuple[str, str] | None]]
+PageWords = Callable[[Page], Awaitable[PagerText | None]]
 
 
 @dataclass(slots=True)
@@ -141,7 +142,7 @@ class _PlannedPage:
 class Pager:
     """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
 
-    `words(page)` returns a page's title and text for outside pagers, None if it is not needed any more. `on_sent` is called
+    `words(page)` returns a page's text for outside pagers, None if it is not needed any more. `on_sent` is called
     after pages were sent.
     """
 
@@ -441,9 +442,10 @@ class Pager:
         try:
             async with self._slots:
                 words = await self.words(sending.page)
-                if words is not None:
-                    await self.send_outside(variable, *words)
-            state, note = ("sent" if words else "dropped"), None
+                outcome = None if words is None else await self.send_outside(variable, words)
+            state, note = "dropped" if outcome is None else "sent", None
+            if isinstance(outcome, RetryLater | GivenUp):
+                state, note = "failed", outcome.reason
         except Exception as error:  # noqa: BLE001 - after any failure the next step is due
             _log.warning(
                 "page not sent", page=sending.page.number, through=variable, error=type(error).__name__
