@@ -620,7 +620,6 @@ class Bot:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.base.router.write_refusals()
-        await self.oncall.page_actions.close()
         await self.agent_status.settle()
         self.agent_status.close()
         await self.told.intake.close()
