@@ -47,7 +47,7 @@ from bot.mailing import Mailer
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
-from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
+from bot.oncall.outside import Heartbeat, SlackOutageAlert
 from bot.producers.inbox import Incoming
 from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
@@ -324,7 +324,7 @@ class Bot:
             app_removed=self._app_removed,
         )
         self.slack_outage = SlackOutageAlert(
-            targets=outside_pagers(settings),
+            targets=self.oncall.outside.pagers,
             send_outside=self.oncall.outside.send,
             connected=lambda: self.slack.app.connected,
             probe=partial(ask, "auth.test", base.web.auth_test),
@@ -622,7 +622,6 @@ class Bot:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.base.router.write_refusals()
-        await self.oncall.page_actions.close()
         await self.agent_status.settle()
         self.agent_status.close()
         await self.told.intake.close()

@@ -17,6 +17,7 @@ from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.integrated import check_integrations
 from bot.integrations.ledgerfiles.check import check_folder
 from bot.integrations.ledgerfiles.owner import check_owner
+from bot.oncall.build import on_call_sources
 from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
 from bot.people.check import check_slack, slack_client
@@ -39,7 +40,7 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
     for check in (
         check_address(settings),
         check_slack(settings),
-        check_feeds(settings, people),
+        check_feeds(settings, people, on_call_sources(settings)),
         check_producers(settings),
         check_agents(settings),
         check_integrations(settings),

@@ -16,7 +16,6 @@
     │   ├── SlackUnreachableError   no answer, or Slack asks to retry later
     │   ├── SlackRefusedError       Slack refused; a retry would not help
     │   └── RepliesUnread           replies written while the bot was down are still being read
-    ├── PagerError              a pager outside Slack did not take a page
     ├── RenderError             a template's output does not fit Slack
     ├── BadPress                a control's payload is not ours, or of another release
     ├── TaskDiedError           a background task ended unexpectedly
@@ -118,10 +117,6 @@ class SlackRefusedError(SlackError):
 
 class RepliesUnread(SlackError):
     """Replies that were written while the bot was down have not been read yet."""
-
-
-class PagerError(ClarifyBotError):
-    """A pager outside Slack did not take a page."""
 
 
 class RenderError(ClarifyBotError):

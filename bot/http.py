@@ -262,7 +262,7 @@ class _Resolver(AbstractResolver):
                 proto=protocol,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for kind, _, protocol, _, address in await _in_own_thread(look_up)
+            for kind, _, protocol, _, address in await in_own_thread(look_up)
         ]
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -274,7 +274,7 @@ class _Resolver(AbstractResolver):
         """Leaves lookups to their threads."""
 
 
-async def _in_own_thread(work: Callable[[], _T]) -> _T:
+async def in_own_thread(work: Callable[[], _T]) -> _T:
     """Runs `work` in a new thread that the process does not wait for at its end."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
@@ -288,7 +288,7 @@ async def _in_own_thread(work: Callable[[], _T]) -> _T:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(lambda: None if done.done() else end())
 
-    threading.Thread(target=run, name="DNS", daemon=True).start()
+    threading.Thread(target=run, name="work of its own", daemon=True).start()
     return await done
 
 

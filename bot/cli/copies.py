@@ -318,9 +318,7 @@ def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
             f"{_count(len(traces.pagers), 'page')} went to pagers outside Slack and can't be taken back."
         )
     if traces.untaken:
-        lines.append(
-            f"{_count(traces.untaken, 'unclaimed page')} will repeat without the text until someone takes it."
-        )
+        lines.append(f"{_count(traces.untaken, 'unclaimed page')} closed.")
     lines += [
         f"What [{name}] told others remains on {', '.join(places)}."
         for name, places in traces.elsewhere.items()

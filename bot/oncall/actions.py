@@ -1,6 +1,6 @@
 """What people can do with a page: Take, Hand to…, Snooze, Not mine, Show. Knows nothing of Slack's formats.
 
-Changes are durable when a call returns. The holder of an escalated question is written into its ledger first; the
+Changes are durable when a call returns. The holder of an escalated question is written into its record first; the
 incident log follows.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -30,7 +30,7 @@ from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, explained
 from bot.views.render import Renderer
 from core.clarification import Clarification, Holder, NotOpen
 from core.clock import Clock
-from core.errors import ClarifyError, LockTimeout, NotFound
+from core.errors import ClarifyError, LockTimeout
 from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, quiet_until
 from core.index import Index
 from core.ledger import Ledger
@@ -46,8 +46,6 @@ PASSED_ON = "Passed on. The next person is being paged."
 IN_HAND = "Someone else has claimed this, so there is nothing to snooze."
 NO_TIME = "This expires too soon to be snoozed."
 _WHY = "you are neither on call here nor an answerer"
-_WRITING = 1.5  # seconds of Slack's three that remain for the ledgers of a page about many
-_AT_ONCE = 16
 Change = Callable[[str, Holder], Awaitable[Clarification]]
 
 
@@ -180,8 +178,6 @@ class PageActions:
     announcer: Announcer
     clock: Clock
     locale_of: Callable[[str], str] = lambda _: ""
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
-    _later: set[asyncio.Task[Clarification]] = field(default_factory=set, init=False)
 
     async def press(self, press: PagePress, person: Person) -> Reaction:
         """Handle a click, if this person may do what it asks; everyone may open Show."""
@@ -266,29 +262,26 @@ class PageActions:
         held, rest = split(incidents)
         # Tell the previous holder, but not once for each of many: their page shows it too.
         take = self.router.take_over if len(held) == 1 else self.router.take
-        taken, failed, later = await self._in_ledgers(held, take, holder)
-        # If its ledger is gone, claim the incident alone: otherwise its pages could never be ended.
-        rest += [each for each, error in failed if isinstance(error, NotFound)]
-        failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]
+        taken, failed = await self._in_records(held, take, holder)
         await self.incidents.follow([(each.id, Taken(now, person.user)) for each in taken])
         mine = await self.incidents.take([each.id for each in rest], person.user) if rest else set()
         taken_here = [each for each in rest if each.id in mine]
-        if rest and not (taken_here or taken or failed or later):
+        if rest and not (taken_here or taken or failed):
             return Tell(await self._closed_words(rest, person.user))
         handoffs = [each for each in taken_here if each.kind == "handoff"]
         await self.announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
-        return reaction([*taken, *taken_here], failed, "You claimed", len(later))
+        return reaction([*taken, *taken_here], failed, "You claimed")
 
     async def _hand(self, incidents: Sequence[Incident], user: str, person: Person) -> Reaction:
         now = self.clock.now()
         holder = Holder(user=user, team=person.team or None, at=now)
         held, rest = split(incidents)
-        handed, failed, later = await self._in_ledgers(held, self.router.hand, holder)
+        handed, failed = await self._in_records(held, self.router.hand, holder)
         await self.incidents.follow([(each.id, Handed(now, user, person.user)) for each in [*handed, *rest]])
         told = [*handed, *(each for each in rest if each.kind == "handoff")]
         await self.announcer.tell(told, "handed", said_handed(person.user, user), now)
         words = f"{inert.mention(user)} is being paged. You handed over"
-        return reaction([*handed, *rest], failed, words, len(later))
+        return reaction([*handed, *rest], failed, words)
 
     async def _snooze(self, incidents: Sequence[Incident], person: Person) -> Reaction:
         now = self.clock.now()
@@ -326,61 +319,33 @@ class PageActions:
         want = self.policies.wants(incident, each.history) if each is not None else None
         return want is not None and want.state == "taken" and want.holder != user
 
-    async def _in_ledgers(
+    async def _in_records(
         self, incidents: Sequence[Incident], change: Change, holder: Holder
-    ) -> tuple[list[Incident], list[tuple[Incident, Exception]], list[Incident]]:
-        """Write the holder into the ledgers. Returns what is done, what failed, and what is still being written when Slack
-        needs its answer: `Escalations` picks that up from the ledgers.
-        """
-        tasks = {asyncio.create_task(self._change(change, each, holder)): each for each in incidents}
-        if not tasks:
-            return [], [], []
-        for task in tasks:
-            self._later.add(task)
-            task.add_done_callback(self._ended)
-        await asyncio.wait(tasks, timeout=_WRITING if len(tasks) > 1 else None)
-        done, failed, later = list[Incident](), list[tuple[Incident, Exception]](), list[Incident]()
-        for task, each in tasks.items():
-            error = task.exception() if task.done() else None
-            if not task.done():
-                later.append(each)
-            elif isinstance(error, Exception):
-                failed.append((each, error))
-            else:
-                done.append(each)
-        return done, failed, later
-
-    async def _change(self, change: Change, incident: Incident, holder: Holder) -> Clarification:
-        async with self._slots:
-            return await change(incident.clarification or "", holder)
-
-    def _ended(self, task: asyncio.Task[Clarification]) -> None:
-        self._later.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("page not claimed: %s", error)
-
-    async def close(self) -> None:
-        await asyncio.gather(*self._later, return_exceptions=True)
+    ) -> tuple[list[Incident], list[tuple[Incident, BaseException]]]:
+        """Write the holder into the records. Returns what is done, and what failed."""
+        changes = (change(each.clarification or "", holder) for each in incidents)
+        outcomes = await asyncio.gather(*changes, return_exceptions=True)
+        found = list(zip(incidents, outcomes, strict=True))
+        failed = [(each, error) for each, error in found if isinstance(error, BaseException)]
+        return [each for each, done in found if not isinstance(done, BaseException)], failed
 
 
 def split(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
-    """The incidents whose holder the ledger records, and the others (pure)."""
+    """The incidents whose holder their records name, and the others (pure)."""
     held = [each for each in incidents if each.kind == "escalated" and each.clarification is not None]
     return held, [each for each in incidents if each not in held]
 
 
 def reaction(
-    done: Sequence[Incident], failed: Sequence[tuple[Incident, Exception]], verb: str, later: int = 0
+    done: Sequence[Incident], failed: Sequence[tuple[Incident, BaseException]], verb: str
 ) -> Reaction:
-    """What to tell the person; `later` counts the changes still being written (pure)."""
-    if not done and not later and failed:
+    """What to tell the person (pure)."""
+    if not done and failed:
         incident, error = failed[0]
         if isinstance(error, (ClarifyError, SlackError, StorageUnavailable)):
             return explained(error, incident.clarification or "")
         raise error
     text = f"{verb} {inert.escape(many(done))}."
-    if later:
-        text += f" {later} are still being saved; the page will show them."
     busy = sum(isinstance(error, LockTimeout) for _, error in failed)
     gone = sum(isinstance(error, NotOpen) for _, error in failed)
     other = len(failed) - busy - gone

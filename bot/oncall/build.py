@@ -11,17 +11,19 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages, Permalinks
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
-from bot.oncall.feeds import Feeds
+from bot.oncall.feeds import Copies, Feeds, Sources
 from bot.oncall.incidents import Incidents
 from bot.oncall.leavers import Leavers
-from bot.oncall.outside import Outside, outside_pagers
+from bot.oncall.outside import Outside, OutsidePager
 from bot.oncall.pager import Pager
 from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
+from bot.oncall.source import OnCallSource
 from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
+from bot.settings.model import Settings
 from bot.slackapi import Place, permalink, replies_since
 
 
@@ -53,6 +55,35 @@ class OnCallParts:
     turns: Turns
 
 
+def on_call_sources(settings: Settings) -> Sources:
+    """The on-call source of each policy that has one. Imports only the integrations that are used."""
+    found: dict[str, OnCallSource] = {}
+    for policy in settings.on_call:
+        if policy.feed is None or policy.feed_env is None:
+            continue
+        secret = settings.secrets.by_variable[policy.feed_env]
+        if (plan := policy.pagerduty) is not None:
+            from bot.integrations.pagerduty import PagerDutySource  # noqa: PLC0415 - if a policy uses it
+
+            source: OnCallSource = PagerDutySource(policy.feed_env, secret, plan.schedule, plan.api_url)
+        else:
+            from bot.integrations.ical.source import CalendarSource  # noqa: PLC0415 - if a policy uses it
+
+            source = CalendarSource(policy.feed_env, secret, policy.timezone)
+        found[policy.name] = source
+    return found
+
+
+def outside_pagers(settings: Settings) -> dict[str, OutsidePager]:
+    """The pagers of all policies, by the environment variable with the address of each. Imports integrations as above."""
+    variables = {variable for policy in settings.on_call for variable in policy.pagers}
+    if not variables:
+        return {}
+    from bot.integrations.apprise import ApprisePager  # noqa: PLC0415 - if a step notifies one
+
+    return {each: ApprisePager(settings.secrets.by_variable[each]) for each in sorted(variables)}
+
+
 def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
     """`on_change` is called after a page was sent or claimed, and after someone's turn on call began."""
     settings, store, clock = base.settings, base.store, base.clock
@@ -60,7 +91,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
     permalinks = Permalinks(messages, partial(permalink, base.web))
     incidents = Incidents(store, clock, lambda agent: settings.route_for(agent).on_call, on_change)
     pages = Pages(store, incidents, messages, clock)
-    roster = Roster(settings, base.people, store, clock, on_change)
+    roster = Roster(settings, base.people, Copies(on_call_sources(settings), store), store, clock, on_change)
     policies = Policies(settings, base.audiences, roster, base.index.get, clock)
 
     def paged(clarification: str) -> frozenset[str]:
@@ -94,9 +125,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
     """`on_change`: as in `build_board`."""
     settings, ledger, clock, router = base.settings, base.ledger, base.clock, base.router
     incidents, policies = board.incidents, board.policies
-    outside = Outside(
-        outside_pagers(settings), settings.secrets.by_variable, base.telemetry, acting=base.store.acting
-    )
+    outside = Outside(outside_pagers(settings), base.telemetry, acting=base.store.acting)
     escalations = Escalations(incidents, ledger, base.index, clock)
     announcer = Announcer(base.audiences, base.index, board.messages, delivery)
     admission = Admission(settings, base.audiences, incidents, board.roster, base.index, board.access)
@@ -143,6 +172,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
         feeds=Feeds(
             settings,
             base.people,
+            board.roster.copies,
             base.store,
             clock,
             tell=lambda key, said: delivery.say(Place(fallback), key, said),

@@ -12,7 +12,7 @@ from itertools import islice
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.oncall.incidents import Incident, Incidents, OpenIncident
+from bot.oncall.incidents import Incident, Incidents
 from core.clock import Clock, iso
 from core.errors import ClarifyError
 from core.escalation import Handed, NewIncident, Taken, is_news
@@ -92,30 +92,10 @@ class Escalations:
             self.incidents.touch(each.incident.id for each in self.incidents.about(record.id))
             return
         if self.incidents.open_of(key) is None:
-            await self._begin(key, record)
-        each = self.incidents.open_of(key)
-        if each is None:
+            await self.incidents.raise_(_incident(key, record))
+        if (each := self.incidents.open_of(key)) is None:
             return
         self.incidents.touch([each.incident.id])
-        await self._follow_holder(record, each)
-
-    async def _begin(self, key: str, record: Seen) -> None:
-        """Open an incident; again if it was closed because its ledger was gone for a while, and the question is still
-        escalated.
-        """
-        new = _incident(key, record)
-        if await self.incidents.raise_(new) is not None:
-            return
-        try:
-            now = await self.ledger.find(record.id)
-        except ClarifyError as error:
-            _log.warning("cannot tell whether a question is escalated", id=record.id, reason=str(error))
-            return
-        if key_of(now) == key:
-            await self.incidents.raise_(new, anew=True)
-
-    async def _follow_holder(self, record: Seen, each: OpenIncident) -> None:
-        """Copy the holder from the record."""
         held = held_in(record)
         if held is not None and is_news(held, each.history, self.clock.now()):
             await self.incidents.follow([(each.incident.id, held)])

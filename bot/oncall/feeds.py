@@ -1,23 +1,18 @@
-"""Reads who is on call from calendars and PagerDuty, and finds these people in Slack.
+"""Keeps what the on-call sources say, and finds their people in Slack.
 
-The leader asks each source every few minutes and stores the shifts with their Slack users. Paging reads only that copy, so
-it never waits for a source. The copy serves for a day while its source cannot be read.
+The leader asks each source every few minutes and stores its timetable with the Slack users. Paging reads only that copy, so it
+never waits for a source. The copy serves for a day while its source cannot be read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urljoin
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -25,24 +20,11 @@ import structlog
 from bot.checks import LISTED, CheckResult, right, warning, wrong
 from bot.delivery.delivery import word
 from bot.delivery.messages import Fresh, put
-from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
-from bot.http import NETWORK, HttpClient, HttpStream, clean, words
-from bot.oncall import calendars
-from bot.oncall.calendars import (
-    TOO_MUCH,
-    LeftOut,
-    Move,
-    NoFeed,
-    Shift,
-    at,
-    in_pagerduty,
-    moves,
-    next_change,
-    users_at,
-)
+from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
+from bot.http import NETWORK, clean, words
+from bot.oncall.source import Move, OnCallSource, Shift, SourceError, Timetable, moves
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, outsider
-from bot.settings.environment import read_environment
-from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
+from bot.settings.model import OnCallSettings, Settings, name_key
 from bot.settings.problems import Place, dotted, located
 from bot.slackapi import Place as Destination
 from bot.storage.store import Store
@@ -58,20 +40,6 @@ TRIES = 3
 """After this many failures in a row people are told; at once if there is no usable copy."""
 TOO_OLD = timedelta(days=1)
 _NEVER = datetime.fromtimestamp(0, UTC)
-_BEHIND, AHEAD = timedelta(days=1), timedelta(days=31)
-_ANEW = timedelta(days=1)
-_PATIENCE = 30.0  # seconds
-COMPUTING = 10
-"""Seconds of computing that reading a calendar may take, or `_SLOWEST` times as long by the clock."""
-_SLOWEST = 6
-# The environment that Python needs to start: no secrets.
-_PYTHONS = frozenset(
-    {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONTZPATH", "SYSTEMROOT"}
-)
-_MOST_BYTES = 20 * 1024 * 1024
-_MOST_REDIRECTS = 5
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PAGE, _MOST_PAGES = 100, 20
 _NAMED = 5  # in one message
 _BARRED: Mapping[OutsiderReason, str] = {
     "deactivated": "their account in Slack is deactivated",
@@ -79,94 +47,38 @@ _BARRED: Mapping[OutsiderReason, str] = {
     "external": "someone from another company {who}; add them to `people` to page them",
     "guest": "a guest {who}; add them to `people` to page them",
 }
-Tell = Callable[[str, str], Awaitable[None]]
-"""Posts words, once per key, in the fallback channel; durable when it returns."""
+Sources = Mapping[str, OnCallSource]
+"""By policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The last good response of a source, read at `read_at`."""
+    """The last good timetable of a source, read at `read_at`. `trouble`: what people were told is wrong with it."""
 
     origin: str
-    etag: str | None
-    digest: str
-    shifts: tuple[Shift, ...]
-    worked_out_at: datetime
+    timetable: Timetable
     read_at: datetime
     trouble: str | None = None
-    left_out: tuple[LeftOut, ...] = ()
 
-    def hides_anyone(self, now: datetime) -> list[LeftOut]:
-        """What cannot be read and may put someone on call now; empty if someone is on call anyway."""
-        return [] if users_at(self.shifts, now) else [each for each in self.left_out if each.may_be(now)]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The current response of a source; `shifts` None: unchanged. `left_out`: what of it cannot be read."""
-
-    shifts: tuple[Shift, ...] | None
-    etag: str | None
-    digest: str
-    left_out: tuple[LeftOut, ...] = ()
-
-
-def origin(policy: OnCallSettings, settings: Settings) -> str:
-    """Identifies a policy's source. Hashed, as an address may be secret."""
-    if policy.pagerduty is not None:
-        parts = [policy.pagerduty.api_url, policy.pagerduty.schedule]
-    else:
-        parts = [_secret(policy, settings), policy.timezone]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _secret(policy: OnCallSettings, settings: Settings) -> str:
-    """The calendar's address, or the PagerDuty token."""
-    return settings.secrets.by_variable[policy.feed_env or ""].get_secret_value()
+    def is_fresh(self, now: datetime) -> bool:
+        return now - self.read_at <= TOO_OLD
 
 
 @dataclass(eq=False)
 class Copies:
-    """Reads the stored copy of each policy's source; while the storage is away, returns the last one read."""
+    """Reads the stored copies. Raises StorageUnavailable."""
 
-    settings: Settings
+    sources: Sources
     store: Store
-    _origins: Mapping[str, str] = field(init=False)
-    _known: dict[str, Copy | None] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        self._origins = {
-            each.name: origin(each, self.settings) for each in self.settings.on_call if each.feed is not None
-        }
 
     async def of(self, policy: str) -> Copy | None:
-        try:
-            return await self.read(policy)
-        except StorageError as error:
-            _log.error("cannot read who is on call from the storage", policy=policy, reason=str(error))
-            return self._known.get(policy)
-
-    async def read(self, policy: str) -> Copy | None:
-        """As `of`.
-
-        Raises:
-            StorageError: the storage is away.
-        """
+        """The copy of a policy's source; None if there is none, or another source's."""
         row = await self.store.read_one("select * from feeds where policy = :policy", policy=policy)
-        copy = None
-        if row is not None and row["origin"] == self._origins[policy]:
-            copy = Copy(
-                row["origin"],
-                row["etag"],
-                row["digest"],
-                tuple(map(Shift.from_json, json.loads(row["shifts"]))),
-                datetime.fromtimestamp(row["worked_out_at"], UTC),
-                datetime.fromtimestamp(row["read_at"], UTC),
-                row["trouble"],
-                tuple(map(LeftOut.from_json, json.loads(row["left_out"]))),
-            )
-        self._known[policy] = copy
-        return copy
+        if row is None or row["origin"] != self.sources[policy].origin:
+            return None
+        shifts, faults = json.loads(row["shifts"]), json.loads(row["faults"])
+        timetable = Timetable(tuple(map(Shift.from_json, shifts)), tuple(faults))
+        return Copy(row["origin"], timetable, datetime.fromtimestamp(row["read_at"], UTC), row["trouble"])
 
 
 class Matching:
@@ -183,14 +95,13 @@ class Matching:
         self._everybody: tuple[Profile, ...] = ()
         self._found = _Directory({}, {})
 
-    async def all(self, shifts: Iterable[Shift], known: Mapping[Any, Shift]) -> tuple[list[Shift], bool]:
-        """The shifts with their users, and whether Slack answered for all of them. Where it did not, `known` (by person)
-        stands in.
+    async def all(self, read: Timetable, kept: Timetable) -> tuple[Timetable, bool]:
+        """A timetable with the users of its shifts, and whether Slack answered for all of them. Where it did not, they are as
+        in `kept`.
         """
         found: dict[Any, tuple[str | None, str]] = {}
-        told = True
-        listed = list(shifts)
-        for shift in listed:
+        told, known = True, {each.person: each for each in kept.shifts}
+        for shift in read.shifts:
             if shift.person in found:
                 continue
             try:
@@ -201,11 +112,10 @@ class Matching:
                 why = "Slack cannot look them up right now"
                 found[shift.person] = (None, why) if before is None else (before.user, before.why)
                 _log.warning("cannot tell who is on call", reason=str(error))
-        matched = []
-        for shift in listed:
-            user, why = found[shift.person]
-            matched.append(replace(shift, user=user, why=why))
-        return matched, told
+        matched = [
+            replace(each, user=user, why=why) for each in read.shifts for user, why in [found[each.person]]
+        ]
+        return replace(read, shifts=tuple(matched)), told
 
     async def _find(self, shift: Shift) -> tuple[str | None, str]:
         """The user id; or None and the reason."""
@@ -279,303 +189,139 @@ def _by_names(everybody: Iterable[Profile]) -> _Directory:
     return _Directory(names, addresses)
 
 
-async def read(
-    policy: OnCallSettings, settings: Settings, kept: Copy | None, now: datetime, client: HttpClient
-) -> Reading:
-    """Ask a policy's source.
+async def read(source: OnCallSource, at: datetime) -> Timetable:
+    """Asks a source.
 
     Raises:
-        NoFeed: it cannot be reached or read. The message does not contain its address.
+        SourceError: it cannot be reached or read, or does not say who is on call now.
     """
-    since, until = now - _BEHIND, now + AHEAD
-    if kept is not None and now - kept.worked_out_at >= _ANEW:
-        kept = None  # expand it anew: its shifts end a month after that was done
     try:
-        async with asyncio.timeout(_PATIENCE) as patience:
-            if policy.pagerduty is not None:
-                return await _read_pagerduty(policy, settings, kept, (since, until), client)
-            url = feed_url(_secret(policy, settings))
-            if url is None:
-                raise NoFeed(f"{policy.ical_env} is not set to a feed's address")
-            status, etag, body = await _get(client, url, kept.etag if kept is not None else None)
+        return await source.read(at)
     except NETWORK as error:
-        why = f"no answer within {_PATIENCE:g} s" if patience.expired() else words(error)
-        raise NoFeed(why) from error
-    if status == HTTPStatus.NOT_MODIFIED and kept is not None:
-        return Reading(None, kept.etag, kept.digest)
-    digest = hashlib.sha256(body).hexdigest()
-    if kept is not None and kept.digest == digest:
-        return Reading(None, etag, digest)
-    shifts, left_out = await _shifts_of(body, policy.timezone, since, until)
-    return Reading(shifts, etag, digest, left_out)
-
-
-async def _shifts_of(
-    feed: bytes, zone: str, since: datetime, until: datetime
-) -> tuple[tuple[Shift, ...], tuple[LeftOut, ...]]:
-    """Runs `calendars.main` on a feed, in a process that can be killed.
-
-    Raises:
-        NoFeed: it cannot be read, or takes too long.
-    """
-    given = read_environment()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", calendars.__name__),
-        *(zone, since.isoformat(), until.isoformat(), str(COMPUTING)),
-        env={name: given[name] for name in _PYTHONS & given.keys()}
-        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(_SLOWEST * COMPUTING):
-            said, _ = await process.communicate(feed)
-    except TimeoutError:
-        raise NoFeed(TOO_MUCH) from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if status := process.returncode:
-        failed = f"its reader exited with status {status}; see the log"
-        raise NoFeed(TOO_MUCH if status < 0 else failed)
-    told = json.loads(said)
-    if "refused" in told:
-        raise NoFeed(clean(told["refused"]))
-    return tuple(map(Shift.from_json, told["shifts"])), tuple(map(LeftOut.from_json, told["left_out"]))
-
-
-async def _get(client: HttpClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:
-    """Fetches a calendar's feed. Follows redirects to https only; from loopback also to loopback."""
-    headers = {"Accept": "text/calendar, */*;q=0.1"} | ({"If-None-Match": etag} if etag else {})
-    for _ in range(_MOST_REDIRECTS + 1):
-        async with client.stream("GET", url, headers=headers) as response:
-            if response.status in _REDIRECTS and "location" in response.headers:
-                target = urljoin(url, response.headers["location"])
-                here, there = is_loopback(url_host(url)), is_loopback(url_host(target))
-                if feed_url(target) is None or (there and not here):
-                    raise NoFeed("it redirects to an address without https or to this machine")
-                url = target
-                continue
-            if response.status == HTTPStatus.NOT_MODIFIED and etag is not None:
-                return response.status, etag, b""
-            tag = response.headers.get("etag")
-            return (
-                response.status,
-                tag if tag is None or tag.isprintable() else None,  # it goes back as a header
-                await _whole(response, "the address may be out of date"),
-            )
-    raise NoFeed("it redirects too many times")
-
-
-async def _whole(response: HttpStream, fix: str) -> bytes:
-    """The body of a successful response; NoFeed otherwise."""
-    status = response.status
-    if status != HTTPStatus.OK:
-        hint = f": {fix}" if status in {401, 403, 404, 410} else ""
-        raise NoFeed(f"it returned HTTP {status}{hint}")
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise NoFeed("it sends a compressed response although none was requested")
-    body = await response.body(_MOST_BYTES + 1)
-    if len(body) > _MOST_BYTES:
-        raise NoFeed(f"it is larger than {_MOST_BYTES // 1024**2} MB")
-    return body
-
-
-async def _read_pagerduty(
-    policy: OnCallSettings,
-    settings: Settings,
-    kept: Copy | None,
-    span: tuple[datetime, datetime],
-    client: HttpClient,
-) -> Reading:
-    """Calls `GET /oncalls` of its REST API. Follows no redirects: they would get the token."""
-    plan = policy.pagerduty
-    assert plan is not None  # noqa: S101 - as `read` checked
-    headers = {
-        "Authorization": f"Token token={_secret(policy, settings)}",
-        "Accept": "application/vnd.pagerduty+json;version=2",
-    }
-    pages: list[Any] = []
-    offset = 0
-    for _ in range(_MOST_PAGES):
-        query: dict[str, str | int] = {
-            "schedule_ids[]": plan.schedule,
-            "include[]": "users",
-            "since": span[0].isoformat(timespec="seconds"),
-            "until": span[1].isoformat(timespec="seconds"),
-            "limit": _PAGE,
-            "offset": offset,
-        }
-        url = f"{plan.api_url}/oncalls?{urlencode(query)}"
-        async with client.stream("GET", url, headers=headers) as response:
-            body = await _whole(
-                response, f"the token in {plan.token_env} is not allowed to read the schedule"
-            )
-        try:
-            pages.append(json.loads(body))
-        except ValueError:
-            raise NoFeed("its response is not JSON") from None
-        if not isinstance(pages[-1], dict) or not pages[-1].get("more"):
-            break
-        limit = pages[-1].get("limit")  # may be less than we asked for
-        offset += limit if isinstance(limit, int) and limit > 0 else _PAGE
-    shifts, left_out = in_pagerduty(pages, *span)
-    said = json.dumps([[each.as_json() for each in shifts], [each.as_json() for each in left_out]])
-    digest = hashlib.sha256(said.encode()).hexdigest()
-    if kept is not None and kept.digest == digest:
-        return Reading(None, None, digest)
-    return Reading(tuple(shifts), None, digest, tuple(left_out))
+        raise SourceError(words(error)) from error
 
 
 @dataclass(eq=False)
 class Feeds:
-    """Keeps asking the sources of all policies that have one: `run` on the leader.
+    """Keeps asking the sources: `run` on the leader.
 
-    `tell` reports in the fallback channel that a source broke, and that it works again, once each; `on_change` is called
-    when the shifts changed. `send` posts a stored message: people hear of their own shifts that moved.
+    `tell(key, words)` reports in the fallback channel, once per key, that a source broke, and that it works again; durable when
+    it returns. `send` posts a stored message: people hear of their own shifts that moved. `on_change` is called when the
+    timetable changed.
     """
 
     settings: Settings
     people: People
+    copies: Copies
     store: Store
     clock: Clock
-    tell: Tell = field(kw_only=True)
+    tell: Callable[[str, str], Awaitable[None]] = field(kw_only=True)
     send: Callable[[str], Awaitable[None]] = field(kw_only=True)
     on_change: Callable[[], None] = field(kw_only=True, default=lambda: None)
-    _copies: Copies = field(init=False)
     _failed: Counter[str] = field(default_factory=Counter, init=False)
-
-    def __post_init__(self) -> None:
-        self._copies = Copies(self.settings, self.store)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for policy in filter(lambda each: each.feed is not None, self.settings.on_call):
-                group.create_task(self._keep(policy), name=f"who is on call for {policy.name}")
+            for policy in self.copies.sources:
+                group.create_task(self._keep(policy), name=f"who is on call for {policy}")
 
-    async def _keep(self, policy: OnCallSettings) -> None:
+    async def _keep(self, name: str) -> None:
+        policy = self.settings.on_call_named(name)
         matching = Matching(policy, self.people)
-        async with HttpClient(None) as client:
-            while True:
-                try:
-                    is_well = await self.look(policy, matching, client)
-                    seconds = EVERY if is_well else _AGAIN
-                except StorageUnavailable as error:
-                    _log.warning("cannot store who is on call", policy=policy.name, reason=str(error))
-                    seconds = _STORAGE_RETRY
-                await self.clock.sleep(seconds)
+        while True:
+            try:
+                seconds = EVERY if await self.look(policy, matching) else _AGAIN
+            except StorageUnavailable as error:
+                _log.warning("cannot store who is on call", policy=name, reason=str(error))
+                seconds = _STORAGE_RETRY
+            await self.clock.sleep(seconds)
 
-    async def look(self, policy: OnCallSettings, matching: Matching, client: HttpClient) -> bool:
-        """Ask a source once and store its shifts; returns whether it was read, and Slack answered for everyone in it.
+    async def look(self, policy: OnCallSettings, matching: Matching) -> bool:
+        """Asks a source once and stores its timetable; returns whether it was read, and Slack answered for everyone in it.
 
         Raises:
             StorageUnavailable: nothing was stored.
         """
-        kept = await self._copies.of(policy.name)
+        source, kept = self.copies.sources[policy.name], await self.copies.of(policy.name)
         now = self.clock.now()
         try:
-            reading = await read(policy, self.settings, kept, now, client)
-        except NoFeed as error:
-            await self._away(policy, kept, str(error))
-            return False
-        new = kept is None or reading.shifts is not None
-        shifts = reading.shifts if reading.shifts is not None else kept.shifts if kept is not None else ()
-        known = {each.person: each for each in kept.shifts} if kept is not None else {}
-        matched, told = await matching.all(shifts, known)
-        copy = Copy(
-            origin(policy, self.settings),
-            reading.etag,
-            reading.digest,
-            tuple(matched),
-            now if new or kept is None else kept.worked_out_at,
-            now,
-            kept.trouble if kept is not None else None,
-            reading.left_out if new or kept is None else kept.left_out,
-        )
-        hidden = copy.hides_anyone(now) if told else []
-        if hidden and kept is not None and now - kept.read_at <= TOO_OLD and users_at(kept.shifts, now):
-            await self._away(policy, kept, f"it does not say who is on call now ({hidden[0]})")
+            found = await read(source, now)
+        except SourceError as error:
+            await self._away(policy, source, kept, str(error))
             return False
         if self._failed.pop(policy.name, 0):
             _log.info("on-call source works again", policy=policy.name)
-        trouble, said = _trouble_of(policy, copy, now) if told else (copy.trouble, "")
-        if trouble is not None and trouble != copy.trouble:
-            _log.warning("the on-call source lists no one", policy=policy.name, reason=trouble)
-        if said := _news(policy, kept, copy, (trouble, said), now):
+        before = kept.timetable if kept is not None else Timetable()
+        matched, told = await matching.all(found, before)
+        known = kept.trouble if kept is not None else None
+        trouble, said = _trouble_of(policy, source, matched, now) if told else (known, "")
+        news = [each for each in matched.faults if each not in before.faults]
+        said = "" if trouble == known else said or _works_again(policy, source, matched, now)
+        if said := " ".join(filter(None, (said, _faults_words(policy, source, news)))):
+            _log.warning("told of the on-call source", policy=policy.name, trouble=trouble, faults=len(news))
             await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
-        moved = moves(kept.shifts, copy.shifts, now) if policy.announce and kept is not None else []
-        words = [_moved_words(policy, move, now) for move in moved]
+        moved = moves(before.shifts, matched.shifts, now) if policy.announce else []
+        messages = [_moved_words(policy, source, move, now) for move in moved]
 
         def work(tx: Tx) -> None:
-            _put(tx, policy.name, replace(copy, trouble=trouble))
-            put(tx, words)  # in one transaction, so that each move is announced once
+            _put(tx, policy.name, Copy(source.origin, matched, now, trouble))
+            put(tx, messages)  # in one transaction, so that each move is announced once
 
         await self.store.write(work)
-        for each in words:
+        for each in messages:
             await self.send(each.key)
-        if kept is None or kept.shifts != copy.shifts:
+        if kept is None or before.shifts != matched.shifts:
             self.on_change()
         return told
 
-    async def _away(self, policy: OnCallSettings, kept: Copy | None, reason: str) -> None:
+    async def _away(
+        self, policy: OnCallSettings, source: OnCallSource, kept: Copy | None, reason: str
+    ) -> None:
         self._failed[policy.name] += 1
         tries = self._failed[policy.name]
         if tries == 1:
             _log.warning("cannot read the on-call source", policy=policy.name, reason=reason)
         trouble, now = "away", self.clock.now()
-        holds = kept is not None and now - kept.read_at <= TOO_OLD
+        holds = kept is not None and kept.is_fresh(now)
         if (holds and tries < TRIES) or (kept is not None and kept.trouble == trouble):
             return
-        said = f"{_subject(policy)} cannot be read: {_inert(reason)}."
+        said = f"{_subject(policy, source)} cannot be read: {_inert(reason)}."
         if kept is not None and holds:
             said += f" The copy read at {inert.date(kept.read_at)} is used for one day. After that, {_stand_in(policy)}."
         else:
             said += f" Until it can be read, {_stand_in(policy)}."
         await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
-        empty = Copy(origin(policy, self.settings), None, "", (), _NEVER, _NEVER)
-        await self.store.write(lambda tx: _put(tx, policy.name, replace(kept or empty, trouble=trouble)))
+        copy = replace(kept or Copy(source.origin, Timetable(), _NEVER), trouble=trouble)
+        await self.store.write(lambda tx: _put(tx, policy.name, copy))
 
 
 def _put(tx: Tx, policy: str, copy: Copy) -> None:
     tx.run(
-        """insert into feeds (policy, origin, etag, digest, shifts, left_out, worked_out_at, read_at, trouble)
-           values (:policy, :origin, :etag, :digest, :shifts, :left_out, :worked_out_at, :read_at, :trouble)
-           on conflict (policy) do update set origin = excluded.origin, etag = excluded.etag,
-             digest = excluded.digest, shifts = excluded.shifts, left_out = excluded.left_out,
-             worked_out_at = excluded.worked_out_at,
-             read_at = excluded.read_at, trouble = excluded.trouble""",
+        """insert into feeds (policy, origin, shifts, faults, read_at, trouble)
+           values (:policy, :origin, :shifts, :faults, :read_at, :trouble)
+           on conflict (policy) do update set origin = excluded.origin, shifts = excluded.shifts,
+             faults = excluded.faults, read_at = excluded.read_at, trouble = excluded.trouble""",
         policy=policy,
         origin=copy.origin,
-        etag=copy.etag,
-        digest=copy.digest,
-        shifts=json.dumps([each.as_json() for each in copy.shifts]),
-        left_out=json.dumps([each.as_json() for each in copy.left_out]),
-        worked_out_at=copy.worked_out_at.timestamp(),
+        shifts=json.dumps([each.as_json() for each in copy.timetable.shifts]),
+        faults=json.dumps(copy.timetable.faults),
         read_at=copy.read_at.timestamp(),
         trouble=copy.trouble,
     )
 
 
-def _moved_words(policy: OnCallSettings, move: Move, now: datetime) -> Fresh:
+def _moved_words(policy: OnCallSettings, source: OnCallSource, move: Move, now: datetime) -> Fresh:
     before, after = (f"from {inert.date(a)} until {inert.date(b)}" for a, b in (move.before, move.after))
-    words = (
-        f"Your on-call shift for {inert.escaped_line(policy.name, 60)} moved in {the_feed(policy)}. "
+    said = (
+        f"Your on-call shift for {inert.escaped_line(policy.name, 60)} moved in {source.title}. "
         f"It was {before}; it is now {after}."
     )
     key = f"oncall:moved:{policy.name}:{move.user}:{move.after[0].timestamp():.0f}:{now.isoformat()}"
-    return word(key, Destination(move.user), words)
+    return word(key, Destination(move.user), said)
 
 
-def the_feed(policy: OnCallSettings) -> str:
-    """What to call a policy's source within a sentence."""
-    return "PagerDuty" if policy.pagerduty is not None else "the calendar"
-
-
-def _subject(policy: OnCallSettings) -> str:
-    if policy.pagerduty is not None:
-        return f"The PagerDuty schedule for {policy.name}"
-    return f"The on-call calendar for {policy.name}"
+def _subject(policy: OnCallSettings, source: OnCallSource) -> str:
+    return f"{source.title[0].upper()}{source.title[1:]} for {policy.name}"
 
 
 def _stand_in(policy: OnCallSettings) -> str:
@@ -585,51 +331,42 @@ def _stand_in(policy: OnCallSettings) -> str:
     return f"{', '.join(users)} {'is' if len(users) == 1 else 'are'} on call as backup"
 
 
-def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
-    users = [f"<@{user}>" for user in users_at(copy.shifts, now)]
+def _works_again(policy: OnCallSettings, source: OnCallSource, timetable: Timetable, now: datetime) -> str:
+    users = [f"<@{user}>" for user in timetable.now(now)]
     if not users:
-        return f"{_subject(policy)} works again, but lists no one right now; {_stand_in(policy)}."
+        return f"{_subject(policy, source)} works again, but lists no one right now; {_stand_in(policy)}."
     are = "is" if len(users) == 1 else "are"
-    return f"{_subject(policy)} works again: {', '.join(users)} {are} on call now."
+    return f"{_subject(policy, source)} works again: {', '.join(users)} {are} on call now."
 
 
-def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
+def _trouble_of(
+    policy: OnCallSettings, source: OnCallSource, timetable: Timetable, now: datetime
+) -> tuple[str | None, str]:
     """What is wrong with a source's shifts: a stable code, and words for people; None if nothing is."""
-    unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
-    named = [*map(str, copy.hides_anyone(now)), *(f"{each.label}: {each.why}" for each in unknown)]
-    if named and not at(copy.shifts, now):
-        who = "; ".join(map(_inert, named[:_NAMED]))
-        said = (
-            f"{_subject(policy)} lists someone who cannot be paged ({who}). Meanwhile, {_stand_in(policy)}."
-        )
+    unknown = [each for each in timetable.shifts if each.is_at(now) and each.user is None]
+    if unknown and not timetable.now(now):
+        who = "; ".join(_inert(f"{each.label}: {each.why}") for each in unknown[:_NAMED])
+        said = f"{_subject(policy, source)} lists someone who cannot be paged ({who}). Meanwhile, {_stand_in(policy)}."
         return f"unknown: {who}", said
-    if not any(each.ends > now for each in copy.shifts):
-        return "empty", f"{_subject(policy)} lists no one for the next month; {_stand_in(policy)}."
+    if timetable.ends_by(now):
+        return (
+            "empty",
+            f"{_subject(policy, source)} lists no one for the next month; {_stand_in(policy)}.",
+        )
     return None, ""
 
 
-def _news(
-    policy: OnCallSettings, kept: Copy | None, copy: Copy, trouble: tuple[str | None, str], now: datetime
-) -> str:
-    """What people have not been told yet: that the source is in trouble, or is not any more, and what of it cannot be read."""
-    code, said = trouble
-    said = "" if code == copy.trouble else said or _works_again(policy, copy, now)
-    told = kept.left_out if kept is not None else ()
-    news = [each for each in copy.left_out if each not in told and _inert(str(each)) not in said]
+def _faults_words(policy: OnCallSettings, source: OnCallSource, news: Sequence[str]) -> str:
     if not news:
-        return said
-    _log.warning("on-call events cannot be read", policy=policy.name, count=len(news))
-    return " ".join(filter(None, (said, _left_out_words(policy, news))))
-
-
-def _left_out_words(policy: OnCallSettings, news: Sequence[LeftOut]) -> str:
-    named = "; ".join(_inert(str(each)) for each in news[:_NAMED])
+        return ""
+    named = "; ".join(map(_inert, news[:_NAMED]))
     more = f"; and {len(news) - _NAMED} more" if len(news) > _NAMED else ""
-    return f"{_subject(policy)} has {_events(len(news))} that can't be read in full: {named}{more}. `clarify check` lists them."
+    subject = _subject(policy, source)
+    return f"{subject} has {_events(news)} that can't be read in full: {named}{more}. `clarify check` lists them."
 
 
-def _events(count: int) -> str:
-    return f"{count} event{'s' if count != 1 else ''}"
+def _events(faults: Sequence[str]) -> str:
+    return f"{len(faults)} event{'s' if len(faults) != 1 else ''}"
 
 
 def _inert(theirs: str) -> str:
@@ -637,118 +374,102 @@ def _inert(theirs: str) -> str:
     return inert.escape(clean(theirs))
 
 
-def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
+def why_nobody(source: OnCallSource, copy: Copy | None, now: datetime) -> str:
     """Why a source names no one who is on call now, in words for people."""
-    feed = the_feed(policy)
-    if copy is None or copy.read_at == _NEVER:
-        return f"{feed} has not been read yet" if copy is None else f"{feed} cannot be read"
-    if now - copy.read_at > TOO_OLD:
+    title = source.title
+    if copy is None:
+        return f"{title} has not been read yet"
+    if copy.read_at == _NEVER:
+        return f"{title} cannot be read"
+    if not copy.is_fresh(now):
         # A span, since this is also sent to pagers, where no one's time zone is known.
-        return f"{feed} has not been readable for {spoken(now - copy.read_at)}"
-    if copy.hides_anyone(now):
-        return f"{feed} has an event for now that can't be read"
-    current = [each for each in copy.shifts if each.begins <= now < each.ends]
+        return f"{title} has not been readable for {spoken(now - copy.read_at)}"
+    current = [each for each in copy.timetable.shifts if each.is_at(now)]
     if not current:
-        return f"{feed} lists no one right now"
+        return f"{title} lists no one right now"
     unknown = [each.label for each in current if each.user is None]
     named = ", ".join(clean(each, 80) for each in unknown[:3])
     if unknown:
-        return f"{feed} lists {named}, but no full member in Slack matches"
-    return f"the person {feed} lists has left or is no longer a full member"
+        return f"{title} lists {named}, but no full member in Slack matches"
+    return f"the person {title} lists has left or is no longer a full member"
 
 
-async def check_feeds(settings: Settings, people: People) -> AsyncIterator[CheckResult]:
-    """Check who is on call now and next by each calendar or PagerDuty schedule, and that Slack knows them."""
+async def check_feeds(settings: Settings, people: People, sources: Sources) -> AsyncIterator[CheckResult]:
+    """Check who is on call now and next by each source, and that Slack knows them."""
     for index, policy in enumerate(settings.on_call):
-        if policy.feed is None:
+        if (source := sources.get(policy.name)) is None:
             continue
-        key, name = ("ical_env", policy.ical_env) if policy.ical_env else ("pagerduty", policy.feed_env)
-        place: Place = ("on_call", index, key)
-        try:
-            async with HttpClient(None) as client:
-                reading = await read(policy, settings, None, datetime.now(UTC), client)
-        except NoFeed as error:
-            fix = f"check the value of {name}"
-            result = wrong(dotted(place), f"{the_feed(policy)} cannot be read: {error}", fix)
-            yield located(settings, result, str(name), [place])
-            continue
-        shifts, told = await _patiently_matched(policy, people, reading.shifts or ())
-        if not told:
-            text = f"{the_feed(policy)} can be read, but Slack cannot be asked who these people are"
-            yield wrong(dotted(place), text, "try again once Slack can be reached")
-            continue
+        place: Place = ("on_call", index, "ical_env" if policy.ical_env else "pagerduty")
         now = datetime.now(UTC)
-        for result in (
-            *_not_read(policy, reading.left_out, shifts, dotted(place), now),
-            *_on_call(policy, shifts, dotted(place), now),
-        ):
-            yield result if result.ok else located(settings, result, str(name), [place])
+        try:
+            found = await read(source, now)
+        except SourceError as error:
+            fix = f"check the value of {source.variable}"
+            results = [wrong(dotted(place), f"{source.title} cannot be read: {error}", fix)]
+        else:
+            results = [*_faults(source, found.faults, dotted(place))]
+            matched, told = await _patiently_matched(policy, people, found)
+            if told:
+                results += _on_call(policy, source, matched, dotted(place), now)
+            else:
+                text = f"{source.title} can be read, but Slack cannot be asked who these people are"
+                results.append(wrong(dotted(place), text, "try again once Slack can be reached"))
+        for result in results:
+            yield result if result.ok else located(settings, result, source.variable, [place])
 
 
 async def _patiently_matched(
-    policy: OnCallSettings, people: People, shifts: Sequence[Shift]
-) -> tuple[list[Shift], bool]:
+    policy: OnCallSettings, people: People, found: Timetable
+) -> tuple[Timetable, bool]:
     """As `Matching.all`, retried while Slack is too busy."""
     matching = Matching(policy, people)
     for _ in range(TRIES):
-        matched, told = await matching.all(shifts, {})
+        matched, told = await matching.all(found, Timetable())
         if told:
             break
         await asyncio.sleep(1)
     return matched, told
 
 
-def _not_read(
-    policy: OnCallSettings, left_out: Sequence[LeftOut], shifts: Sequence[Shift], subject: str, now: datetime
-) -> Iterator[CheckResult]:
-    """What of a calendar or of PagerDuty's response cannot be read: wrong if no one else is on call then."""
-    if not left_out:
+def _faults(source: OnCallSource, faults: Sequence[str], subject: str) -> Iterator[CheckResult]:
+    if not faults:
         return
-    named = "; ".join(clean(str(each), 300) for each in left_out[:LISTED])
-    more = f"; and {len(left_out) - LISTED} more" if len(left_out) > LISTED else ""
-    text = f"{the_feed(policy)} has {_events(len(left_out))} that can't be read in full: {named}{more}"
-    moments = ((each, max(now, each.begins or now)) for each in left_out)
-    alone = any(each.may_be(moment) and not users_at(shifts, moment) for each, moment in moments)
-    tell = wrong if alone else warning
-    yield tell(subject, text, f"correct this in {the_feed(policy)}; until then it puts no one on call")
+    named = "; ".join(clean(each, 300) for each in faults[:LISTED])
+    more = f"; and {len(faults) - LISTED} more" if len(faults) > LISTED else ""
+    text = f"{source.title} has {_events(faults)} that can't be read in full: {named}{more}"
+    yield warning(subject, text, f"correct this in {source.title}; until then it puts no one on call")
 
 
 def _on_call(
-    policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
+    policy: OnCallSettings, source: OnCallSource, timetable: Timetable, subject: str, now: datetime
 ) -> Iterator[CheckResult]:
-    """Who is on call according to a calendar or PagerDuty, and the people whom Slack does not know."""
-    feed, stand_in = the_feed(policy), ", ".join(policy.users or ()) or "no one"
-    hint = "check that it is the right one"
-    if policy.pagerduty is not None:
-        hint = "add the schedule to an escalation policy; without one it puts no one on call"
-    if not any(each.ends > now for each in shifts):
-        yield wrong(
-            subject,
-            f"{feed} lists no one for the next month",
-            f"{hint}; until then {stand_in} is on call",
-        )
+    """Who is on call according to a source, and the people whom Slack does not know."""
+    title, stand_in = source.title, ", ".join(policy.users or ()) or "no one"
+    left = [each for each in timetable.shifts if each.ends > now]
+    if not left:
+        fix = f"{source.advice}; until then {stand_in} is on call"
+        yield wrong(subject, f"{title} lists no one for the next month", fix)
         return
-    if not any(each.email or each.names for each in shifts):
-        text = f"{feed} has shifts, but no names or e-mail addresses"
-        yield wrong(subject, text, "share it with all details; for GoAlert, use the feed of a whole schedule")
+    if not any(each.email or each.names for each in left):
+        yield wrong(subject, f"{title} has shifts, but no names or e-mail addresses", source.advice)
         return
-    unknown = {each.person: each for each in shifts if each.user is None and each.ends > now}
+    unknown = {each.person: each for each in left if each.user is None}
     named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:LISTED])
-    if not any(each.user is not None and each.ends > now for each in shifts):
+    if all(each.user is None for each in left):
         fix = f"map them in `people`; until then {stand_in} is on call"
-        yield wrong(subject, f"{feed} lists no one who can be paged: {named}", fix)
+        yield wrong(subject, f"{title} lists no one who can be paged: {named}", fix)
         return
-    first, change = users_at(shifts, now), next_change(shifts, now)
-    zone = ZoneInfo(policy.timezone)
-    text = f"on call now: {', '.join(first) or f'{stand_in}, because {feed} lists no one right now'}"
+    first, change = timetable.now(now), timetable.next(now)
+    text = f"on call now: {', '.join(first) or f'{stand_in}, because {title} lists no one right now'}"
     if change is not None:
-        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, because {feed} lists no one then"
+        then = ", ".join(timetable.now(change)) or f"{stand_in}, because {title} lists no one then"
+        zone = ZoneInfo(policy.timezone)
         text += f"; from {change.astimezone(zone):%Y-%m-%d %H:%M} ({policy.timezone}): {then}"
     yield right(subject, text)
     if not unknown:
         return
     # It may only be a meeting: wrong if no one else is on call then, or if an address names a person.
-    alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
+    alone = any(each.email or not timetable.now(max(now, each.begins)) for each in unknown.values())
     fix = f"map them in `people`; when no one else is on call, {stand_in} is"
     tell = wrong if alone else right
-    yield tell(subject, f"{feed} names people who can't be paged: {named}", fix)
+    yield tell(subject, f"{title} names people who can't be paged: {named}", fix)

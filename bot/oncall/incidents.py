@@ -157,16 +157,11 @@ class Incidents:
                 for each in incident.history[-_NOTED:]:
                     known.note(each)
 
-    async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
-        """Open an incident, once per key. Returns None if it was raised before; with `anew`, only if it is still open."""
+    async def raise_(self, new: NewIncident) -> Incident | None:
+        """Open an incident, once per key. Returns None if it was raised before."""
         began = Began(self.clock.now())
 
         def work(tx: Tx) -> Incident | None:
-            if anew:  # the earlier one keeps its log and its pages, under another key
-                tx.run(
-                    "update incidents set key = key || '#' || id where key = :key and closed_at is not null",
-                    key=new.key,
-                )
             row = tx.one(
                 """insert into incidents (key, kind, policy, agent_id, clarification, title, reason, body,
                      expires_at, began_at)
@@ -323,10 +318,6 @@ class Incidents:
         for some in batches(about):
             known += await self._read("clarification in :some", some=some)
         return list({each.id: each for each in known}.values())
-
-    async def since(self, since: datetime) -> list[Incident]:
-        """The incidents that were open at some time since then."""
-        return await self._read("closed_at is null or closed_at >= :since", since=since.timestamp())
 
     async def _read(self, which: str, **values: object) -> list[Incident]:
         return _with_logs(await self.store.read(f"{_LOGS} where {which}{_IN_ORDER}", **values))
@@ -538,15 +529,15 @@ def find_about(tx: Tx, subject: Subject, messages: Collection[str]) -> set[int]:
 
 
 def forget(tx: Tx, incidents: Iterable[int]) -> None:
-    """Erase the words of incidents, and the people in the logs of closed ones: paging still needs those of open ones."""
+    """Close incidents, since no one can tell any more what they are about, and erase their words and the people in their logs."""
     for some in batches(incidents):
         tx.run(
-            "update incidents set title = :gone, reason = :gone, body = '', link = null where id in :ids",
+            """update incidents set title = :gone, reason = :gone, body = '', link = null,
+                 closed_at = coalesce(closed_at, began_at) where id in :ids""",
             gone=FORGOTTEN,
             ids=some,
         )
-        sql = "select * from incident_log join incidents on id = incident where id in :ids and closed_at is not null"
-        for row in tx.rows(sql, ids=some):
+        for row in tx.rows("select * from incident_log where incident in :ids", ids=some):
             tx.run(
                 "update incident_log set entry = :entry where seq = :seq",
                 entry=_without_people(row["entry"]),

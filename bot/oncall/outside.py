@@ -1,28 +1,21 @@
-"""What the bot sends outside Slack: pages, the alert that Slack is down, the heartbeat.
-
-Outside pagers (PagerDuty, Opsgenie, e-mail, SMS …) are reached through apprise, which can block for long. Each sending
-therefore has a daemon thread of its own, abandoned after a timeout, so that one that hangs never delays shutdown.
-
-To add a pager: name an environment variable with its apprise address in a step, as `apprise:VARIABLE`. To add a kind of
-pager: see `PAGERS` in `bot.settings.model`; how it sends is a row of `_SENDERS` here.
-"""
+"""What the bot sends outside Slack: pages, the alert that Slack is down, the heartbeat."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple, Protocol
 
 import structlog
 from pydantic import SecretStr
 
 from bot.checks import CheckResult, right, wrong
-from bot.errors import NotLeading, PagerError, SlackRefusedError, SlackUnreachableError
+from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.http import NETWORK, HttpClient, words
+from bot.outbox import Delivered, Outcome, RetryLater
 from bot.settings.environment import SERVICES
 from bot.settings.model import Settings
 from bot.storage.store import Acting
@@ -32,7 +25,6 @@ from core.clock import Clock, event_or_time
 _log = structlog.get_logger("clarify.pages")
 _heartbeat_log = structlog.get_logger("clarify.heartbeat")
 _LIMIT = 15.0
-_MOST_HANGING = 32
 _TITLE, _BODY = 200, 3000  # characters; services with lower limits truncate themselves
 _OUTAGE = 180.0  # seconds that Slack may be down before the outside pagers are alerted
 _EVERY = 15.0
@@ -40,104 +32,58 @@ REMOVED = (
     "the app was removed from the workspace, or its token was revoked. Install the app again, set SLACK_BOT_TOKEN to its "
     "new token, and restart the bot."
 )
-SendOutside = Callable[[str, str, str], Awaitable[None]]
-"""Sends a title and a text to the address in an environment variable; see `Outside.send`."""
+
+
+class PagerText(NamedTuple):
+    """A page in plain text."""
+
+    title: str
+    body: str
+
+
+class OutsidePager(Protocol):
+    """A pager that needs no Slack: one for each address."""
+
+    async def send(self, page: PagerText) -> Outcome:
+        """Makes one attempt: only the caller retries. The reason of a failure contains no secrets."""
+        ...
+
+
+SendOutside = Callable[[str, PagerText], Awaitable[Outcome]]
+"""Sends to the address in an environment variable; see `Outside.send`."""
 
 
 @dataclass(eq=False)
 class Outside:
-    """Sends to outside pagers. `kinds` and `secrets` (`Secrets.by_variable`): the kind and the address of each, by the
-    environment variable that holds the address.
+    """Sends to the outside pagers, which are named by the environment variable that holds the address of each.
 
     acting: see `Store.acting`.
     limit: seconds that one sending may take.
     """
 
-    kinds: Mapping[str, str]
-    secrets: Mapping[str, SecretStr]
+    pagers: Mapping[str, OutsidePager]
     telemetry: Telemetry
     acting: Acting = field(kw_only=True, default=nullcontext)
     limit: float = field(kw_only=True, default=_LIMIT)
-    _hanging: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        # Its log lines quote addresses, which hold keys; PagerError says what went wrong.
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+    async def send(self, variable: str, page: PagerText) -> Outcome:
+        """Returns once the service accepted the page, or did not."""
+        outcome = await self._send(variable, PagerText(page.title[:_TITLE], page.body[:_BODY]))
+        self.telemetry.paged("outside", "sent" if isinstance(outcome, Delivered) else "failed")
+        if not isinstance(outcome, Delivered):
+            _log.error("an outside pager did not take a page", through=variable, reason=outcome.reason)
+        return outcome
 
-    async def send(self, variable: str, title: str, body: str) -> None:
-        """Send plain text to the address in `variable`; returns once the service accepted it.
-
-        Raises:
-            PagerError: it was not accepted, or the outcome is unknown. Names the variable, never the address.
-        """
-        try:
-            await self._send(variable, title, body)
-        except PagerError:
-            self.telemetry.paged("outside", "failed")
-            raise
-        self.telemetry.paged("outside", "sent")
-
-    async def _send(self, variable: str, title: str, body: str) -> None:
-        secret = self.secrets.get(variable)
-        if secret is None:
-            raise PagerError(f"{variable} is not set")
-        if self._hanging >= _MOST_HANGING:
-            raise PagerError(f"{variable}: {self._hanging} earlier alerts are still being sent")
+    async def _send(self, variable: str, page: PagerText) -> Outcome:
         try:
             async with self.acting(), asyncio.timeout(self.limit):
-                await self._in_thread(variable, secret, title[:_TITLE], body[:_BODY])
+                return await self.pagers[variable].send(page)
         except NotLeading as error:
-            raise PagerError(f"{variable}: {error}") from None
+            return RetryLater(str(error))
         except TimeoutError:
-            raise PagerError(f"{variable}: no answer within {self.limit:g} s") from None
-
-    def _in_thread(self, variable: str, secret: SecretStr, title: str, body: str) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def tell(problem: PagerError | None) -> None:
-            self._hanging -= 1
-            if done.done():
-                return
-            if problem is not None:
-                done.set_exception(problem)
-            else:
-                done.set_result(None)
-
-        def work() -> None:
-            problem = _SENDERS[self.kinds[variable]](variable, secret, title, body)
-            with suppress(RuntimeError):  # the loop is closed: nothing waits for it
-                loop.call_soon_threadsafe(tell, problem)
-
-        self._hanging += 1
-        threading.Thread(target=work, name=f"pager {variable}", daemon=True).start()
-        return done
-
-
-def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) -> PagerError | None:
-    """Blocks until the service accepted it, or did not."""
-    import apprise  # noqa: PLC0415 - takes a second: not on the event loop, and only if a pager is configured
-
-    asset = apprise.AppriseAsset(app_id="clarify-bot", app_desc="clarify-bot", async_mode=False)
-    try:
-        pager = apprise.Apprise(asset=asset)
-        if not pager.add(secret.get_secret_value()):
-            return PagerError(f"{variable} is not an address that apprise understands")
-        accepted = pager.notify(
-            body=body,
-            title=title,
-            notify_type=apprise.NotifyType.WARNING,
-            body_format=apprise.NotifyFormat.TEXT,
-        )
-    except Exception as error:  # noqa: BLE001 - any plugin error; its message may hold the address
-        return PagerError(f"{variable}: {type(error).__name__} in apprise")
-    return None if accepted else PagerError(f"{variable}: the service rejected it or cannot be reached")
-
-
-_SENDERS: Mapping[str, Callable[[str, SecretStr, str, str], PagerError | None]] = {
-    "apprise": _through_apprise
-}
-"""How each kind of pager sends (variable, address, title, body); returns the error, or None."""
+            return RetryLater(f"no answer within {self.limit:g} s")
+        except Exception as error:  # noqa: BLE001 - a fault of a pager; its message may hold the address
+            return RetryLater(type(error).__name__)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -147,14 +93,14 @@ class SlackOutageAlert:
     Once per outage, after minutes of it, and once more when it is over; at once if Slack says that the app was removed
     (`look_now`). A pager that cannot be reached is retried while the outage lasts.
 
-    targets: the environment variables with the addresses, see `outside_pagers`.
+    targets: the environment variables with the addresses.
     connected: whether clicks can arrive (Socket Mode).
     probe: a cheap call to Slack; raises SlackError.
     seconds: a monotonic clock, so that setting the clock makes no outage; patience and every are in its seconds.
     is_raised: whether the pagers were alerted, and the outage is not over.
     """
 
-    targets: Collection[str]
+    targets: Iterable[str]
     send_outside: SendOutside
     connected: Callable[[], bool]
     probe: Callable[[], Awaitable[object]]
@@ -220,29 +166,18 @@ class SlackOutageAlert:
             "Nothing is lost: everything is delivered once Slack is back."
         )
         for target in self.targets:
-            if target not in self._told and await self._send(target, "clarify-bot cannot reach Slack", body):
-                self._told.add(target)
+            if target not in self._told:
+                outcome = await self.send_outside(target, PagerText("clarify-bot cannot reach Slack", body))
+                if not isinstance(outcome, RetryLater):
+                    self._told.add(target)
 
     async def _recovered(self) -> None:
         """Send the all-clear to those who got the alert; once, since people look into an alarm that stays on."""
         told, self._told, self.is_raised = sorted(self._told), set(), False
         _log.info("Slack is reachable again", targets=told)
         for target in told:
-            await self._send(target, "clarify-bot reaches Slack again", "The backlog is being delivered.")
-
-    async def _send(self, target: str, title: str, body: str) -> bool:
-        try:
-            await self.send_outside(target, title, body)
-        except PagerError as error:
-            _log.error("cannot tell the outside pager", target=target, reason=str(error))
-            return False
-        _log.info("outside pager told", target=target, page=title)
-        return True
-
-
-def outside_pagers(settings: Settings) -> dict[str, str]:
-    """The environment variables with pagers' addresses in any policy, with the kind of each."""
-    return {variable: kind for policy in settings.on_call for variable, kind in policy.pagers.items()}
+            text = PagerText("clarify-bot reaches Slack again", "The backlog is being delivered.")
+            await self.send_outside(target, text)
 
 
 def check_pagers(settings: Settings) -> Iterator[CheckResult]:

@@ -22,9 +22,10 @@ from bot.delivery.messages import MessageRow
 from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
-from bot.oncall.outside import SendOutside
+from bot.oncall.outside import PagerText, SendOutside
 from bot.oncall.pages import Batch, Destination, Item, Page, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
+from bot.outbox import GivenUp, RetryLater
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, Left, NotMine, Paged, Wanted
@@ -35,55 +36,39 @@ _STORAGE_RETRY = 1.0
 _POSTPONED = timedelta(seconds=60)
 _SOON = timedelta(seconds=1)
 _AT_ONCE = 8  # outside sendings
-_FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
-_REMEMBERED = 2 * _LONGEST  # after that, no window is open
+_WINDOW = timedelta(seconds=10)
 _MANY = 4  # open incidents of one person, from which on one page lists all of them
 _SHARE = 4  # wait at most a quarter of the time left
-PageWords = Callable[[Page], Awaitable[tuple[str, str] | None]]
-
-
-@dataclass(slots=True)
-class _BatchWindow:
-    last: datetime
-    paged: set[int]
-    length: timedelta = _FIRST
+PageWords = Callable[[Page], Awaitable[PagerText | None]]
 
 
 class Windows:
-    """Decides when similar incidents go out: the first at once, those that follow soon after together.
+    """Decides when similar incidents go out: the first at once, those that follow within seconds together.
 
-    One window per group: closed for 5 s after the first pages, twice as long each time while the storm lasts.
+    A group's window begins with its first page, and again with each page about others of it.
     """
 
     def __init__(self) -> None:
-        self._windows: dict[Group, _BatchWindow] = {}
+        self._windows: dict[Group, tuple[datetime, set[int]]] = {}
 
     def passed(self, group: Group, incidents: Iterable[int], at: datetime) -> None:
         """A page about `incidents` of `group` goes out."""
-        window = self._windows.get(group)
-        if window is None or not timedelta(0) <= at - window.last <= 2 * window.length:
-            self._windows[group] = _BatchWindow(at, set(incidents))
-            return
-        news = set(incidents) - window.paged
-        if news and len(window.paged) >= _alone(group):
-            window.length = min(_LONGEST, 2 * window.length)
-        window.paged |= news
-        window.last = at if news else window.last
+        since, paged = self._windows.get(group, (at, set[int]()))
+        if not timedelta(0) <= at - since <= 2 * _WINDOW:
+            paged = set()
+        news = set(incidents) - paged
+        self._windows[group] = at if news else since, paged | news
 
     def opens(self, group: Group, incidents: Iterable[int], ends: datetime | None, now: datetime) -> datetime:
         """When a page about `incidents` may go out; `ends`: when it comes too late to help.
 
         Incidents paged in this window are not delayed: repeats are no storm.
         """
-        window = self._windows.get(group)
-        if window is None or now < window.last:  # the clock was set back
+        since, paged = self._windows.get(group, (now, set[int]()))
+        if now < since or len(paged) < _alone(group) or paged.issuperset(incidents):
             return now
-        if len(window.paged) < _alone(group) or window.paged.issuperset(incidents):
-            return now
-        wait = window.length
-        if ends is not None:
-            wait = min(wait, max(timedelta(0), (ends - window.last) / _SHARE))
-        return max(now, window.last + wait)
+        wait = _WINDOW if ends is None else min(_WINDOW, max(timedelta(0), (ends - since) / _SHARE))
+        return max(now, since + wait)
 
 
 def _alone(group: Group) -> int:
@@ -130,18 +115,12 @@ class _PlannedPage:
         items = tuple(Item(each.incident.id, step) for each, step in self.members)
         return Batch(items, self.destinations, *self.shortfall)
 
-    @property
-    def parts(self) -> list[_PlannedPage]:
-        """A plan for each incident that it is sent for; none if it is about one only."""
-        members = self.members if len(self.members) > 1 else ()
-        return [replace(self, members=(one,)) for one in members if one[1] is not None]
-
 
 @dataclass(kw_only=True, eq=False)
 class Pager:
     """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
 
-    `words(page)` returns a page's title and text for outside pagers, None if it is not needed any more. `on_sent` is called
+    `words(page)` returns a page's text for outside pagers, None if it is not needed any more. `on_sent` is called
     after pages were sent.
     """
 
@@ -167,8 +146,6 @@ class Pager:
         await self.incidents.restore()
         owed = await self.pages.restore()
         now = self.clock.now()
-        for group, together, at in await self.pages.since(now - _REMEMBERED):
-            self._windows.passed(group, together, at)
         for sending in owed:
             for number, step in () if sending.failed else sending.page.items:
                 each = self.incidents.open(number)
@@ -396,17 +373,9 @@ class Pager:
 
     async def _send(self, plans: Sequence[_PlannedPage]) -> set[int]:
         """Send pages; durable when this returns. All are stored together: what is logged as sent must not lack a part after a
-        kill. If that fails, each is sent alone, then one about each incident. Returns what they are about.
+        kill. Returns what they are about.
         """
-        try:
-            sendings = await self.pages.send(*(plan.batch for plan in plans))
-        except StorageUnavailable:
-            raise
-        except Exception:  # noqa: BLE001 - as above
-            parts = [[plan] for plan in plans] if len(plans) > 1 else [[part] for part in plans[0].parts]
-            if not parts:
-                self._postpone(plans[0].members[0][0])
-            return set[int]().union(*[await self._send(part) for part in parts])
+        sendings = await self.pages.send(*(plan.batch for plan in plans))
         for plan in plans:
             first, step = plan.members[0]
             _log.warning(
@@ -441,9 +410,10 @@ class Pager:
         try:
             async with self._slots:
                 words = await self.words(sending.page)
-                if words is not None:
-                    await self.send_outside(variable, *words)
-            state, note = ("sent" if words else "dropped"), None
+                outcome = None if words is None else await self.send_outside(variable, words)
+            state, note = "dropped" if outcome is None else "sent", None
+            if isinstance(outcome, RetryLater | GivenUp):
+                state, note = "failed", outcome.reason
         except Exception as error:  # noqa: BLE001 - after any failure the next step is due
             _log.warning(
                 "page not sent", page=sending.page.number, through=variable, error=type(error).__name__

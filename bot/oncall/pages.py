@@ -21,7 +21,6 @@ from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall import incidents
 from bot.oncall.incidents import (
-    Group,
     Incident,
     Incidents,
     append,
@@ -279,16 +278,6 @@ class Pages:
             "page not delivered", page=page.number, step=failed[0][1].step, through=through, reason=note
         )
         self.incidents.logged(failed)
-
-    async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
-        """The pages sent since then, oldest first: their group, incidents and time."""
-        found: dict[tuple[int, Group], tuple[Group, set[int], datetime]] = {}
-        for each in await self.incidents.since(since):
-            for sent in each.history:
-                if isinstance(sent, Paged) and sent.page is not None and sent.at >= since:
-                    page = found.setdefault((sent.page, each.group), (each.group, set(), sent.at))
-                    page[1].add(each.id)
-        return [page for _, page in sorted(found.items(), key=lambda one: one[0][0])]
 
     async def incidents_of(self, page: int) -> list[Incident]:
         """The incidents that a page in Slack is about, the open ones first."""

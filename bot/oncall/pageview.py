@@ -13,6 +13,7 @@ import structlog
 from bot.delivery.desired import Drawn
 from bot.delivery.messages import MessageRow, Messages, Permalinks
 from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.outside import PagerText
 from bot.oncall.pages import Page, Pages, sending_of
 from bot.oncall.roster import Policies
 from bot.views.inert import is_user
@@ -112,18 +113,16 @@ class PageView:
         card = await self.messages.get(f"card:{item.record.id}:{item.record.round}")
         return card is None or card.thread_ts is not None
 
-    async def words(self, page: Page) -> tuple[str, str] | None:
-        """A page's title and text for outside pagers; None if it is not needed any more.
+    async def words(self, page: Page) -> PagerText | None:
+        """A page's text for outside pagers; None if it is not needed any more.
 
         Raises:
             StorageUnavailable
         """
         content = await self._content(page)
-        return (
-            outside_words(content)
-            if content is not None and content.left > 0 and content.is_awaited
-            else None
-        )
+        if content is None or not content.left or not content.is_awaited:
+            return None
+        return PagerText(*outside_words(content))
 
     async def _content(
         self, page: Page, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None

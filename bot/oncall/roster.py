@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import structlog
 
-from bot.errors import SlackError, SlackRefusedError, StorageError
-from bot.oncall.calendars import next_change, users_at
-from bot.oncall.feeds import TOO_OLD, Copies, why_nobody
+from bot.errors import SlackError, SlackRefusedError
+from bot.oncall.feeds import Copies, why_nobody
 from bot.oncall.incidents import Incident, moment
 from bot.oncall.pages import Destination
+from bot.oncall.source import Timetable
 from bot.people.directory import NO_GROUP, UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
@@ -75,25 +75,22 @@ class Shortfall(NamedTuple):
 
 @dataclass(eq=False)
 class Roster:
-    """Finds who is on call, and stores overrides. Only `hand`, `overrides`, `cancel` and a strict `who` raise.
+    """Finds who is on call, and stores overrides. Raises StorageUnavailable: then nothing was changed.
 
     `on_change` is called, and `changed` is set, when an override changes. `patience`: seconds that Slack has to answer.
     """
 
     settings: Settings
     people: People
+    copies: Copies
     store: Store
     clock: Clock
     on_change: Callable[[], None] = lambda: None
     patience: float = field(kw_only=True, default=_PATIENCE)
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _copies: Copies = field(init=False)
     _barred: dict[str, OutsiderReason | None] = field(default_factory=dict, init=False)  # as last known
     _groups: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     _silent_since: datetime | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self._copies = Copies(self.settings, self.store)
 
     def wake(self) -> None:
         """Signals that someone else may be on call now."""
@@ -103,11 +100,7 @@ class Roster:
     async def hand(
         self, policy: str, user: str, until: datetime, by: str, *, since: datetime | None = None
     ) -> None:
-        """Store an override made by `by`: `user` is on call from `since` (None: now). Durable when this returns.
-
-        Raises:
-            StorageUnavailable: nothing was changed.
-        """
+        """Store an override made by `by`: `user` is on call from `since` (None: now). Durable when this returns."""
         now = self.clock.now()
         begins = now if since is None else since
 
@@ -128,11 +121,7 @@ class Roster:
         self.wake()
 
     async def overrides(self) -> list[Override]:
-        """The current and planned overrides of all policies, in the order in which they begin.
-
-        Raises:
-            StorageUnavailable: they could not be read.
-        """
+        """The current and planned overrides of all policies, in the order in which they begin."""
         rows = await self.store.read(
             "select * from overrides where until > :now order by since, id",
             now=self.clock.now().timestamp(),
@@ -140,11 +129,7 @@ class Roster:
         return [_override(row) for row in rows]
 
     async def cancel(self, number: int) -> bool:
-        """Delete a current or planned override; returns whether it existed.
-
-        Raises:
-            StorageUnavailable: nothing was changed.
-        """
+        """Delete a current or planned override; returns whether it existed."""
 
         def work(tx: Tx) -> bool:
             found = tx.run("delete from overrides where id = :number", number=number) > 0
@@ -161,8 +146,8 @@ class Roster:
         named = set(policy.listed)
         if policy.group is not None:
             named |= {*await self.members(policy.group, policy.listed)}
-        if policy.feed is not None and (copy := await self._copies.of(policy_name)) is not None:
-            theirs = (each.user for each in copy.shifts if each.user is not None)
+        if policy.feed is not None and (copy := await self.copies.of(policy_name)) is not None:
+            theirs = (each.user for each in copy.timetable.shifts if each.user is not None)
             named |= {*await self.pageable(theirs, policy.listed)}
         return frozenset(named)
 
@@ -170,16 +155,13 @@ class Roster:
         """The user ids of the people on call."""
         return (await self.who(policy_name)).users
 
-    async def who(self, policy_name: str, *, strict: bool = False) -> OnDuty:
-        """Who is on call.
-
-        Raises:
-            StorageUnavailable: with `strict`, if the storage cannot tell; otherwise the last known facts count.
-        """
+    async def who(self, policy_name: str) -> OnDuty:
         policy = self.settings.policy(policy_name)
         if policy is None:
             return OnDuty((), "no such policy")
-        overrides, now = await self._overrides(policy.name, strict=strict), self.clock.now()
+        sql = "select * from overrides where policy = :policy order by id"
+        overrides = [_override(row) for row in await self.store.read(sql, policy=policy.name)]
+        now = self.clock.now()
         override, changes = in_force(overrides, now), changes_at(overrides, now)
         if override is not None and await self.pageable((override.user,), policy.listed):
             words = "took over" if override.by == override.user else "handed over"
@@ -196,12 +178,8 @@ class Roster:
         return OnDuty(others, source, planned.until, note=planned.note)
 
     async def is_read(self, policy: OnCallSettings) -> bool:
-        """Whether a policy's calendar or PagerDuty was ever asked; True without one.
-
-        Raises:
-            StorageUnavailable: the storage cannot tell.
-        """
-        return policy.feed is None or await self._copies.read(policy.name) is not None
+        """Whether a policy's calendar or PagerDuty was ever asked; True without one."""
+        return policy.feed is None or await self.copies.of(policy.name) is not None
 
     async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
         """The members of a user group who may be paged, sorted; as last known if Slack does not answer."""
@@ -258,19 +236,6 @@ class Roster:
             self._silent_since = self.clock.now()
         return str(error) or type(error).__name__
 
-    async def _overrides(self, policy: str, *, strict: bool = False) -> Sequence[Override]:
-        """A policy's overrides in the order in which they were made; may include past ones."""
-        try:
-            rows = await self.store.read(
-                "select * from overrides where policy = :policy order by id", policy=policy
-            )
-        except StorageError as error:
-            if strict:
-                raise
-            _log.error("cannot read on-call overrides", policy=policy, reason=str(error))
-            return ()
-        return [_override(row) for row in rows]
-
     async def _planned(self, policy: OnCallSettings) -> OnDuty:
         if policy.group is not None:
             members = await self.members(policy.group, policy.listed)
@@ -287,15 +252,14 @@ class Roster:
         """Who is on call according to a calendar or PagerDuty: of overlapping shifts, the highest level with someone who may
         be paged.
         """
-        now, copy = self.clock.now(), await self._copies.of(policy.name)
-        known = copy.shifts if copy is not None and now - copy.read_at <= TOO_OLD else ()
-        current = (each.user for each in known if each.user is not None and each.begins <= now < each.ends)
+        now, copy = self.clock.now(), await self.copies.of(policy.name)
+        known = copy.timetable.shifts if copy is not None and copy.is_fresh(now) else ()
+        current = (each.user for each in known if each.user is not None and each.is_at(now))
         there = await self.pageable(current, policy.listed)
-        shifts = [each for each in known if each.user in there or each.begins > now]
-        if users := users_at(shifts, now):
-            return OnDuty(users, feed, next_change(shifts, now))
-        note = why_nobody(policy, copy, now)
-        return OnDuty((), feed, next_change(shifts, now), note=note)
+        timetable = Timetable(tuple(each for each in known if each.user in there or each.begins > now))
+        users = timetable.now(now)
+        note = "" if users else why_nobody(self.copies.sources[policy.name], copy, now)
+        return OnDuty(users, feed, timetable.next(now), note=note)
 
     async def _on_shift(self, plan: RotationSettings) -> OnDuty:
         now = self.clock.now()

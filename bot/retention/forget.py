@@ -65,8 +65,8 @@ class Found:
 class Traces:
     """What could not be removed. `in_flight`: messages being posted right now, and `waiting`: events not processed yet: what
     they are about was not changed, so try again. `unsettled`: agents wait for them by now, so they were not changed either.
-    `pagers`: pages sent outside Slack. `untaken`: incidents that are still unclaimed, now without their text. `elsewhere`:
-    where others keep what an integration told them, by its name. `receipts`: deleted here, but agents and webhooks may have copies.
+    `pagers`: pages sent outside Slack. `untaken`: incidents that no one had claimed, closed now. `elsewhere`: where others keep
+    what an integration told them, by its name. `receipts`: deleted here, but agents and webhooks may have copies.
     """
 
     in_flight: int = 0

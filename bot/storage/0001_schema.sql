@@ -303,11 +303,8 @@ create table turns (             -- who was told last that they are on call, whe
 create table feeds (             -- who is on call as a calendar or PagerDuty said last
   policy text primary key,
   origin text not null,          -- a digest of where it is from: what another source said does not count
-  etag text,                     -- as the source calls what it said; null: it gave no name
-  digest text not null,          -- of what it said
-  shifts text not null,          -- JSON: from a day before it was worked out to a month after
-  left_out text not null default '[]',  -- what of it cannot be read, as JSON
-  worked_out_at real not null,
+  shifts text not null,          -- JSON: from a day before it was read to a month after
+  faults text not null,          -- JSON: what of it cannot be read, in words
   read_at real not null,         -- when the source said last that it is so
   trouble text                   -- what people were told last that is wrong; null: nothing is
 );

@@ -22,12 +22,13 @@ import structlog
 
 import bot.app
 import bot.base
+import bot.integrations.ical.source
 import bot.oncall.build
-import bot.oncall.feeds
 import bot.storage.sqlite
 from bot.app import Bot
 from bot.delivery.build import resume_when_back
-from bot.oncall.calendars import LeftOut, Shift, in_calendar
+from bot.integrations.ical.reader import LeftOut, in_calendar
+from bot.oncall.source import Shift
 from bot.settings.model import Settings
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
@@ -98,12 +99,8 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.oncall.build, "Outside", lambda *_, **__: Pagers(outer, life().effect))
     patch.setattr(bot.base, "People", lambda *_: Directory(outer))
     patch.setattr(bot.oncall.build, "AccessControl", lambda **_: Gate(outer))
-    patch.setattr(
-        bot.oncall.feeds,
-        "HttpClient",
-        lambda _: Calendars(outer),
-    )
-    patch.setattr(bot.oncall.feeds, "_shifts_of", _read_here)
+    patch.setattr(bot.integrations.ical.source, "HttpClient", lambda _: Calendars(outer))
+    patch.setattr(bot.integrations.ical.source, "_worked_out", _read_here)
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.storage.sqlite, "_SqliteConnection", InlineConnection)
     commit = bot.storage.sqlite._commit

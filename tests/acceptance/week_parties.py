@@ -11,8 +11,10 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
+from bot import outbox
+from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.http import HttpClient, HttpStream
+from bot.oncall.outside import OutsidePager, PagerText
 from bot.people.access import Person, Refusal
 from bot.people.directory import Installation, Profile
 from bot.routing import Audience
@@ -235,8 +237,9 @@ class Pagers:
     def __init__(self, outer: Outer, effect: Callable[[], None]) -> None:
         self._outer = outer
         self._effect = effect
+        self.pagers: dict[str, OutsidePager] = {}
 
-    async def send(self, variable: str, title: str, body: str) -> None:
+    async def send(self, variable: str, _: PagerText) -> outbox.Outcome:
         task = asyncio.current_task()
         page = int(task.get_name().split()[1]) if task is not None else 0
         await self._outer.wire()
@@ -244,9 +247,10 @@ class Pagers:
         told = Outside(self._outer.now(), page, variable)
         if self._outer.fault("outside", variable):
             self._outer.refused_outside.append(told)
-            raise PagerError(f"{variable}: the service did not take it")
+            return outbox.RetryLater("the service did not take it")
         self._outer.taken.append(told)
         self._effect()
+        return outbox.Delivered()
 
 
 class Directory:

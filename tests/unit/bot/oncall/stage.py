@@ -17,13 +17,16 @@ from bot.delivery.messages import Permalinks
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
 from bot.oncall.incidents import Incident
+from bot.oncall.outside import PagerText
 from bot.oncall.pages import Destination
 from bot.oncall.roster import Policies
+from bot.outbox import Delivered, Outcome, RetryLater
 from bot.people.access import Person, Refusal
 from bot.routing import Audience
 from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
-from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
+from bot.slackapi import Later, Never, Post, Sent, Unknown
+from bot.slackapi import Outcome as SlackOutcome
 from bot.storage.ledger import DatabaseLedger
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
@@ -113,18 +116,19 @@ class Gate:
 
 @dataclass
 class Outside:
-    """A sender outside Slack; `error` is raised, `held` keeps it waiting."""
+    """A pager outside Slack; while `refuses`, it takes nothing, `held` keeps it waiting."""
 
-    sent: list[tuple[str, str, str]] = field(default_factory=list)
-    error: Exception | None = None
+    sent: list[PagerText] = field(default_factory=list)
+    refuses: bool = False
     held: asyncio.Event | None = None
 
-    async def send(self, variable: str, title: str, body: str) -> None:
+    async def send(self, variable: str, page: PagerText) -> Outcome:
         if self.held is not None:
             await self.held.wait()
-        if self.error is not None:
-            raise self.error
-        self.sent.append((variable, title, body))
+        if self.refuses:
+            return RetryLater("503")
+        self.sent.append(page)
+        return Delivered()
 
 
 @dataclass
@@ -142,7 +146,7 @@ class Slack:
     down: bool = False
     asked: int = 0
 
-    async def post(self, channel: str, draft: Post) -> Outcome:
+    async def post(self, channel: str, draft: Post) -> SlackOutcome:
         if self.down or channel in self.stuck:
             return Later("down", 1.0)
         if channel in self.broken:
@@ -157,31 +161,31 @@ class Slack:
             return Unknown("timeout")
         return Sent(channel, ts, draft.thread_ts)
 
-    async def update(self, channel: str, ts: str, draft: Post) -> Outcome:
+    async def update(self, channel: str, ts: str, draft: Post) -> SlackOutcome:
         if self.down:
             return Later("down", 1.0)
         self.there[channel, ts] = draft
         return Sent(channel, ts)
 
-    async def replies(self, channel: str, ts: str) -> set[str] | Outcome:
+    async def replies(self, channel: str, ts: str) -> set[str] | SlackOutcome:
         if self.down:
             return Later("down", 1.0)
         return {
             each for (where, each), draft in self.there.items() if (where, draft.thread_ts) == (channel, ts)
         }
 
-    async def delete(self, channel: str, ts: str) -> Outcome:
+    async def delete(self, channel: str, ts: str) -> SlackOutcome:
         if self.down:
             return Later("down", 1.0)
         self.deleted.add((channel, ts))
         return Sent(channel, ts)
 
-    async def open_dm(self, user: str) -> str | Outcome:
+    async def open_dm(self, user: str) -> str | SlackOutcome:
         return Later("down", 1.0) if self.down else f"D{user[1:]}"
 
     async def find(
         self, channel: str, thread_ts: str | None, matches: Any, known: set[str]
-    ) -> Outcome | None:
+    ) -> SlackOutcome | None:
         if self.down:
             return Later("down", 1.0)
         wanted = matches["event_payload"].items()

@@ -56,7 +56,7 @@ async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, ho
         world.slack.broken.add(DM)
     else:
         world.slack.refuses |= {DM, BOSSES}
-        world.outside.error = RuntimeError("503")
+        world.outside.refuses = True
     await world.raised()
     if how in {"late", "broken"}:
         await world.quiet()
@@ -217,12 +217,12 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
 
 async def test_what_was_given_up_before_a_restart_is_no_page_of_the_next_cycle(world: World) -> None:
     """All the same it is still tried; but only a page of the cycle's own can fail, so that the next step goes."""
-    world.slack.down, world.outside.error = True, RuntimeError("503")
+    world.slack.down = world.outside.refuses = True
     await world.raised()
     for _ in range(4):
         await world.quiet()
         await world.pass_by(16)
-    world.outside.error = None
+    world.outside.refuses = False
     await world.stop()
     await world.clock.advance(15 * 60)
     await world.start()

@@ -5,26 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.errors import StorageUnavailable
 from bot.oncall import feeds
-from bot.oncall.calendars import Shift
-from bot.oncall.feeds import Copy, origin
+from bot.oncall.feeds import Copies, Copy
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
+from bot.oncall.source import Shift, Timetable
 from bot.routing import Audiences
-from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FALLBACK
 from core.clarification import Clarification
 from tests.kit.clocks import START, ManualClock
-from tests.unit.bot.oncall.crew_parties import BASE, Directory, settings
+from tests.unit.bot.oncall.crew_parties import BASE, Directory, Said, settings
 from tests.unit.bot.records import asked
 
 LIST = '[[on_call]]\nname = "platform"\nusers = ["U1", "U2"]\n'
@@ -52,13 +50,19 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
+def copies(store: Store) -> Copies:
+    return Copies({"platform": Said()}, store)
+
+
 class Crew(Roster):
     """A roster on a directory of the test's, and its clock."""
 
     def __init__(self, folder: Path, on_call: str, directory: Directory, store: Store, **more: Any) -> None:
         people: Any = directory
         self.clock = ManualClock()
-        super().__init__(settings(folder, on_call), people, store, self.clock, **({"patience": 0.2} | more))
+        super().__init__(
+            settings(folder, on_call), people, copies(store), store, self.clock, **({"patience": 0.2} | more)
+        )
 
 
 @pytest.fixture
@@ -149,19 +153,6 @@ async def test_on_call_a_group_that_was_deleted_has_nobody(crew: Any, directory:
     directory.groups.clear()
 
     assert await roster.on_call("platform") == ()
-
-
-async def test_on_call_without_the_storage_goes_by_the_plan(
-    crew: Any, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    roster = crew(LIST)
-    await roster.hand("platform", "U7", START + HOUR, "U9")
-
-    async def fails(*_: object, **__: object) -> None:
-        raise StorageUnavailable
-
-    monkeypatch.setattr(store, "read", fails)
-    assert await roster.on_call("platform") == ("U1", "U2")
 
 
 async def test_on_call_does_not_wait_again_for_a_slack_that_is_silent(
@@ -274,7 +265,11 @@ def policies(tmp_path: Path, directory: Directory, store: Store) -> Any:
         people: Any = directory
         found = settings(tmp_path, on_call, base=base, PAGER_URL="json://127.0.0.1:1")
         return Policies(
-            found, Audiences(found), Roster(found, people, store, ManualClock()), known, ManualClock()
+            found,
+            Audiences(found),
+            Roster(found, people, copies(store), store, ManualClock()),
+            known,
+            ManualClock(),
         )
 
     return built
@@ -356,9 +351,9 @@ async def test_destinations_last_resort_without_fallback_channel_is_the_routes(p
 FEED = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'
 
 
-async def kept(store: Store, found: Settings, *shifts: Shift, read_at: datetime = START) -> None:
+async def kept(store: Store, *shifts: Shift) -> None:
     """What a source said, as the bot that leads keeps it."""
-    copy = Copy(origin(found.on_call[0], found), None, "digest", shifts, read_at, read_at)
+    copy = Copy(Said.origin, Timetable(shifts), START)
     await store.write(lambda tx: feeds._put(tx, "platform", copy))
 
 
@@ -417,8 +412,8 @@ async def test_who_by_a_calendar(  # noqa: PLR0917
     directory.gone = {"UGONE"}
     found = settings(tmp_path, FEED + more, FEED="http://127.0.0.1:1")
     people: Any = directory
-    roster = Roster(found, people, store, ManualClock())
-    await kept(store, found, *(shift_of(*each) for each in shifts))
+    roster = Roster(found, people, copies(store), store, ManualClock())
+    await kept(store, *(shift_of(*each) for each in shifts))
     assert await roster.who("platform") == expected
     await roster.hand("platform", "U9", START + HOUR, "U9")
     assert (await roster.who("platform")).users == ("U9",), "who took over comes before every source"
@@ -448,8 +443,8 @@ async def test_outsider_of_a_copy_that_was_kept_before_is_replaced_and_takes_no_
     getattr(directory, known).add("U5")
     found = settings(tmp_path, FEED + 'users = ["U7"]\n', FEED="http://127.0.0.1:1")
     people: Any = directory
-    roster = Roster(found, people, store, ManualClock())
-    await kept(store, found, shift_of("U5", -1, 2))
+    roster = Roster(found, people, copies(store), store, ManualClock())
+    await kept(store, shift_of("U5", -1, 2))
     duty = await roster.who("platform")
     assert duty.users == ("U7",)
     assert "is no longer a full member" in duty.note

@@ -1,0 +1,1 @@
+"""On-call sources: iCalendar feeds."""
