@@ -18,14 +18,18 @@ from bot.http import (
     NOT_SENT,
     HttpAnswer,
     HttpClient,
+    clean,
+    in_own_thread,
     json_body,
     retry_after,
     words,
 )
 from bot.mailing import Announcer, Follower, Host, Mailer, Message, Post, outcome_of
+from bot.oncall.outside import OutsidePager, PagerText
+from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.posting import Posted, signature
-from bot.settings.environment import signing_key
+from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
     Duration,
@@ -34,7 +38,10 @@ from bot.settings.model import (
     Name,
     SettingsTable,
     WebAddress,
+    is_loopback,
+    is_web_address,
     keep_token_private,
+    url_host,
 )
 from bot.storage.changes import RecordChange
 from bot.storage.store import Acting, Store
@@ -43,7 +50,9 @@ from bot.views.inert import clip, line, plain, size
 from core.records import Subject
 
 __all__ = [
+    "AHEAD",
     "ANSWER_TIMEOUT",
+    "BEFORE",
     "NETWORK",
     "NOT_SENT",
     "Acting",
@@ -65,30 +74,45 @@ __all__ = [
     "Mailer",
     "Message",
     "Name",
+    "OnCall",
+    "OnCallSource",
     "Outbox",
     "Outcome",
+    "OutsidePager",
+    "PagerText",
+    "Paging",
     "Post",
     "Posted",
     "RecordChange",
     "RetryLater",
     "Secrets",
     "SettingsTable",
+    "Shift",
+    "SourceError",
     "Store",
     "Subject",
+    "Timetable",
     "Tx",
     "WebAddress",
+    "clean",
     "clip",
+    "in_own_thread",
+    "is_loopback",
+    "is_web_address",
     "json_body",
     "keep_token_private",
     "line",
     "outcome_of",
     "plain",
+    "read_environment",
     "retry_after",
     "right",
     "signature",
     "signing_key",
     "size",
+    "url_host",
     "warning",
+    "whole",
     "words",
     "wrong",
 ]
@@ -98,22 +122,56 @@ Secrets = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Integration:
-    """One integration. Only `name` and `settings` are required; leave out what it does not do.
+class OnCall:
+    """Says who is on call, for the policies of `[[on_call]]` that have its key.
 
     Args:
-        name: of its table in clarify.toml.
-        settings: what the table holds: a `SettingsTable`, for `[name]`, or `tuple[SettingsTable, ...]`, for `[[name]]`.
+        settings: what the key holds.
+        label: what people are told that it is, such as "calendar".
+        source: makes the source of one policy, from what the key holds, the policy's time zone, and the secrets.
+        fits: whether the value of the variable that the key names can be used, if the key ends in `_env`, and what is expected.
+    """
+
+    settings: Any
+    label: str
+    source: Callable[[Any, str, Secrets], OnCallSource]
+    fits: tuple[Callable[[str], bool], str] = (bool, "not be empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paging:
+    """Pages people outside Slack, for the steps of policies with `notify = "NAME:VARIABLE"`.
+
+    Args:
+        service: returns the service that the value of a variable leads to, such as "PagerDuty"; None: to none. Sends nothing.
+        pager: makes the pager of a variable, from its value.
+    """
+
+    service: Callable[[str], str | None]
+    pager: Callable[[str], OutsidePager]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integration:
+    """One integration. Only `name` is required; leave out what it does not do.
+
+    Args:
+        name: in clarify.toml: of its table, of its key in `[[on_call]]`, of its pagers.
+        settings: what its table holds: a `SettingsTable`, for `[name]`, or `tuple[SettingsTable, ...]`, for `[[name]]`.
             Variables in keys that end in `_env` must be set.
         follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`, or a `Consumer`
             of the feed that keeps itself what it owes.
         check: checks the settings for `clarify check`, from them and the secrets that they name. It may use the network, but
             must change nothing.
         keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
+        on_call: says who is on call.
+        paging: pages people outside Slack.
     """
 
     name: str
-    settings: Any
+    settings: Any = None
     follows: Callable[[Host, Any], Follower | Consumer] | None = None
     check: Callable[[Any, Secrets], AsyncIterator[CheckResult]] | None = None
     keeps: Callable[[Tx, Subject], Iterable[str]] | None = None
+    on_call: OnCall | None = None
+    paging: Paging | None = None

@@ -570,7 +570,7 @@ class Bot:
         yield "quorum", self.oncall.quorum.run()
         yield "holders who are gone", self.oncall.leavers.run()
         yield "paging", self.oncall.pager.run()
-        if any(each.feed is not None for each in self.base.settings.on_call):
+        if any(each.source is not None for each in self.base.settings.on_call):
             yield "who is on call", self.oncall.feeds.run()
         yield "changes of shift", self.oncall.turns.run()
         yield "Slack outage alert", self.slack_outage.run()

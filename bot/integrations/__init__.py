@@ -16,10 +16,19 @@ if TYPE_CHECKING:
 
 GROUP = "clarify.integrations"
 OURS = {
+    "apprise": "bot.integrations.apprise",
     "github": "bot.integrations.github",
+    "ical": "bot.integrations.ical",
+    "pagerduty": "bot.integrations.pagerduty",
     "webhooks": "bot.integrations.webhooks",
 }
 """The modules of our own, by name."""
+TABLES = ("github", "webhooks")
+"""Those that have a table of their own."""
+ON_CALL = {"ical_env": "ical", "pagerduty": "pagerduty"}
+"""Those that say who is on call, by their key in `[[on_call]]`. That of others is their name."""
+PAGERS = ("apprise",)
+"""Those that page people outside Slack: steps name them as `NAME:VARIABLE`."""
 
 
 @cache
@@ -27,14 +36,24 @@ def _theirs() -> dict[str, EntryPoint]:
     return {each.name: each for each in entry_points(group=GROUP) if each.name not in OURS}
 
 
-def is_known(name: str) -> bool:
-    """Whether an integration of that name is installed."""
-    return name in OURS or name in _theirs()
+def has_table(name: str) -> bool:
+    """Whether an integration of that name may have a table."""
+    return name in TABLES or (name not in OURS and name in _theirs())
 
 
-def names() -> set[str]:
-    """Returns the names of all that are installed."""
-    return OURS.keys() | _theirs()
+def on_call(key: str) -> str | None:
+    """Returns the integration that may have a key in `[[on_call]]`, by its name."""
+    return ON_CALL.get(key) or (key if key not in OURS and key in _theirs() else None)
+
+
+def is_pager(kind: str) -> bool:
+    """Whether an integration of that name may page people."""
+    return kind in PAGERS or (kind not in OURS and kind in _theirs())
+
+
+def tables() -> set[str]:
+    """Returns the names of all that may have a table."""
+    return {*TABLES, *_theirs()}
 
 
 def load(name: str) -> Integration:

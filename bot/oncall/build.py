@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
+
+from bot import integrations
 from bot.base import Base
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages, Permalinks
@@ -14,17 +17,19 @@ from bot.oncall.escalations import Escalations
 from bot.oncall.feeds import Copies, Feeds, Sources
 from bot.oncall.incidents import Incidents
 from bot.oncall.leavers import Leavers
-from bot.oncall.outside import Outside, OutsidePager
+from bot.oncall.outside import BrokenPager, Outside, OutsidePager
 from bot.oncall.pager import Pager
 from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
-from bot.oncall.source import OnCallSource
+from bot.oncall.source import BrokenSource, OnCallSource
 from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
-from bot.settings.model import Settings
+from bot.settings.model import Settings, Source
 from bot.slackapi import Place, permalink, replies_since
+
+_log = structlog.get_logger("clarify.integrations")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -56,32 +61,41 @@ class OnCallParts:
 
 
 def on_call_sources(settings: Settings) -> Sources:
-    """The on-call source of each policy that has one. Imports only the integrations that are used."""
-    found: dict[str, OnCallSource] = {}
-    for policy in settings.on_call:
-        if policy.feed is None or policy.feed_env is None:
-            continue
-        secret = settings.secrets.by_variable[policy.feed_env]
-        if (plan := policy.pagerduty) is not None:
-            from bot.integrations.pagerduty import PagerDutySource  # noqa: PLC0415 - if a policy uses it
+    """Returns the on-call source of each policy that has one."""
+    return {
+        policy.name: _source_of(policy.source, policy.timezone, settings)
+        for policy in settings.on_call
+        if policy.source is not None
+    }
 
-            source: OnCallSource = PagerDutySource(policy.feed_env, secret, plan.schedule, plan.api_url)
-        else:
-            from bot.integrations.ical.source import CalendarSource  # noqa: PLC0415 - if a policy uses it
 
-            source = CalendarSource(policy.feed_env, secret, policy.timezone)
-        found[policy.name] = source
-    return found
+def _source_of(source: Source, zone: str, settings: Settings) -> OnCallSource:
+    why = "it names no one on call"
+    try:
+        on_call = integrations.load(source.name).on_call
+        if on_call is not None and source.value is not None:
+            return on_call.source(source.value, zone, settings.secret)
+    except Exception as error:  # noqa: BLE001 - others wrote it
+        _log.exception("who is on call cannot be read", integration=source.name)
+        why = type(error).__name__
+    return BrokenSource(source, why)
 
 
 def outside_pagers(settings: Settings) -> dict[str, OutsidePager]:
-    """The pagers of all policies, by the environment variable with the address of each. Imports integrations as above."""
-    variables = {variable for policy in settings.on_call for variable in policy.pagers}
-    if not variables:
-        return {}
-    from bot.integrations.apprise import ApprisePager  # noqa: PLC0415 - if a step notifies one
+    """Returns the pagers of all policies, by the environment variable with the address of each."""
+    pagers = {pager for policy in settings.on_call for pager in policy.pagers.items()}
+    return {variable: _pager_of(kind, settings.secret(variable)) for variable, kind in sorted(pagers)}
 
-    return {each: ApprisePager(settings.secrets.by_variable[each]) for each in sorted(variables)}
+
+def _pager_of(kind: str, address: str) -> OutsidePager:
+    why = "it pages no one"
+    try:
+        if (paging := integrations.load(kind).paging) is not None:
+            return paging.pager(address)
+    except Exception as error:  # noqa: BLE001 - others wrote it
+        _log.exception("a pager cannot be used", integration=kind)
+        why = type(error).__name__
+    return BrokenPager(kind, why)
 
 
 def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:

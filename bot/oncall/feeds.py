@@ -25,7 +25,7 @@ from bot.http import NETWORK, clean, words
 from bot.oncall.source import Move, OnCallSource, Shift, SourceError, Timetable, moves
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, outsider
 from bot.settings.model import OnCallSettings, Settings, name_key
-from bot.settings.problems import Place, dotted, located
+from bot.settings.problems import dotted, located
 from bot.slackapi import Place as Destination
 from bot.storage.store import Store
 from bot.storage.tx import Tx
@@ -397,9 +397,9 @@ def why_nobody(source: OnCallSource, copy: Copy | None, now: datetime) -> str:
 async def check_feeds(settings: Settings, people: People, sources: Sources) -> AsyncIterator[CheckResult]:
     """Check who is on call now and next by each source, and that Slack knows them."""
     for index, policy in enumerate(settings.on_call):
-        if (source := sources.get(policy.name)) is None:
+        if policy.source is None:
             continue
-        place: Place = ("on_call", index, "ical_env" if policy.ical_env else "pagerduty")
+        source, place = sources[policy.name], ("on_call", index, policy.source.key)
         now = datetime.now(UTC)
         try:
             found = await read(source, now)

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 import structlog
 from pydantic import SecretStr
 
+from bot import integrations
 from bot.checks import CheckResult, right, wrong
 from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.http import NETWORK, HttpClient, words
 from bot.outbox import Delivered, Outcome, RetryLater
-from bot.settings.environment import SERVICES
 from bot.settings.model import Settings
 from bot.storage.store import Acting
 from bot.telemetry import Telemetry
@@ -44,9 +44,20 @@ class PagerText(NamedTuple):
 class OutsidePager(Protocol):
     """A pager that needs no Slack: one for each address."""
 
-    async def send(self, page: PagerText) -> Outcome:
+    async def send(self, page: PagerText, /) -> Outcome:
         """Makes one attempt: only the caller retries. The reason of a failure contains no secrets."""
         ...
+
+
+@dataclass(frozen=True)
+class BrokenPager:
+    """In place of a pager whose integration cannot be used."""
+
+    kind: str
+    why: str
+
+    async def send(self, _: PagerText) -> Outcome:
+        return RetryLater(f"{self.kind} cannot be used ({self.why}); see the log")
 
 
 SendOutside = Callable[[str, PagerText], Awaitable[Outcome]]
@@ -189,9 +200,14 @@ def check_pagers(settings: Settings) -> Iterator[CheckResult]:
                 yield right(f"on_call[{index}].steps[{number}]", told)
         for variable, kind in on_call.pagers.items():
             subject = f"on_call[{index}].steps"
-            service = SERVICES[kind](settings.secrets.by_variable[variable].get_secret_value())
+            try:
+                paging = integrations.load(kind).paging
+                service = None if paging is None else paging.service(settings.secret(variable))
+            except Exception as error:  # noqa: BLE001 - others wrote it
+                yield wrong(subject, f"{kind} cannot be used ({type(error).__name__}: {error})", "update it")
+                continue
             if service is None:
-                fix = "give it a URL as https://github.com/caronc/apprise/wiki describes"
+                fix = "give it an address as the documentation of that pager describes"
                 yield wrong(subject, f"the value of {variable} is not a URL that {kind} can notify", fix)
             else:
                 yield right(subject, f"{variable} notifies through {service}")

@@ -48,7 +48,7 @@ SendingState = Literal["sent", "late", "failed", "dropped"]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a page goes. via: "slack", or a kind of pager outside (`PAGERS`). target: a channel or user in Slack, or the
+    """Where a page goes. via: "slack", or the integration that pages people outside. target: a channel or user in Slack, or the
     environment variable with the pager's address.
 
     thread: the session (producer, id) in whose thread of the channel it is posted.

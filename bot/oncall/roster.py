@@ -23,7 +23,14 @@ from bot.oncall.pages import Destination
 from bot.oncall.source import Timetable
 from bot.people.directory import NO_GROUP, UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
-from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
+from bot.settings.model import (
+    IN_SLACK,
+    OnCallSettings,
+    RotationSettings,
+    RouteSettings,
+    Settings,
+    parse_target,
+)
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clock import Clock
@@ -146,7 +153,7 @@ class Roster:
         named = set(policy.listed)
         if policy.group is not None:
             named |= {*await self.members(policy.group, policy.listed)}
-        if policy.feed is not None and (copy := await self.copies.of(policy_name)) is not None:
+        if policy.source is not None and (copy := await self.copies.of(policy_name)) is not None:
             theirs = (each.user for each in copy.timetable.shifts if each.user is not None)
             named |= {*await self.pageable(theirs, policy.listed)}
         return frozenset(named)
@@ -179,7 +186,7 @@ class Roster:
 
     async def is_read(self, policy: OnCallSettings) -> bool:
         """Whether a policy's calendar or PagerDuty was ever asked; True without one."""
-        return policy.feed is None or await self.copies.of(policy.name) is not None
+        return policy.source is None or await self.copies.of(policy.name) is not None
 
     async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
         """The members of a user group who may be paged, sorted; as last known if Slack does not answer."""
@@ -244,12 +251,12 @@ class Roster:
             return OnDuty(members, "user group")
         if policy.rotation is not None:
             return await self._on_shift(policy.rotation)
-        if policy.feed is not None:
-            return await self._named_by(policy, policy.feed)
+        if policy.source is not None:
+            return await self._named_by(policy, policy.source.label)
         return OnDuty(await self.active(policy.users or ()), "fixed list")
 
-    async def _named_by(self, policy: OnCallSettings, feed: str) -> OnDuty:
-        """Who is on call according to a calendar or PagerDuty: of overlapping shifts, the highest level with someone who may
+    async def _named_by(self, policy: OnCallSettings, label: str) -> OnDuty:
+        """Who is on call according to an integration, such as a calendar: of overlapping shifts, the highest level with someone who may
         be paged.
         """
         now, copy = self.clock.now(), await self.copies.of(policy.name)
@@ -259,7 +266,7 @@ class Roster:
         timetable = Timetable(tuple(each for each in known if each.user in there or each.begins > now))
         users = timetable.now(now)
         note = "" if users else why_nobody(self.copies.sources[policy.name], copy, now)
-        return OnDuty(users, feed, timetable.next(now), note=note)
+        return OnDuty(users, label, timetable.next(now), note=note)
 
     async def _on_shift(self, plan: RotationSettings) -> OnDuty:
         now = self.clock.now()
@@ -359,7 +366,7 @@ class Policies:
     ) -> Sequence[Destination]:
         """The destinations behind one entry of a step's `notify`, or behind the last resort."""
         kind, name = parse_target(notify)
-        if kind in PAGERS:
+        if kind not in IN_SLACK:
             return [Destination(kind, name)]
         if kind == "group":
             return _direct(await self.roster.members(name, self._listed(incident)))

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:  # the process that reads a calendar needs no HTTP client
+if TYPE_CHECKING:
     from bot.http import HttpStream
+    from bot.settings.model import Source
 
 _DAY = timedelta(days=1)
 BEFORE, AHEAD = _DAY, 31 * _DAY
@@ -113,7 +114,7 @@ class OnCallSource(Protocol):
     variable: str
     advice: str
 
-    async def read(self, at: datetime) -> Timetable:
+    async def read(self, at: datetime, /) -> Timetable:
         """Reads the shifts from `at - BEFORE` to `at + AHEAD`. Called every few minutes, never by two at a time.
 
         Raises:
@@ -121,6 +122,18 @@ class OnCallSource(Protocol):
             aiohttp.ClientError, OSError: as `bot.http.HttpClient`.
         """
         ...
+
+
+class BrokenSource:
+    """In place of a source whose integration cannot be used."""
+
+    advice = "update the integration"
+
+    def __init__(self, source: Source, why: str) -> None:
+        self.title, self.variable, self.origin, self._why = f"[{source.name}]", source.key, "", why
+
+    async def read(self, _: datetime) -> Timetable:
+        raise SourceError(f"its integration cannot be used ({self._why}); see the log")
 
 
 async def whole(response: HttpStream, fix: str) -> bytes:

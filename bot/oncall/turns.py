@@ -160,7 +160,7 @@ class Turns:
             return now + _SETTLES  # Slack does not say who is in the group
         if duty.until is not None and duty.until - seen[1] < _SHORTEST:
             return duty.until
-        if policy.feed is None or (last is not None and last.until is not None and last.until <= now):
+        if policy.source is None or (last is not None and last.until is not None and last.until <= now):
             return now
         return seen[1] + _SETTLES
 

@@ -72,7 +72,7 @@ _REFUSALS, _REFUSED_MOST = 3, 500
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     """Check the tokens, channels and people; stops if Slack cannot be asked any more."""
     bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
-    email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
+    email = settings.slack.identity == "email" or any(each.source is not None for each in settings.on_call)
     email = email or any("@" in (each.requested_by or "") for each in settings.producers)
     # Two accounts of one person are told by their address.
     email = email or any(each.approvals.most > 1 or each.four_eyes is not None for each in settings.routes)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import os
 import pwd
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
+from bot import integrations
 from bot.settings.model import (
-    PAGERS,
-    feed_url,
     http_url,
     is_loopback,
     is_web_address,
@@ -30,6 +29,7 @@ _SLACK_VARIABLES = {  # mode → required variables, with the beginnings of thei
     "socket": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"},
     "http": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_SIGNING_SECRET": ""},
 }
+Fits = tuple[Callable[[str], bool], str]
 _SIGNING_PREFIX = "whsec_"
 
 
@@ -38,8 +38,8 @@ class WantedVariable(NamedTuple):
 
     variable: str
     place: Place
-    fits: Callable[[str], bool] = bool
-    expected: str = "not be empty"
+    fits: Callable[[str], bool]
+    expected: str
 
 
 def read_environment() -> Mapping[str, str]:
@@ -103,12 +103,12 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
     for place, value in _texts(document, ()):
         key = next(part for part in reversed(place) if isinstance(part, str))
         kind, name = parse_target(value)
-        if key == "notify" and kind in PAGERS:
+        if key == "notify" and integrations.is_pager(kind):
             want = WantedVariable(
                 name, place[:-1], partial(_is_address, kind), f"be a URL that {kind} can notify"
             )
         elif key.endswith("_env") and "people" not in place:  # names of people are keys, too
-            want = WantedVariable(value, place, *(_FITS.get(f"{place[0]}.{key}") or _FITS.get(key) or ()))
+            want = WantedVariable(value, place, *_fits_of(key, place))
         else:
             continue
         if want.variable.isascii() and want.variable.isidentifier() and want.variable.isupper():
@@ -129,7 +129,21 @@ def _begins_with(prefix: str | tuple[str, ...], value: str) -> bool:
 
 
 def _is_address(kind: str, value: str) -> bool:
-    return SERVICES[kind](value) is not None
+    """Whether it is an address that a pager can notify; also if that cannot be told: then other checks tell why."""
+    try:
+        paging = integrations.load(kind).paging
+        return paging is None or paging.service(value) is not None
+    except Exception:  # noqa: BLE001 - others wrote it
+        return True
+
+
+def _fits_of(key: str, place: Place) -> Fits:
+    """Returns whether a value fits the key of a variable, and what is expected."""
+    if place[0] == "on_call" and len(place) == 3 and (name := integrations.on_call(key)) is not None:
+        with suppress(Exception):  # others wrote it; what it raises is told where the file is read
+            if (on_call := integrations.load(name).on_call) is not None:
+                return on_call.fits
+    return _FITS.get(f"{place[0]}.{key}") or _FITS.get(key) or (bool, "not be empty")
 
 
 def signing_key(secret: str) -> bytes:
@@ -158,21 +172,6 @@ def _is_signing_key(value: str) -> bool:
         return False
 
 
-def _apprise_service(url: str) -> str | None:
-    """Returns the service that an Apprise URL notifies, such as "PagerDuty", or None if it is not one. Checks without
-    sending. The URL contains keys and passwords, so it is never shown.
-    """
-    from apprise import Apprise  # noqa: PLC0415 - loads some hundred plugins, so only for a configured pager
-
-    logger = logging.getLogger("apprise")
-    was, logger.disabled = logger.disabled, True  # it would log the URL with its secrets
-    try:
-        service = Apprise.instantiate(url, suppress_exceptions=True)
-    finally:
-        logger.disabled = was
-    return None if service is None else str(getattr(service, "service_name", "") or "notification service")
-
-
 _SECRET = (lambda secret: bool(signing_key(secret)), "be a secret, with base64 after whsec_")
 _POSTGRES = (partial(_begins_with, ("postgresql://", "postgres://")), "begin with postgresql://")
 _FITS: Mapping[
@@ -187,10 +186,4 @@ _FITS: Mapping[
     ),
     "secret_env": _SECRET,
     "callback_secret_env": _SECRET,
-    "ical_env": (
-        lambda value: feed_url(value) is not None,
-        "be the address of an iCalendar feed: https:// or webcal://, or http:// on a loopback host",
-    ),
 }
-SERVICES: Mapping[str, Callable[[str], str | None]] = {"apprise": _apprise_service}
-"""By kind of pager: returns the service that an address leads to, or None if it is not an address."""

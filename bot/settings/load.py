@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -13,8 +13,17 @@ from pydantic import TypeAdapter, ValidationError
 from bot import integrations
 from bot.errors import ConfigurationError
 from bot.settings.environment import given_secrets, secret_problems, slack_api_url
-from bot.settings.model import Configuration, Secrets, Settings, ShellSettings
+from bot.settings.model import (
+    OF_AN_INTEGRATION,
+    Configuration,
+    OnCallSettings,
+    Secrets,
+    Settings,
+    ShellSettings,
+    Source,
+)
 from bot.settings.problems import (
+    Place,
     Problem,
     cross_problems,
     describe,
@@ -57,14 +66,13 @@ def _read_source(file: Path) -> str:
 def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Settings:
     """Reads TOML text as if it were in `file`. See `load_settings`."""
     document = _document(source, file)
-    ours, theirs = _apart(document)
-    tables = _read_integrations(theirs, file.resolve().parent)
-    problems = [*secret_problems(document, environ), *tables.problems]
-    configuration = _configuration(ours, source, file, problems)
+    found = _Integrations(document, file.resolve().parent)
+    problems = [*secret_problems(document, environ), *found.problems]
+    configuration = _configuration(found.rest, source, file, problems)
     return Settings.model_construct(
         **dict(configuration),
-        integrations=tables.values,
-        broken_integrations=tables.broken,
+        integrations=found.settings,
+        broken_integrations=found.broken,
         file=file.resolve(),
         source=source,
         slack_api_url=slack_api_url(environ),
@@ -87,8 +95,9 @@ def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellS
         return ShellSettings.model_construct(**dict(configuration), file=None, folder=folder, by_variable={})
     source = _read_source(file)
     document = _document(source, file)
+    found = _Integrations(document, file.resolve().parent)
     return ShellSettings.model_construct(
-        **dict(_configuration(_apart(document)[0], source, file, [])),
+        **dict(_configuration(found.rest, source, file, found.problems)),
         file=file.resolve(),
         folder=file.resolve().parent,
         by_variable=given_secrets(document, environ),
@@ -102,39 +111,71 @@ def _document(source: str, file: Path) -> dict[str, Any]:
         raise ConfigurationError([syntax_error(error, source, str(file))]) from error
 
 
-def _apart(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the tables of the bot, and those of integrations."""
-    theirs = {
-        name: table
-        for name, table in document.items()
-        if name not in Configuration.model_fields and integrations.is_known(name)
-    }
-    return {name: table for name, table in document.items() if name not in theirs}, theirs
+class _Integrations:
+    """What integrations have in a file: the `settings` of their tables, by name, and why others are `broken`. `rest`: the file
+    without their tables, and with a `Source` in place of their keys in `[[on_call]]`.
+    """
 
+    def __init__(self, document: dict[str, Any], folder: Path) -> None:
+        self.settings: dict[str, object] = {}
+        self.broken: dict[str, str] = {}
+        self.problems: list[Problem] = []
+        self.rest = dict(document)
+        self._folder = folder
+        for name in document.keys() - Configuration.model_fields.keys():
+            if integrations.has_table(name):
+                self._read_table(name, self.rest.pop(name))
+        if isinstance(policies := document.get("on_call"), list):
+            self.rest["on_call"] = [
+                self._policy(index, each) if isinstance(each, dict) else each
+                for index, each in enumerate(policies)
+            ]
 
-class _Tables(NamedTuple):
-    """The settings of integrations, by name, and why others cannot be used."""
+    def _read_table(self, name: str, table: object) -> None:
+        if (found := self._loaded(name)) is None:
+            return
+        if found.settings is None:
+            self.problems.append(Problem((name,), "unknown key"))
+        elif (read := self._read(table, found.settings, (name,))) is not None:
+            self.settings[name] = read
 
-    values: dict[str, object]
-    broken: dict[str, str]
-    problems: list[Problem]
+    def _policy(self, index: int, table: dict[str, Any]) -> dict[str, Any]:
+        rest, sources = dict[str, Any](), list[Source]()
+        for key, value in table.items():
+            name = None if key in OnCallSettings.model_fields else integrations.on_call(key)
+            if name is None:
+                rest[key] = value
+            else:
+                sources.append(self._source(key, name, value, ("on_call", index, key)))
+        if len(sources) > 1:
+            text = f"expected only one of {', '.join(each.key for each in sources)}"
+            self.problems.append(Problem(("on_call", index), text))
+        return rest | {OF_AN_INTEGRATION: sources[0]} if sources else rest
 
+    def _source(self, key: str, name: str, value: object, place: Place) -> Source:
+        found = self._loaded(name)
+        if found is None:
+            return Source(key, name, name, None)
+        if found.on_call is None:
+            self.problems.append(Problem(place, "unknown key"))
+            return Source(key, name, name, None)
+        return Source(key, name, found.on_call.label, self._read(value, found.on_call.settings, place))
 
-def _read_integrations(document: dict[str, Any], folder: Path) -> _Tables:
-    found = _Tables({}, {}, [])
-    for name, table in document.items():
+    def _loaded(self, name: str) -> Any | None:
+        """Returns a `bot.api.Integration`, which this module cannot name: it is above."""
         try:
-            expected = integrations.load(name).settings
-            read = TypeAdapter(expected).validate_python
+            return integrations.load(name)
         except Exception as error:  # noqa: BLE001 - others wrote it, and nothing else may fail with it
             _log.exception("an integration cannot be loaded", integration=name)
-            found.broken[name] = f"cannot be loaded ({type(error).__name__}: {error})"
-            continue
+            self.broken[name] = f"cannot be loaded ({type(error).__name__}: {error})"
+            return None
+
+    def _read(self, value: object, expected: Any, place: Place) -> object:
         try:
-            found.values[name] = read(table, context={"folder": folder})
+            return TypeAdapter(expected).validate_python(value, context={"folder": self._folder})
         except ValidationError as error:
-            found.problems.extend(from_validation(error, expected, (name,)))
-    return found
+            self.problems += from_validation(error, expected, place)
+            return None
 
 
 def _configuration(

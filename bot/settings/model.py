@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -26,12 +26,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     SecretStr,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from bot import integrations
 from bot.settings.addresses import WebUrl, callback_url, link_pattern
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, FourEyes, Requester, agent_key
@@ -93,10 +95,6 @@ person = _matching(
     '"{value}" is neither a user ID (U… or W…) nor an e-mail address',
 )
 user_group_id = _matching("S[A-Z0-9]+", '"{value}" is not a user group ID; expected S…')
-pagerduty_id = _matching(
-    "[A-Z0-9]{1,40}",
-    '"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)',
-)
 # Never repeats the value: it may be a secret put in the wrong place.
 environment_name = _matching(
     "[A-Z_][A-Z0-9_]*",
@@ -158,11 +156,10 @@ def hours_of_week(value: str) -> str:
     return value
 
 
-PAGERS = ("apprise",)
-"""Kinds of pagers outside Slack; a step names one as `KIND:VARIABLE`, the environment variable with its address. For
-a new kind, add its name here, its address check to `bot.settings.environment` and its sending to
-`bot.oncall.outside`.
-"""
+IN_SLACK = frozenset({"thread", "dm", "group", "channel"})
+"""The kinds of a step's targets that are in Slack. Others are integrations that page people outside."""
+OF_AN_INTEGRATION = "an integration's"
+"""The key of `OnCallSettings.source`, which no file can have: `bot.settings.load` puts it there."""
 
 
 def parse_target(value: str) -> tuple[str, str]:
@@ -179,10 +176,10 @@ def notify_target(value: str) -> str:
         user_group_id(rest)
     elif kind == "channel":
         channel_id(rest)
-    elif kind in PAGERS:
+    elif integrations.is_pager(kind):
         environment_name(rest)
     else:
-        outside = " or ".join(f'"{each}:VARIABLE"' for each in PAGERS)
+        outside = " or ".join(f'"{each}:VARIABLE"' for each in integrations.PAGERS)
         raise ValueError(f'expected "thread", "dm", "group:S…", "channel:C…" or {outside}')
     return value
 
@@ -231,14 +228,6 @@ def name_key(name: str) -> str:
     apart.
     """
     return unicodedata.normalize("NFC", " ".join(unicodedata.normalize("NFC", name).split()).lower())
-
-
-def feed_url(value: str) -> str | None:
-    """Returns the address of a calendar feed, or None if it is not one or would be fetched unencrypted."""
-    url = re.sub(r"^webcals?://", "https://", value)
-    if not is_web_address(url) or re.search(r"\s", url):
-        return None
-    return url if url.startswith("https://") or is_loopback(url_host(url)) else None
 
 
 def hook_url(value: str) -> str:
@@ -744,23 +733,16 @@ class RotationSettings(SettingsTable):
         return start
 
 
-_SOURCES = ("users", "group", "rotation", "ical_env", "pagerduty")
+_SOURCES = ("users", "group", "rotation")
 
 
-class PagerDutySettings(SettingsTable):
-    """A schedule in PagerDuty."""
+class Source(NamedTuple):
+    """Who is on call stands elsewhere: what `key` holds, for the integration `name`. `label`: what people are told that it is."""
 
-    schedule: Annotated[str, AfterValidator(pagerduty_id)]
-    """The schedule's id, at the end of its web address."""
-    token_env: EnvironmentName
-    """The variable with an API token; a read-only one is enough."""
-    api_url: HttpUrl = "https://api.pagerduty.com"
-    """In Europe "https://api.eu.pagerduty.com"."""
-
-    @model_validator(mode="after")
-    def _token_stays_private(self) -> PagerDutySettings:
-        keep_token_private("api_url", self.api_url, self.token_env)
-        return self
+    key: str
+    name: str
+    label: str
+    value: Any
 
 
 class OnCallSettings(SettingsTable):
@@ -776,10 +758,7 @@ class OnCallSettings(SettingsTable):
     """Or a Slack user group."""
     rotation: RotationSettings | None = None
     """Or users who take turns."""
-    ical_env: EnvironmentName | None = None
-    """Or a calendar: the variable with the address of an iCalendar feed, which is a secret."""
-    pagerduty: PagerDutySettings | None = None
-    """Or a schedule in PagerDuty."""
+    source: InstanceOf[Source] | None = Field(default=None, validation_alias=OF_AN_INTEGRATION, exclude=True)
     people: dict[Annotated[str, Field(min_length=1)], UserId] = Field(default_factory=dict)
     """Slack users for names in the feed, where neither e-mail address nor name finds them."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
@@ -807,13 +786,15 @@ class OnCallSettings(SettingsTable):
     @model_validator(mode="after")
     def _one_source_and_ordered_steps(self) -> OnCallSettings:
         given = [key for key in _SOURCES if getattr(self, key) is not None]
-        others = [key for key in given if key != "users"] if self.feed is not None else given
+        others = given
+        if self.source is not None:
+            others = [key for key in given if key != "users"] + [self.source.key]
+            given = [*given, self.source.key]
         if len(others) != 1:
-            raise ValueError(
-                f"expected exactly one of {', '.join(_SOURCES)}; got {', '.join(given) or 'none'}"
-            )
-        if self.people and self.feed is None:
-            raise ValueError("people: only used with ical_env or pagerduty; leave it out")
+            known = ", ".join((*_SOURCES, *integrations.ON_CALL))
+            raise ValueError(f"expected exactly one of {known}; got {', '.join(given) or 'none'}")
+        if self.people and self.source is None:
+            raise ValueError(f"people: only used with {' or '.join(integrations.ON_CALL)}; leave it out")
         if self.group is None and self.pick != "all":
             raise ValueError(f'pick: only used with group; "{self.pick}" picks among its members')
         if self.announce and self.pick != "all":
@@ -822,18 +803,6 @@ class OnCallSettings(SettingsTable):
             if later.after <= earlier.after:
                 raise ValueError(f"steps[{index}].after: expected later than the step before it")
         return self
-
-    @property
-    def feed(self) -> Literal["calendar", "PagerDuty"] | None:
-        """The external source of who is on call; None: the file or Slack."""
-        if self.ical_env is not None:
-            return "calendar"
-        return "PagerDuty" if self.pagerduty is not None else None
-
-    @property
-    def feed_env(self) -> str | None:
-        """The variable with the feed's address, or with its token."""
-        return self.pagerduty.token_env if self.pagerduty is not None else self.ical_env
 
     @property
     def zone(self) -> str:
@@ -856,7 +825,7 @@ class OnCallSettings(SettingsTable):
     def pagers(self) -> dict[str, str]:
         """The steps' environment variables with pagers' addresses, and the kind of each."""
         targets = [parse_target(target) for step in self.steps for target in step.notify]
-        return {name: kind for kind, name in targets if kind in PAGERS}
+        return {name: kind for kind, name in targets if kind not in IN_SLACK}
 
 
 class ResponderSettings(SettingsTable):

@@ -201,8 +201,10 @@ def _known_keys(expected: object, above: Place, table: Place) -> Collection[str]
         ):  # an index, or the user's own name: [responders.x]
             continue
         model = _model_in(model.model_fields[str(part)].annotation)
-    keys = () if model is None else tuple(model.model_fields)
-    return keys if (*above, *table) else (*keys, *integrations.names())
+    keys = [] if model is None else [key for key, field in model.model_fields.items() if not field.exclude]
+    if not (*above, *table):
+        return [*keys, *integrations.tables()]
+    return [*keys, *integrations.ON_CALL] if table[:1] == ("on_call",) and len(table) == 2 else keys
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

@@ -1,53 +1,29 @@
-"""Pagers outside Slack, through apprise: PagerDuty, Opsgenie, e-mail, SMS …"""
+"""Pages people outside Slack, through apprise: PagerDuty, Opsgenie, e-mail, SMS … `notify = "apprise:VARIABLE"`."""
 
 from __future__ import annotations
 
 import logging
 
-from pydantic import SecretStr
-
-from bot.http import in_own_thread
-from bot.oncall.outside import PagerText
-from bot.outbox import Delivered, GivenUp, Outcome, RetryLater
-
-_MOST_HANGING = 32
+from bot.api import Integration, OutsidePager, Paging
 
 
-class ApprisePager:
-    """Sends to an apprise address. apprise can block for long, so each sending has a thread of its own; one that is given up
-    goes on in it.
-    """
+def _pager(address: str) -> OutsidePager:
+    from bot.integrations.apprise.pager import ApprisePager  # noqa: PLC0415 - a check needs none of it
 
-    def __init__(self, address: SecretStr) -> None:
-        self._address = address
-        self._hanging = 0
-        # Its log lines quote addresses, which hold keys.
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+    return ApprisePager(address)
 
-    async def send(self, page: PagerText) -> Outcome:
-        """As `OutsidePager.send`."""
-        if self._hanging >= _MOST_HANGING:
-            return RetryLater(f"{self._hanging} earlier alerts are still being sent")
-        self._hanging += 1
-        return await in_own_thread(lambda: self._send(page))
 
-    def _send(self, page: PagerText) -> Outcome:
-        """Blocks until the service accepted it, or did not."""
-        import apprise  # noqa: PLC0415 - takes a second: not on the event loop
+def _service(url: str) -> str | None:
+    """The URL contains keys and passwords, so it is never shown."""
+    from apprise import Apprise  # noqa: PLC0415 - loads some hundred plugins
 
-        asset = apprise.AppriseAsset(app_id="clarify-bot", app_desc="clarify-bot", async_mode=False)
-        try:
-            pager = apprise.Apprise(asset=asset)
-            if not pager.add(self._address.get_secret_value()):
-                return GivenUp("its value is not an address that apprise understands")
-            accepted = pager.notify(
-                body=page.body,
-                title=page.title,
-                notify_type=apprise.NotifyType.WARNING,
-                body_format=apprise.NotifyFormat.TEXT,
-            )
-        except Exception as error:  # noqa: BLE001 - any plugin error; its message may hold the address
-            return RetryLater(f"{type(error).__name__} in apprise")
-        finally:
-            self._hanging -= 1
-        return Delivered() if accepted else RetryLater("the service rejected it or cannot be reached")
+    logger = logging.getLogger("apprise")
+    was, logger.disabled = logger.disabled, True  # it would log the URL with its secrets
+    try:
+        service = Apprise.instantiate(url, suppress_exceptions=True)
+    finally:
+        logger.disabled = was
+    return None if service is None else str(getattr(service, "service_name", "") or "notification service")
+
+
+integration = Integration(name="apprise", paging=Paging(service=_service, pager=_pager))

@@ -25,7 +25,7 @@ from icalendar.prop import vBroken
 from icalendar.timezone import tzp
 from recurring_ical_events import of
 
-from bot.oncall.source import Shift, SourceError
+from bot.api import Shift, SourceError
 
 _DAY = timedelta(days=1)
 _MOST, _MOST_OF_ONE = 2000, 1000  # shifts a month: of a feed, of one event

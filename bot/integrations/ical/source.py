@@ -12,13 +12,20 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from urllib.parse import urljoin
 
-from pydantic import SecretStr
-
-from bot.http import HttpClient, clean
-from bot.integrations.ical import reader
-from bot.oncall.source import AHEAD, BEFORE, Shift, SourceError, Timetable, whole
-from bot.settings.environment import read_environment
-from bot.settings.model import feed_url, is_loopback, url_host
+from bot.api import (
+    AHEAD,
+    BEFORE,
+    HttpClient,
+    Shift,
+    SourceError,
+    Timetable,
+    clean,
+    is_loopback,
+    read_environment,
+    url_host,
+    whole,
+)
+from bot.integrations.ical import feed_url, reader
 
 _ANEW = timedelta(days=1)
 COMPUTING = 10
@@ -42,9 +49,9 @@ class CalendarSource:
     title = "the calendar"
     advice = "share it with all details, and check that it is the right one; of GoAlert, use the feed of a whole schedule"
 
-    def __init__(self, variable: str, address: SecretStr, zone: str) -> None:
+    def __init__(self, variable: str, address: str, zone: str) -> None:
         self.variable, self._address, self._zone = variable, address, zone
-        self.origin = hashlib.sha256(f"{address.get_secret_value()}\n{zone}".encode()).hexdigest()
+        self.origin = hashlib.sha256(f"{address}\n{zone}".encode()).hexdigest()
         self._etag: str | None = None
         self._digest = b""
         self._at: datetime | None = None  # when it was worked out
@@ -70,7 +77,7 @@ class CalendarSource:
 
     async def _fetch(self) -> bytes | None:
         """The calendar; None: it did not change. Follows redirects to https only; from loopback also to loopback."""
-        url = feed_url(self._address.get_secret_value())
+        url = feed_url(self._address)
         if url is None:
             raise SourceError(f"{self.variable} is not set to a feed's address")
         headers = {"Accept": "text/calendar, */*;q=0.1"}

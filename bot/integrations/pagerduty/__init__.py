@@ -1,94 +1,54 @@
-"""An on-call source: PagerDuty's `GET /oncalls`."""
+"""Says who is on call by a schedule in PagerDuty: `pagerduty = {…}` in `[[on_call]]`."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import urlencode
+import re
+from typing import Annotated
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, model_validator
 
-from bot.http import HttpClient
-from bot.oncall.source import AHEAD, BEFORE, Shift, SourceError, Timetable, whole
-
-_PAGE, _MOST_PAGES = 100, 20
-_PATIENCE = 30.0  # seconds
-
-
-class PagerDutySource:
-    """A schedule, read with the token in `variable`."""
-
-    title = "PagerDuty"
-    advice = "add the schedule to an escalation policy; without one it puts no one on call"
-
-    def __init__(self, variable: str, token: SecretStr, schedule: str, api_url: str) -> None:
-        self.variable, self._token, self._schedule, self._api_url = variable, token, schedule, api_url
-        self.origin = hashlib.sha256(f"{api_url}\n{schedule}".encode()).hexdigest()
-
-    async def read(self, at: datetime) -> Timetable:
-        """As `OnCallSource.read`: each shift once, even if the schedule is in several policies."""
-        found: dict[Shift, None] = {}
-        faults: list[str] = []
-        async with asyncio.timeout(_PATIENCE):
-            entries = await self._entries(at)
-        for number, entry in enumerate(entries, 1):
-            try:
-                shift = _shift(entry, at)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                faults.append(f"entry {number}: it is malformed ({type(error).__name__})")
-                continue
-            if shift.ends > at - BEFORE and shift.begins < at + AHEAD:
-                found[shift] = None
-        if faults and not any(each.is_at(at) for each in found):
-            raise SourceError(f"it does not say who is on call now ({faults[0]})")
-        return Timetable(tuple(sorted(found, key=lambda shift: shift.begins)), tuple(faults))
-
-    async def _entries(self, at: datetime) -> list[Any]:
-        """All pages of the response. Follows no redirects: they would get the token."""
-        headers = {
-            "Authorization": f"Token token={self._token.get_secret_value()}",
-            "Accept": "application/vnd.pagerduty+json;version=2",
-        }
-        entries: list[Any] = []
-        offset = 0
-        async with HttpClient(None) as client:
-            for _ in range(_MOST_PAGES):
-                query: dict[str, str | int] = {
-                    "schedule_ids[]": self._schedule,
-                    "include[]": "users",
-                    "since": (at - BEFORE).isoformat(timespec="seconds"),
-                    "until": (at + AHEAD).isoformat(timespec="seconds"),
-                    "limit": _PAGE,
-                    "offset": offset,
-                }
-                url = f"{self._api_url}/oncalls?{urlencode(query)}"
-                async with client.stream("GET", url, headers=headers) as response:
-                    refused = f"the token in {self.variable} is not allowed to read the schedule"
-                    body = await whole(response, refused)
-                try:
-                    page = json.loads(body)
-                    entries += page["oncalls"]
-                except (ValueError, KeyError, TypeError):
-                    raise SourceError("its response is not an on-call schedule") from None
-                if not page.get("more"):
-                    break
-                limit = page.get("limit")  # may be less than we asked for
-                offset += limit if isinstance(limit, int) and limit > 0 else _PAGE
-        return entries
+from bot.api import (
+    EnvironmentName,
+    HttpUrl,
+    Integration,
+    OnCall,
+    OnCallSource,
+    Secrets,
+    SettingsTable,
+    keep_token_private,
+)
 
 
-def _shift(entry: Mapping[str, Any], at: datetime) -> Shift:
-    begins = datetime.fromisoformat(entry["start"]) if entry.get("start") else at - BEFORE
-    ends = datetime.fromisoformat(entry["end"]) if entry.get("end") else at + AHEAD
-    person = entry["user"]
-    names = (person.get("name"), person.get("summary"))
-    return Shift(
-        begins.astimezone(UTC),
-        ends.astimezone(UTC),
-        email=str(person.get("email") or "").lower(),
-        names=tuple(dict.fromkeys(str(name) for name in names if name)),
-    )
+def _schedule(value: str) -> str:
+    if not re.fullmatch("[A-Z0-9]{1,40}", value):
+        raise ValueError(
+            f'"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)'
+        )
+    return value
+
+
+class PagerDutySettings(SettingsTable):
+    """A schedule in PagerDuty."""
+
+    schedule: Annotated[str, AfterValidator(_schedule)]
+    """The schedule's id, at the end of its web address."""
+    token_env: EnvironmentName
+    """The variable with an API token; a read-only one is enough."""
+    api_url: HttpUrl = "https://api.pagerduty.com"
+    """In Europe "https://api.eu.pagerduty.com"."""
+
+    @model_validator(mode="after")
+    def _token_stays_private(self) -> PagerDutySettings:
+        keep_token_private("api_url", self.api_url, self.token_env)
+        return self
+
+
+def _source(settings: PagerDutySettings, _zone: str, secret: Secrets) -> OnCallSource:
+    from bot.integrations.pagerduty.source import PagerDutySource  # noqa: PLC0415 - a check of the settings needs none of it
+
+    return PagerDutySource(settings, secret(settings.token_env))
+
+
+integration = Integration(
+    name="pagerduty", on_call=OnCall(settings=PagerDutySettings, label="PagerDuty", source=_source)
+)

@@ -8,9 +8,8 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
-from pydantic import SecretStr
 
-from bot.integrations.apprise import ApprisePager
+from bot.integrations.apprise.pager import ApprisePager
 from bot.oncall.outside import Outside, PagerText
 from bot.outbox import Delivered, GivenUp, RetryLater
 from bot.telemetry import Telemetry
@@ -33,7 +32,7 @@ def address(port: int) -> str:
 
 
 def pager(receiver: Receiver, more: str = "") -> ApprisePager:
-    return ApprisePager(SecretStr(address(receiver.port) + more))
+    return ApprisePager(address(receiver.port) + more)
 
 
 async def test_page_arrives_as_plain_text(receiver: Receiver) -> None:
@@ -63,7 +62,7 @@ async def test_failure_is_told_without_the_address(
     caplog.set_level(logging.WARNING, logger="urllib3")  # as the bot's own logging has it
     caplog.set_level(logging.DEBUG)
     receiver.status = status
-    assert await ApprisePager(SecretStr(url or address(receiver.port))).send(PAGE) == outcome
+    assert await ApprisePager(url or address(receiver.port)).send(PAGE) == outcome
     assert KEY not in caplog.text
 
 
@@ -80,7 +79,7 @@ async def test_several_addresses_all_have_to_take_it(receiver: Receiver) -> None
 async def test_service_that_hangs_is_not_waited_for_and_so_are_few(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.integrations.apprise._MOST_HANGING", 1)
+    monkeypatch.setattr("bot.integrations.apprise.pager._MOST_HANGING", 1)
     receiver.hold = asyncio.Event()
     slow = pager(receiver)
     outside = Outside({"SLOW": slow}, Telemetry(ManualClock()), limit=0.3)

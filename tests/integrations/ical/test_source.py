@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from pydantic import SecretStr
 from yarl import URL
 
 from bot.http import HttpClient, HttpStream
@@ -48,7 +47,7 @@ async def server() -> AsyncIterator[Served]:
 
 
 def of(url: str) -> CalendarSource:
-    return CalendarSource("FEED", SecretStr(url), "UTC")
+    return CalendarSource("FEED", url, "UTC")
 
 
 async def refused(url: str, why: str) -> None:

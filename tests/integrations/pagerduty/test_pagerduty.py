@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from pydantic import SecretStr
 
-from bot.integrations.pagerduty import PagerDutySource
+from bot.integrations.pagerduty import PagerDutySettings
+from bot.integrations.pagerduty.source import PagerDutySource
 from bot.oncall.source import AHEAD, BEFORE, SourceError, Timetable
 from tests.kit.served import served
 
@@ -56,8 +56,8 @@ class PagerDuty:
 
     async def read(self) -> Timetable:
         async with served(self.answer) as url:
-            token = SecretStr("y_NbAkKc66ryYTWUXYEu")
-            return await PagerDutySource("TOKEN", token, "PABC123", url).read(NOW)
+            settings = PagerDutySettings(schedule="PABC123", token_env="TOKEN", api_url=url)
+            return await PagerDutySource(settings, "y_NbAkKc66ryYTWUXYEu").read(NOW)
 
 
 @pytest.mark.parametrize("limit", [100, 1], ids=["as asked for", "shorter pages"])
