@@ -127,12 +127,14 @@ class OnCall:
 
     Args:
         settings: what the key holds.
+        about: what the key holds, for the documentation.
         label: what people are told that it is, such as "calendar".
         source: makes the source of one policy, from what the key holds, the policy's time zone, and the secrets.
         fits: whether the value of the variable that the key names can be used, if the key ends in `_env`, and what is expected.
     """
 
     settings: Any
+    about: str
     label: str
     source: Callable[[Any, str, Secrets], OnCallSource]
     fits: tuple[Callable[[str], bool], str] = (bool, "not be empty")

@@ -759,6 +759,7 @@ class OnCallSettings(SettingsTable):
     rotation: RotationSettings | None = None
     """Or users who take turns."""
     source: InstanceOf[Source] | None = Field(default=None, validation_alias=OF_AN_INTEGRATION, exclude=True)
+    """Or what an integration says."""
     people: dict[Annotated[str, Field(min_length=1)], UserId] = Field(default_factory=dict)
     """Slack users for names in the feed, where neither e-mail address nor name finds them."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"

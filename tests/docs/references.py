@@ -31,7 +31,7 @@ from bot.commands import grammar
 from bot.producers.inbox import Backlog
 from bot.producers.questions import QuestionRefused
 from bot.settings import model
-from bot.settings.model import Configuration, SettingsTable
+from bot.settings.model import Configuration, OnCallSettings, SettingsTable
 from bot.telemetry import Telemetry
 from bot.tools import TOOLS
 from bot.web import callers, guard, health
@@ -95,11 +95,25 @@ def _code(text: str) -> str:
 
 def settings() -> str:
     """Every table of clarify.toml, with its keys."""
-    hints = get_type_hints(Configuration, include_extras=True)
-    ours = {name: hint for name, hint in hints.items() if name in Configuration.model_fields}
-    return "\n".join(
-        _tables(ours | {name: integrations.load(name).settings for name in integrations.OURS}, "")
-    )
+    return "\n".join(_tables(_hints(Configuration), ""))
+
+
+@cache
+def _hints(table: type[SettingsTable]) -> Mapping[str, Any]:
+    """The type of each key, those of integrations as well."""
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(table, include_extras=True).items():
+        if name == "source" and table is OnCallSettings:
+            found |= {key: _of(each).on_call.settings for key, each in integrations.ON_CALL.items()}
+        elif name in table.model_fields:
+            found[name] = hint
+    if table is Configuration:
+        found |= {name: _of(name).settings for name in integrations.TABLES}
+    return found
+
+
+def _of(name: str) -> Any:
+    return integrations.load(name)
 
 
 def _tables(hints: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -112,8 +126,7 @@ def _tables(hints: Mapping[str, Any], path: str) -> Iterator[str]:
             shown = {tuple: f"[[{title}]]", dict: f"[{title}.ROLE]"}.get(_outer(hint), f"[{title}]")
             yield f"### `{shown if not path else title}`\n\n{inspect.cleandoc(inner.__doc__ or '')}\n"
             yield _keys(inner, title)
-            within = get_type_hints(inner, include_extras=True)
-            yield from _tables({key: within[key] for key in inner.model_fields}, f"{title}.")
+            yield from _tables(_hints(inner), f"{title}.")
 
 
 def _inner(hint: Any) -> type[SettingsTable] | None:
@@ -131,10 +144,9 @@ def _outer(hint: Any) -> Any:
 def _keys(table: type[SettingsTable], title: str) -> str:
     about, given = _meanings(table), examples().get(title, {})
     rows = []
-    for name, hint in get_type_hints(table, include_extras=True).items():
-        if (field := table.model_fields.get(name)) is None:
-            continue
-        default = field.get_default(call_default_factory=True)
+    for name, hint in _hints(table).items():
+        field = table.model_fields.get(name)
+        default = None if field is None else field.get_default(call_default_factory=True)
         shown = "required" if default is PydanticUndefined else _default(default)
         rows.append((_code(name), _type(hint), shown, about[name], _code(given.get(name, ""))))
     return _table(("key", "type", "default", "meaning", "example"), rows)
@@ -151,6 +163,8 @@ def _meanings(table: type[SettingsTable]) -> Mapping[str, str]:
             assert isinstance(below, ast.Expr), f"{table.__name__}.{node.target.id} has no string below it"
             assert isinstance(below.value, ast.Constant)
             found[node.target.id] = inspect.cleandoc(str(below.value.value))
+    if table is OnCallSettings:
+        found |= {key: _of(each).on_call.about for key, each in integrations.ON_CALL.items()}
     return found
 
 
@@ -251,7 +265,7 @@ def explained(text: str) -> str:
             shown.append(line)
             continue
         told.add(place)
-        about, hints = _meanings(models[table]), get_type_hints(models[table], include_extras=True)
+        about, hints = _meanings(models[table]), _hints(models[table])
         words = f"{about[found[2]]} {_offered(hints[found[2]])}" if found[2] else models[table].__doc__ or ""
         head = found[0].ljust(_COLUMN - 1)
         lines = textwrap.wrap(
@@ -267,8 +281,8 @@ def explained(text: str) -> str:
 
 
 def _models(above: type[SettingsTable]) -> Iterator[tuple[str, type[SettingsTable]]]:
-    for name, hint in get_type_hints(above, include_extras=True).items():
-        if name in above.model_fields and (inner := _inner(hint)) is not None:
+    for name, hint in _hints(above).items():
+        if (inner := _inner(hint)) is not None:
             yield name, inner
 
 

@@ -34,6 +34,7 @@ integration = Integration(
     name="ical",
     on_call=OnCall(
         settings=EnvironmentName,
+        about="Or a calendar: the variable with the address of an iCalendar feed, which is a secret.",
         label="calendar",
         source=_source,
         fits=(

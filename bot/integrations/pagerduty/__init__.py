@@ -50,5 +50,8 @@ def _source(settings: PagerDutySettings, _zone: str, secret: Secrets) -> OnCallS
 
 
 integration = Integration(
-    name="pagerduty", on_call=OnCall(settings=PagerDutySettings, label="PagerDuty", source=_source)
+    name="pagerduty",
+    on_call=OnCall(
+        settings=PagerDutySettings, about="Or a schedule in PagerDuty.", label="PagerDuty", source=_source
+    ),
 )
