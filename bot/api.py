@@ -24,15 +24,13 @@ from bot.http import (
     retry_after,
     words,
 )
-from bot.mailing import Announcer, Follower, Host, Mailer, Message, Post, outcome_of
+from bot.mailing import Announcer, Follower, Host, Message, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
-from bot.posting import Posted, signature
+from bot.posting import signature
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
-    ChannelId,
-    Duration,
     EnvironmentName,
     HttpUrl,
     Name,
@@ -58,11 +56,9 @@ __all__ = [
     "Acting",
     "Announcer",
     "Backoff",
-    "ChannelId",
     "CheckResult",
     "Consumer",
     "Delivered",
-    "Duration",
     "EnvironmentName",
     "Follower",
     "GivenUp",
@@ -71,7 +67,6 @@ __all__ = [
     "HttpClient",
     "HttpUrl",
     "Integration",
-    "Mailer",
     "Message",
     "Name",
     "OnCall",
@@ -82,7 +77,6 @@ __all__ = [
     "PagerText",
     "Paging",
     "Post",
-    "Posted",
     "RecordChange",
     "RetryLater",
     "Secrets",

@@ -8,9 +8,10 @@ from functools import partial
 import structlog
 
 from bot import integrations
-from bot.api import Consumer, Follower, Host, Mailer
 from bot.base import Base
 from bot.checks import CheckResult, wrong
+from bot.feed import Consumer
+from bot.mailing import Follower, Host, Mailer
 from bot.settings.model import Settings
 
 _log = structlog.get_logger("clarify.integrations")

@@ -69,7 +69,7 @@ def endpoint_of(settings: WebhookSettings, secret: str) -> Endpoint:
 
 @dataclass
 class Webhooks:
-    """The follower (`bot.api.Follower`) that tells all webhooks."""
+    """The `Follower` that tells all webhooks, and an `Announcer` of checkpoints."""
 
     endpoints: Sequence[Endpoint]
     host: Host
