@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
+from bot import integrations
 from bot.errors import SlackError, SlackRefusedError
 from bot.oncall.feeds import Copies, why_nobody
 from bot.oncall.incidents import Incident, moment
@@ -24,7 +25,6 @@ from bot.oncall.source import Timetable
 from bot.people.directory import NO_GROUP, UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
 from bot.settings.model import (
-    IN_SLACK,
     OnCallSettings,
     RotationSettings,
     RouteSettings,
@@ -366,7 +366,7 @@ class Policies:
     ) -> Sequence[Destination]:
         """The destinations behind one entry of a step's `notify`, or behind the last resort."""
         kind, name = parse_target(notify)
-        if kind not in IN_SLACK:
+        if integrations.is_pager(kind):
             return [Destination(kind, name)]
         if kind == "group":
             return _direct(await self.roster.members(name, self._listed(incident)))
