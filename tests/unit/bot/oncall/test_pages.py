@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -311,9 +312,25 @@ async def test_message_can_only_mean_pages_that_its_author_got_before(world: Wor
 
 
 async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
-    await world.sent(await world.raised(clarification="CLR-42-001"))
+    pager = Destination("apprise", "PAGER_URL")
+    await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM, POST, pager))
     await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
     again = World(world.store)
     await again.incidents.restore()
-    assert [each.key for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
+    assert [each.key for each in await again.pages.restore()] == ["page:1:C0BOSSES", "page:1:PAGER_URL"]
     assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
+
+
+async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:
+    """A kill between them would leave the step logged, and the direct messages without it."""
+    commits, write = list[int](), world.store.write
+
+    async def counting(work: Any) -> Any:
+        found = await write(work)
+        commits.append(len(await world.store.read("select key from messages")))
+        return found
+
+    items = [Item((await world.raised(f"errored:{number}")).id, 0) for number in range(3)]
+    world.store.write = counting  # type: ignore[method-assign]
+    await world.pages.send(*(Batch((item,), (DM, POST)) for item in items))
+    assert commits == [6]
