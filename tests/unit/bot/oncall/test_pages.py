@@ -113,23 +113,6 @@ async def test_page_that_lands_as_its_time_ends_did_not_fail(world: World) -> No
     assert await world.failures(incident) == 0
 
 
-async def test_p12_older_page_goes_once_newer_ones_about_all_that_is_open_of_it_are_there(
-    world: World,
-) -> None:
-    one, other = [await world.raised(f"errored:{n}") for n in range(2)]
-    await world.sent(one, other, to=(DM,))
-    await world.sent(one, to=(DM,))
-    await world.sent(other, to=(DM,))
-    await world.store.run("update messages set channel = 'D1', ts = key where key = 'page:1:U0ONCALL'")
-    assert not await world.is_covered(1)
-    await world.store.run("update messages set channel = 'D1', ts = key where ts is null")
-    assert await world.is_covered(1)
-    assert not await world.is_covered(3)
-    world.incidents.touched.clear()
-    await world.became("U0ONCALL", "sent", page=3)
-    assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents(world.incidents.touched)}
-
-
 async def test_page_waits_for_no_incident_that_another_bot_closes(postgres_server: Server) -> None:
     """Else each of two bots could wait for the other."""
     url, closing, stored = postgres_server.new(), threading.Event(), threading.Event()
