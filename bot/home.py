@@ -117,6 +117,7 @@ class Gathering:
 
     def __post_init__(self) -> None:
         self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as last known
+        self._duties: tuple[DutyLine, ...] = ()  # as last known
         self._answers: dict[tuple[str, int], _Answer] = {}  # the newest ones, by id and round
 
     def record_changed(self, record: Clarification) -> None:
@@ -155,15 +156,19 @@ class Gathering:
     async def snapshot(self, number: int) -> Snapshot:
         """Returns all facts as they are now, as snapshot `number`."""
         known = list(self.index)
-        turns = await asyncio.gather(*(self.roster.who(policy) for policy in self.policies))
         try:
+            turns = await asyncio.gather(*map(self.roster.who, self.policies))
+            self._duties = tuple(
+                DutyLine(policy, turn.users, turn.source, turn.until)
+                for policy, turn in zip(self.policies, turns, strict=True)
+            )
             sessions = await self.sessions()
             self._fleet = (
                 await to_thread(tree, known, sessions),
                 await to_thread(ready_queue, known, sessions),
             )
         except StorageUnavailable as error:  # show the questions anyway
-            _log.warning("cannot read the agents' sessions", reason=str(error))
+            _log.warning("cannot read the agents' sessions and who is on call", reason=str(error))
         agents, ready = self._fleet
         questions = await to_thread(self._for_people, known)
         escalated = (each.id for each in questions if each.status == "escalated")
@@ -178,10 +183,7 @@ class Gathering:
             paged=paged,
             agents=agents,
             ready=ready,
-            duties=tuple(
-                DutyLine(policy, turn.users, turn.source, turn.until)
-                for policy, turn in zip(self.policies, turns, strict=True)
-            ),
+            duties=self._duties,
             answers=tuple(answers),
         )
 

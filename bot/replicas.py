@@ -163,7 +163,7 @@ class Replicas:
         """Reads everything again, since we may have missed messages."""
         await self.forgotten()
         self.producers.refresh()
-        self.people.forget_all()
+        self.people.doubt()
         self.channels.look_at_all()
         if self.store.leads:
             self.incidents.changed([each.incident.id for each in self.incidents])

@@ -91,14 +91,13 @@ class Escalations:
         if key is None:
             self.incidents.touch(each.incident.id for each in self.incidents.about(record.id))
             return
-        if self.incidents.open_of(key) is None:
+        if not any(each.incident.key == key for each in self.incidents.about(record.id)):
             await self.incidents.raise_(_incident(key, record))
-        if (each := self.incidents.open_of(key)) is None:
-            return
-        self.incidents.touch([each.incident.id])
-        held = held_in(record)
-        if held is not None and is_news(held, each.history, self.clock.now()):
-            await self.incidents.follow([(each.incident.id, held)])
+        held, now = held_in(record), self.clock.now()
+        for each in [each for each in self.incidents.about(record.id) if each.incident.key == key]:
+            self.incidents.touch([each.incident.id])
+            if held is not None and is_news(held, each.history, now):
+                await self.incidents.follow([(each.incident.id, held)])
 
 
 def _incident(key: str, record: Seen) -> NewIncident:

@@ -135,7 +135,6 @@ class Incidents:
     awake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     touched: set[int] = field(default_factory=set, init=False)  # their messages need an update
     _open: dict[int, OpenIncident] = field(default_factory=dict, init=False)
-    _by_key: dict[str, int] = field(default_factory=dict, init=False)
     _by_clarification: dict[str, set[int]] = field(default_factory=dict, init=False)
     _latest: datetime | None = field(default=None, init=False)
 
@@ -288,10 +287,6 @@ class Incidents:
         """An incident, if it is open."""
         return self._open.get(incident)
 
-    def open_of(self, key: str) -> OpenIncident | None:
-        """The incident with this key, if it is open."""
-        return self._open.get(self._by_key.get(key, -1))
-
     def __iter__(self) -> Iterator[OpenIncident]:
         return iter(list(self._open.values()))
 
@@ -339,7 +334,6 @@ class Incidents:
     def _keep_open(self, each: OpenIncident) -> None:
         incident = each.incident
         self._open[incident.id] = each
-        self._by_key[incident.key] = incident.id
         if incident.clarification is not None:
             self._by_clarification.setdefault(incident.clarification, set()).add(incident.id)
         each.due = self.clock.now()
@@ -349,7 +343,6 @@ class Incidents:
         each = self._open.pop(incident_id, None)
         if each is None:
             return
-        self._by_key.pop(each.incident.key, None)
         of = self._by_clarification.get(each.incident.clarification or "", set())
         of.discard(incident_id)
         if not of:

@@ -144,16 +144,7 @@ class Pager:
             StorageUnavailable: it could not be read.
         """
         await self.incidents.restore()
-        owed = await self.pages.restore()
-        now = self.clock.now()
-        for sending in owed:
-            for number, step in () if sending.failed else sending.page.items:
-                each = self.incidents.open(number)
-                if each is not None and step is not None:
-                    # It goes out now, so the next repeat counts from here. Not for a failed one: the next step has
-                    # already replaced it.
-                    each.history.append(Paged(now, step))
-                    each.due = now
+        for sending in await self.pages.restore():
             self._go(sending)
         self.escalations.restore()
 

@@ -114,14 +114,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A page on its way to one destination. `key`: of its message or, outside Slack, of its row in `sendings`. `failed`: the
-    page failed already, and the next step replaced it.
-    """
+    """A page on its way to one destination. `key`: of its message or, outside Slack, of its row in `sendings`."""
 
     page: Page
     destination: Destination
     key: str
-    failed: bool = False
 
     @property
     def is_in_slack(self) -> bool:
@@ -156,17 +153,12 @@ class Pages:
 
     async def restore(self) -> list[Sending]:
         """On start, after the incidents: load who was paged, and return the sendings without an outcome, oldest first."""
-        known = [each.incident for each in self.incidents]
-        failed = {each.page: each.at for about in known for each in about.history if isinstance(each, Failed)}
-        rows = await self._load_paged(known)
+        rows = await self._load_paged([each.incident for each in self.incidents])
         owed = [
             each for row in rows if row.ts is row.failed is None and (each := sending_of(row)) is not None
         ]
         owed += map(_outside, await self.store.read("select * from sendings where state = 'wanted'"))
-        found = [
-            replace(each, failed=failed.get(each.page.number, each.page.at) != each.page.at) for each in owed
-        ]
-        return sorted(found, key=lambda each: (each.page.number, each.key))
+        return sorted(owed, key=lambda each: (each.page.number, each.key))
 
     async def reload(self, incidents: Collection[int] | None = None) -> None:
         """Read incidents again that another bot changed; None: all."""

@@ -22,7 +22,7 @@ from bot.oncall.feeds import Copies, why_nobody
 from bot.oncall.incidents import Incident, moment
 from bot.oncall.pages import Destination
 from bot.oncall.source import Timetable
-from bot.people.directory import NO_GROUP, UNKNOWN_USER, OutsiderReason, People, outsider
+from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
 from bot.settings.model import (
     OnCallSettings,
@@ -95,8 +95,6 @@ class Roster:
     on_change: Callable[[], None] = lambda: None
     patience: float = field(kw_only=True, default=_PATIENCE)
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _barred: dict[str, OutsiderReason | None] = field(default_factory=dict, init=False)  # as last known
-    _groups: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     _silent_since: datetime | None = field(default=None, init=False)
 
     def wake(self) -> None:
@@ -189,20 +187,18 @@ class Roster:
         return policy.source is None or await self.copies.of(policy.name) is not None
 
     async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
-        """The members of a user group who may be paged, sorted; as last known if Slack does not answer."""
+        """The members of a user group who may be paged, sorted; none if Slack does not answer and never told."""
         try:
             async with self._limit():
-                found = tuple(sorted(await self.people.group(group)))
-            self._groups[group] = found
+                found = await self.people.group(group)
         except (SlackError, TimeoutError) as error:
-            gone = isinstance(error, SlackRefusedError) and error.code in NO_GROUP
             _log.warning("cannot read a user group's members", group=group, reason=self._why(error))
-            found = () if gone else self._groups.get(group, ())
-        return await self.pageable(found, listed)
+            return ()
+        return await self.pageable(sorted(found), listed)
 
     async def pageable(self, users: Iterable[str], listed: Collection[str]) -> tuple[str, ...]:
         """The `users` who may be paged, in their order: full members and those `listed` by hand, except people known to be
-        deactivated.
+        deactivated. If Slack does not answer and never told who they are, they may be.
         """
         asked = tuple(dict.fromkeys(users))
         why = await asyncio.gather(*map(self._why_barred, asked))
@@ -220,14 +216,12 @@ class Roster:
     async def _why_barred(self, user: str) -> OutsiderReason | None:
         try:
             async with self._limit():
-                profile, home = await self.people.profile(user), await self.people.installation()
-                self._barred[user] = outsider(profile, home)
+                return outsider(await self.people.profile(user), await self.people.installation())
         except (SlackError, TimeoutError) as error:
             if isinstance(error, SlackRefusedError) and error.code in UNKNOWN_USER:
-                self._barred[user] = "deactivated"
-            else:
-                _log.warning("cannot read a person's profile", user=user, reason=self._why(error))
-        return self._barred.get(user)
+                return "deactivated"
+            _log.warning("cannot read a person's profile", user=user, reason=self._why(error))
+            return None
 
     def _limit(self) -> asyncio.Timeout:
         """The time limit for Slack: none at all right after it was silent, since a page about hundreds asks for each."""

@@ -253,12 +253,6 @@ class People:
             each.at = each.at if kind == "everybody" else -inf
         self._asking.clear()
         self.outdated.set()
-
-    def forget_all(self) -> None:
-        """Drops all cached facts."""
-        self.outdated.set()
-        self._kept.clear()
-        self._asking.clear()
         for kind, name in tuple(self._refused):
             if kind == "group":
                 self.forget("group itself", name)
@@ -348,16 +342,22 @@ class People:
         response = await ask("users.lookupByEmail", lambda: self._web.users_lookupByEmail(email=email))
         return profile_of(response["user"])
 
-    async def _everybody(self) -> tuple[Profile, ...]:
+    async def _by_team(self, of: Callable[..., Awaitable[_T]]) -> AsyncIterator[_T]:
+        """Yields what Slack tells; of each workspace, if the app is installed for an organization."""
         try:
-            return tuple(await self._everybody_in())
+            found = await of()
         except SlackRefusedError as error:
             if error.code != "missing_argument":
                 raise
-        # The app is installed for an organization: Slack wants to know of which workspace.
-        teams = await self._look_up(("teams", ""), self._teams, fresh=False)
-        found = [person for team in teams for person in await self._everybody_in(team_id=team)]
-        return tuple({person.id: person for person in found}.values())
+        else:
+            yield found
+            return
+        for team in await self._look_up(("teams", ""), self._teams, fresh=False):
+            yield await of(team_id=team)
+
+    async def _everybody(self) -> tuple[Profile, ...]:
+        found = {each.id: each async for some in self._by_team(self._everybody_in) for each in some}
+        return tuple(found.values())
 
     async def _everybody_in(self, **team: str) -> list[Profile]:
         """Takes minutes in a large workspace: Slack allows twenty pages a minute."""
@@ -379,39 +379,30 @@ class People:
         return frozenset([user async for page in pages for user in page["members"]])
 
     async def _channels_of(self, user: str) -> frozenset[str]:
-        try:
-            return await self._channels_in(user)
-        except SlackRefusedError as error:
-            if error.code != "missing_argument":
-                raise
-        # The app is installed for an organization: Slack wants to know of which workspace.
-        teams = await self._look_up(("teams", ""), self._teams, fresh=False)
-        found = [await self._channels_in(user, team) for team in teams]
-        return frozenset[str]().union(*found)
+        every = self._by_team(partial(self._channels_in, user))
+        return frozenset([channel async for some in every for channel in some])
 
-    async def _channels_in(self, user: str, team: str | None = None) -> frozenset[str]:
+    async def _channels_in(self, user: str, team_id: str | None = None) -> list[str]:
         kinds = "public_channel,private_channel"
-        call = partial(self._web.users_conversations, user=user, types=kinds, team_id=team)
+        call = partial(self._web.users_conversations, user=user, types=kinds, team_id=team_id)
         pages = _pages("users.conversations", call, limit="999")  # it takes no more
-        return frozenset([channel["id"] async for page in pages for channel in page["channels"]])
+        return [channel["id"] async for page in pages for channel in page["channels"]]
 
     async def _group(self, group: str) -> frozenset[str]:
-        method = "usergroups.users.list"
+        async for members in self._by_team(partial(self._group_in, group)):
+            if members is not None:
+                return members
+        raise SlackRefusedError("usergroups.users.list: no_such_subteam", code="no_such_subteam")
+
+    async def _group_in(self, group: str, team_id: str | None = None) -> frozenset[str] | None:
+        """None: the group is not one of this workspace of an organization."""
         try:
-            response = await ask(method, lambda: self._web.usergroups_users_list(usergroup=group))
-            return frozenset(response["users"])
+            call = partial(self._web.usergroups_users_list, usergroup=group, team_id=team_id)
+            return frozenset((await ask("usergroups.users.list", call))["users"])
         except SlackRefusedError as error:
-            if error.code != "missing_argument":
+            if team_id is None or error.code not in NO_GROUP:
                 raise
-        # The app is installed for an organization: Slack wants to know of which workspace.
-        for team in await self._look_up(("teams", ""), self._teams, fresh=False):
-            call = partial(self._web.usergroups_users_list, usergroup=group, team_id=team)
-            try:
-                return frozenset((await ask(method, call))["users"])
-            except SlackRefusedError as error:
-                if error.code not in NO_GROUP:
-                    raise
-        raise SlackRefusedError(f"{method}: no_such_subteam", code="no_such_subteam")
+            return None
 
     async def _teams(self) -> tuple[str, ...]:
         """Returns the organization's workspaces in which the app is approved."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
+from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
 from bot.workspace.state import Message
 from tests.kit.world import said
 from tests.scenario.pagers import ALL, FIRST, SECOND, Night, asked_and_paged, night, step
@@ -215,15 +216,61 @@ async def test_take_survives_a_restart(stage: Night) -> None:
         await stage.becomes(card, "Escalated")
 
 
-async def test_p6_guest_who_presses_take_is_told_no(stage: Night) -> None:
-    async with stage.bot(stage.config()):
+@pytest.mark.parametrize("user", [ADE, FOLAKE], ids=["on call by an override", "answerer"])
+async def test_p6_take_is_for_who_is_on_call_paged_or_an_answerer(stage: Night, user: str) -> None:
+    async with stage.bot(stage.config(answerers=(FOLAKE,))) as bot:
         card, _ = await asked_and_paged(stage)
         thread = await stage.live("is waiting", AGENTS)
-        await stage.press(thread, "Take", GIO)
-        told = await stage.whisper(GIO, "you are neither on call here")
-        assert f"<@{ONCALL}>" in told.text
+        for stranger in (GIO, ADE if user == FOLAKE else EVA):
+            await stage.press(thread, "Take", stranger)
+            told = await stage.whisper(stranger, "you are neither on call here")
+            assert f"<@{ONCALL}>" in told.text
         assert "Claimed" not in said(stage.workspace.message(AGENTS, card.ts))
         assert stage.record()["aaep"].get("takenBy") is None
+        if user == ADE:
+            await bot.board.roster.hand("platform", ADE, stage.clock.now() + timedelta(hours=1), ADE)
+        await stage.press(thread, "Take", user)
+        await stage.becomes(thread, f"Claimed by <@{user}>")
+
+
+async def test_p6_nothing_is_taken_while_slack_does_not_say_who_it_is(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(FOLAKE,))):
+        await asked_and_paged(stage)
+        thread = await stage.live("is waiting", AGENTS)
+        stage.workspace.faults.add("users.info", "429:60")
+        await stage.press(thread, "Take", ADE)
+        await stage.whisper(ADE, "again")
+        assert stage.record()["aaep"].get("takenBy") is None
+
+
+async def test_button_of_a_page_that_changed_meanwhile_says_why_it_counts_for_nothing(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, page = await asked_and_paged(stage)
+        thread = await stage.live("is waiting", AGENTS)
+        snooze, take = find(page.blocks, "Snooze"), find(thread.blocks, "Take")
+        await stage.press(thread, "Take", FOLAKE)
+        await stage.becomes(page, f"Claimed by <@{FOLAKE}>")
+        assert (await stage.workspace.interactions.press(ONCALL, page, snooze)).ok
+        await stage.whisper(ONCALL, "Someone else has claimed this")
+        await stage.press(card, "Yes", FOLAKE)
+        await stage.becomes(thread, "Answered: “Yes”")
+        assert (await stage.workspace.interactions.press(ADE, thread, take)).ok
+        await stage.whisper(ADE, "already answered")
+
+
+async def test_p12_page_that_was_clicked_while_it_was_drawn_stays(stage: Night) -> None:
+    """Its message was read before the click, and what it is about after it."""
+    async with stage.bot(stage.config()) as bot:
+        card, page = await asked_and_paged(stage)
+        before = await bot.board.messages.landed_at(page.channel, page.ts)
+        await stage.press(page, "Take")
+        await stage.becomes(page, "Claimed by")
+        await stage.press(card, "No", FOLAKE)
+        await stage.becomes(page, "Answered: “No”")
+        assert before is not None
+        drawn = await bot.board.page_view.draw(before)
+        assert drawn is not None
+        assert (drawn.final, drawn.gone) == (True, False)
 
 
 async def test_p6_who_is_paged_may_answer_though_not_among_the_answerers(stage: Night) -> None:

@@ -6,13 +6,20 @@ import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from bot.oncall import pageview
+from bot.oncall.incidents import Incident
+from bot.views.blockkit import Draft
+from bot.views.page import PageContent, page_card
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
 from bot.workspace.state import Message
+from core.clarification import Decider, Holder
+from core.escalation import NewIncident
 from tests.kit.until import until
 from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
@@ -406,3 +413,84 @@ async def test_p12_the_same_trouble_is_one_message_in_a_channel_and_counts(stage
         await stage.press(cards[0], "Yes", FOLAKE)
         await stage.until(lambda: "Escalated: 2 waiting" in there()[0])
         assert len(there()) == 1
+
+
+async def test_storm_is_few_pages_and_everything_is_in_one(stage: Night) -> None:
+    async with stage.bot(stage.config(step("0s", "dm"))) as bot:
+        for number in range(30):
+            await bot.board.incidents.raise_(
+                NewIncident(f"errored:{number}", "It broke", f"Agent {number} stopped")
+            )
+            if not number:
+                await stage.live("Agent 0 stopped", wants=["Take"])
+        assert len(stage.pages()) == 1
+        await stage.later(bot, seconds=11)
+        page = await stage.live("30", wants=["Take all"])
+        assert "And 10 more" in page.text
+        await stage.until(lambda: stage.pages() == [page])
+
+
+async def test_incident_that_cannot_be_paged_stops_nobody(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot(stage.config(step("0s", "dm"))) as bot:
+        lead = bot.board.policies._destinations_of
+
+        async def poisoned(notify: str, incident: Incident, *rest: Any, **more: Any) -> Any:
+            if incident.key == "errored:1":
+                raise RuntimeError("poisoned")
+            return await lead(notify, incident, *rest, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bot.board.policies, "_destinations_of", poisoned)
+            for number in (1, 2):
+                await bot.board.incidents.raise_(
+                    NewIncident(f"errored:{number}", "why", f"Agent {number} stopped")
+                )
+            page = await stage.live("Agent 2 stopped", wants=["Take"])
+            assert "Agent 1" not in said(page)
+        await stage.later(bot, seconds=61)
+        await stage.live("Agent 1 stopped", wants=["Take"])
+
+
+@pytest.mark.parametrize("what", ["taken", "handed", "withdrawn"])
+async def test_what_became_of_a_question_as_the_process_died_counts_for_its_pages(
+    stage: Night, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The record has it, and the incident has not."""
+    async with stage.bot(stage.config()) as bot:
+        _, page = await asked_and_paged(stage)
+        monkeypatch.setattr(bot.oncall.escalations, "record_changed", lambda _: None)
+        router, holder = bot.base.router, Holder(user=ADE, team="T0LOCAL", at=stage.clock.now())
+        match what:
+            case "taken":
+                await router.take(FIRST, holder)
+            case "handed":
+                await router.hand(FIRST, holder)
+            case _:
+                await router.abandon(FIRST, Decider("user:os/ann@host", "shell"))
+    async with stage.bot(stage.config()) as bot:
+        match what:
+            case "taken":
+                await stage.becomes(page, f"Claimed by <@{ADE}>")
+            case "handed":
+                await stage.live("Shall I go on?", ADE)
+            case _:
+                await stage.gone(page)
+        await stage.later(bot, minutes=6)
+        assert len(stage.about(FIRST)) == (0 if what == "withdrawn" else 1)
+
+
+async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(content: PageContent) -> Draft:
+        if content.only is not None and content.only.record is not None:
+            raise KeyError("a fault of ours")
+        return page_card(content)
+
+    monkeypatch.setattr(pageview, "page_card", broken)
+    async with stage.bot(stage.config(step("0s", "dm"))):
+        await stage.ask(timeout_seconds=36_000)
+        await stage.escalate()
+        await stage.live("The bot's log has the reason", wants=["Take"])

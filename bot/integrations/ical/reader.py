@@ -192,7 +192,9 @@ class _Zones:
 
     def place(self, prop: Any) -> None:
         """Gives each time of a property its zone. Raises _Unreadable as `placed`."""
-        for each in () if isinstance(prop, vBroken) else getattr(prop, "dts", (prop,)):
+        if isinstance(prop, vBroken):
+            raise _Unreadable("one of its times cannot be read")
+        for each in getattr(prop, "dts", (prop,)):
             if not isinstance(value := getattr(each, "dt", None), tuple):
                 each.dt = self.placed(value, prop.params)
                 continue
@@ -202,8 +204,6 @@ class _Zones:
             if self.moment(ends) <= self.moment(begins):
                 raise _Unreadable("a period does not end after it begins")
             each.dt = begins, ends
-        if isinstance(prop, vBroken):
-            raise _Unreadable("cannot be read")
 
     def moment(self, value: date | datetime) -> datetime:
         if not isinstance(value, datetime):

@@ -80,7 +80,7 @@ async def test_the_rest_is_deleted_with_its_page_and_posted_with_the_next(world:
 
 
 async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World) -> None:
-    world.places.to["dm"] = (
+    world.to["dm"] = (
         Destination("slack", AGENTS, ("planner", "sess_1")),
         Destination("slack", ONCALL),
     )
@@ -95,7 +95,7 @@ async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World
 
 
 async def test_the_rest_follows_a_page_in_the_channel_where_there_is_no_thread(world: World) -> None:
-    world.places.to["dm"] = (Destination("slack", AGENTS, ("planner", "sess_1")),)
+    world.to["dm"] = (Destination("slack", AGENTS, ("planner", "sess_1")),)
     await world.escalated(question=LONG)
     await world.pass_by(1)
     await until(lambda: len(overflow(world, AGENTS)) > 1)

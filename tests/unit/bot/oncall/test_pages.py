@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,23 +111,6 @@ async def test_page_that_lands_as_its_time_ends_did_not_fail(world: World) -> No
     await world.store.run("update messages set channel = 'D1', ts = '1.1'")
     await world.pages.look()
     assert await world.failures(incident) == 0
-
-
-async def test_p12_older_page_goes_once_newer_ones_about_all_that_is_open_of_it_are_there(
-    world: World,
-) -> None:
-    one, other = [await world.raised(f"errored:{n}") for n in range(2)]
-    await world.sent(one, other, to=(DM,))
-    await world.sent(one, to=(DM,))
-    await world.sent(other, to=(DM,))
-    await world.store.run("update messages set channel = 'D1', ts = key where key = 'page:1:U0ONCALL'")
-    assert not await world.is_covered(1)
-    await world.store.run("update messages set channel = 'D1', ts = key where ts is null")
-    assert await world.is_covered(1)
-    assert not await world.is_covered(3)
-    world.incidents.touched.clear()
-    await world.became("U0ONCALL", "sent", page=3)
-    assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents(world.incidents.touched)}
 
 
 async def test_page_waits_for_no_incident_that_another_bot_closes(postgres_server: Server) -> None:
@@ -311,9 +295,25 @@ async def test_message_can_only_mean_pages_that_its_author_got_before(world: Wor
 
 
 async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
-    await world.sent(await world.raised(clarification="CLR-42-001"))
+    pager = Destination("apprise", "PAGER_URL")
+    await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM, POST, pager))
     await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
     again = World(world.store)
     await again.incidents.restore()
-    assert [each.key for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
+    assert [each.key for each in await again.pages.restore()] == ["page:1:C0BOSSES", "page:1:PAGER_URL"]
     assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
+
+
+async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:
+    """A kill between them would leave the step logged, and the direct messages without it."""
+    commits, write = list[int](), world.store.write
+
+    async def counting(work: Any) -> Any:
+        found = await write(work)
+        commits.append(len(await world.store.read("select key from messages")))
+        return found
+
+    items = [Item((await world.raised(f"errored:{number}")).id, 0) for number in range(3)]
+    world.store.write = counting  # type: ignore[method-assign]
+    await world.pages.send(*(Batch((item,), (DM, POST)) for item in items))
+    assert commits == [6]

@@ -118,41 +118,25 @@ async def test_on_call_first_present(
 
 @pytest.mark.parametrize("trouble", ["down", "slow", "refusal"])
 @pytest.mark.parametrize(
-    ("on_call", "before", "expected"),
-    [
-        pytest.param(LIST, True, "U2", id="list: as last known"),
-        pytest.param(LIST, False, "U1 U2", id="list: as named"),
-        pytest.param(ROTATION, False, "U2", id="rotation: as named"),
-        pytest.param(GROUP, True, "U2 U3", id="group: as last known"),
-        pytest.param(GROUP, False, "", id="group: never known"),
-        pytest.param(PRESENT, True, "U2 U3", id="group: presence not known"),
-    ],
+    ("on_call", "expected"),
+    [(LIST, ("U1", "U2")), (ROTATION, ("U2",)), (GROUP, ())],
+    ids=["list", "rotation", "group"],
 )
-async def test_on_call_while_slack_does_not_tell(
-    crew: Any, directory: Directory, on_call: str, *, before: bool, expected: str, trouble: str
+async def test_while_slack_does_not_tell_and_never_told_people_are_as_named(
+    crew: Any, directory: Directory, on_call: str, expected: tuple[str, ...], trouble: str
 ) -> None:
-    roster = crew(on_call)
-    directory.gone = {"U1"}
-    if before:
-        await roster.on_call("platform")
-
+    """What it told before, `People` keeps."""
     setattr(directory, trouble, "missing_scope" if trouble == "refusal" else True)
+    assert await crew(on_call).on_call("platform") == expected
 
-    assert await roster.on_call("platform") == tuple(expected.split())
 
-
-async def test_on_call_somebody_whom_slack_does_not_know_is_nobody(crew: Any, directory: Directory) -> None:
+async def test_somebody_whom_slack_does_not_know_and_a_group_that_was_deleted_are_nobody(
+    crew: Any, directory: Directory
+) -> None:
     directory.unknown = {"U1"}
-
     assert await crew(LIST).on_call("platform") == ("U2",)
-
-
-async def test_on_call_a_group_that_was_deleted_has_nobody(crew: Any, directory: Directory) -> None:
-    roster = crew(GROUP)
-    await roster.on_call("platform")
     directory.groups.clear()
-
-    assert await roster.on_call("platform") == ()
+    assert await crew(GROUP).on_call("platform") == ()
 
 
 async def test_on_call_does_not_wait_again_for_a_slack_that_is_silent(
@@ -417,35 +401,3 @@ async def test_who_by_a_calendar(  # noqa: PLR0917
     assert await roster.who("platform") == expected
     await roster.hand("platform", "U9", START + HOUR, "U9")
     assert (await roster.who("platform")).users == ("U9",), "who took over comes before every source"
-
-
-@pytest.mark.parametrize(
-    ("on_call", "expected"),
-    [
-        (GROUP, ("U3",)),
-        (GROUP.replace('group = "S1"', 'group = "S1"\npick = "first_present"'), ("U3",)),
-        (LIST, ("U1", "U2")),
-        (ROTATION, ("U2",)),
-    ],
-)
-async def test_guests_and_other_teams_are_on_call_only_where_they_are_listed_by_hand(
-    tmp_path: Path, directory: Directory, store: Store, on_call: str, expected: tuple[str, ...]
-) -> None:
-    directory.guests, directory.outsiders = {"U1"}, {"U2"}
-    crew = Crew(tmp_path, on_call, directory, store)
-    assert await crew.on_call("platform") == expected
-
-
-@pytest.mark.parametrize("known", ["guests", "outsiders"])
-async def test_outsider_of_a_copy_that_was_kept_before_is_replaced_and_takes_no_turns(
-    tmp_path: Path, directory: Directory, store: Store, known: str
-) -> None:
-    getattr(directory, known).add("U5")
-    found = settings(tmp_path, FEED + 'users = ["U7"]\n', FEED="http://127.0.0.1:1")
-    people: Any = directory
-    roster = Roster(found, people, copies(store), store, ManualClock())
-    await kept(store, shift_of("U5", -1, 2))
-    duty = await roster.who("platform")
-    assert duty.users == ("U7",)
-    assert "is no longer a full member" in duty.note
-    assert await roster.crew("platform") == {"U7"}

@@ -167,7 +167,7 @@ async def test_name_is_known_although_more_of_a_person_may_have_changed(
 ) -> None:
     assert people.known_name(ADE) is None
     await people.profile(ADE)
-    people.forget_all()
+    people.doubt()
     assert people.known_name(ADE) == "ade"
     ws.change_user(ADE, name="adebayo")
     await people.profile(ADE)
@@ -178,14 +178,14 @@ async def test_disabled_user_group_is_looked_at_again_whenever_it_may_be_enabled
     people: People, ws: Workspace
 ) -> None:
     people.forget("group itself", PLATFORM)
-    people.forget_all()
+    people.doubt()
     assert await people.group(PLATFORM)
-    people.forget_all()
+    people.doubt()
     ws.disable_group(PLATFORM)
     people.forget("group itself", PLATFORM)
     await until(lambda: people.trouble_with(PLATFORM) == "Slack says no_such_subteam")
     ws.disable_group(PLATFORM, undo=True)
-    people.forget_all()
+    people.doubt()
     await until(lambda: people.trouble_with(PLATFORM) is None)
     assert count(ws, "usergroups.users.list") == 3
 
