@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.acceptance.dying import NEVER, Doomed
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import LONG, World, a_world, has_controls
 from tests.kit.world import said
+from workspace.seed import AGENTS, FOLAKE, ONCALL
+from workspace.state import Message
 
 SIDE_BY_SIDE = 4
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import Options
 from tests.acceptance.dying import NEVER, Doomed
 from tests.acceptance.exchanges import (
     DirectExchange,
@@ -21,6 +20,7 @@ from tests.acceptance.exchanges import (
     check_all,
 )
 from tests.acceptance.world import World, a_world
+from workspace import Options
 
 IMPATIENT = Options(ack_timeout=1.5)
 SIDE_BY_SIDE = 4

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from core.clock import SystemClock
 from tests.acceptance.dying import NEVER, Doomed, Plan, install
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import World, a_world
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from workspace.state import Message
 
 SIDE_BY_SIDE = 4
 EVERY = timedelta(minutes=1)

@@ -21,9 +21,6 @@ import pytest
 
 import clarify
 from bot.delivery import messages
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
-from bot.workspace.state import Message
 from core.clarification import parse_id
 from core.clock import SystemClock
 from tests.kit import world as worlds
@@ -35,6 +32,9 @@ from tests.kit.world import World, config, controls, environment, own_url_of, sa
 from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_receipts import PEM
 from tests.unit.bot.test_webhooks import receiving
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
+from workspace.state import Message
 
 SOON = 20.0  # seconds
 TAKEOVER = 10.0  # seconds after the leader's last sign of life

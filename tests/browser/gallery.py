@@ -18,14 +18,14 @@ from urllib.parse import urlencode
 import httpx
 from playwright.async_api import Locator, Page, ViewportSize, async_playwright
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Ephemeral, Message
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import Scheme, Visit
 from tests.kit.world import url_of
 from tests.scenario.pagers import Night, night, step
 from tests.scenario.test_feeds import HOUR, asked_again, calendar, mail, read
 from tests.scenario.typist import command, ids, of_issue
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from workspace.state import Ephemeral, Message
 
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 WIDTHS = (1280, 390)

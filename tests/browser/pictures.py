@@ -14,11 +14,11 @@ import httpx
 from playwright.async_api import Page, ViewportSize, async_playwright
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.gallery import ACTS, APPROVALS, hang
 from tests.browser.visitor import PHONE, WIDE, Visit, card
 from tests.kit.world import World, scene, url_of
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}

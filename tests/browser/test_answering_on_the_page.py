@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.visitor import HANDS, Hand, Visit, card
 from tests.kit.world import question
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]

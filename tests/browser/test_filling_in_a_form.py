@@ -6,9 +6,9 @@ import httpx
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from bot.workspace.seed import ADE
 from tests.browser.gallery import FORM as RELEASE
 from tests.browser.visitor import HANDS, PHONE, Hand, Visit, card, serious, tab_to
+from workspace.seed import ADE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 ANSWER = {

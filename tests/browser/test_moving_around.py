@@ -8,8 +8,8 @@ import pytest
 from playwright.async_api import Locator, Page, ViewportSize, expect
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE
 from tests.browser.visitor import DESK, PHONE, Visit, serious_in_both_schemes, tab_to
+from workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE
 
 pytestmark = [pytest.mark.ci, pytest.mark.asyncio(loop_scope="session")]
 LAPTOP: ViewportSize = {"width": 1280, "height": 800}

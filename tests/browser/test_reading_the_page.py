@@ -6,9 +6,9 @@ import pytest
 from playwright.async_api import ViewportSize, expect
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, ONCALL
 from tests.browser.visitor import PHONE, WIDE, Visit, card, serious_in_both_schemes, tab_to
 from tests.kit.world import question
+from workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, ONCALL
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 WORDS = "What shall we call it?"

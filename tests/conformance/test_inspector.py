@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bot.web import tools
-from bot.workspace.seed import ADE, AGENTS
 from tests.kit import node
 from tests.kit.stdio import FILE
 from tests.kit.world import World, url_of
+from workspace.seed import ADE, AGENTS
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -16,11 +16,11 @@ import httpx
 import pytest
 from aiohttp import web
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, controls
 from tests.scenario.test_hooks import BASH, Hooks, event, press, waiting
+from workspace.seed import AGENTS, FOLAKE
 
 USE = "toolu_1"
 

@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from bot.web.questions import _brief
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification
 from core.ledger import Ledger
 from tests.kit.clocks import LeapClock
@@ -29,6 +28,7 @@ from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
 from tests.unit.bot.test_webhooks import receiving
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 
 class Asker:

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene, url_of
+from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 

@@ -13,7 +13,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from core.receipts import TYP
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, said, scene, url_of
@@ -24,6 +23,7 @@ from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
 from tests.unit.bot.test_webhooks import receiving
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 
 Json = dict[str, Any]
 PAYMENT: Json = {

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.acceptance.world import StandardAgent, World, a_world, has_controls, question, went_on
 from tests.kit.lives import Life
 from tests.soak.figures import Sample
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 _SESSIONS = 100
 _FAULT_EVERY, _SAMPLE_EVERY, _LOOK_EVERY = 2.0, 1.0, 0.2

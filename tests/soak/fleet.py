@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.workspace import Workspace
 from tests.kit.databases import Server, Wire
 from tests.kit.lives import Life
 from tests.kit.until import until
+from workspace import Workspace
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 """Sets a process's clock; where it is not installed (`apt-get install faketime`) all clocks are right."""

@@ -30,18 +30,18 @@ import httpx
 import psycopg
 
 from bot.logs import configure_logging
-from bot.workspace import Options, Workspace
-from bot.workspace.context import Ack
-from bot.workspace.controls import ControlError
-from bot.workspace.interactions import Outcome
-from bot.workspace.seed import AGENTS, ONCALL, TEAM
-from bot.workspace.state import Message, ResponseUrl, User
 from core.ledgerformat import as_item
 from tests.acceptance.world import StandardAgent, Tap, has_controls
 from tests.kit.databases import Server
 from tests.kit.world import said
 from tests.soak.fleet import FAKETIME, Fleet
 from tests.unit.bot.producers.parties import Agent
+from workspace import Options, Workspace
+from workspace.context import Ack
+from workspace.controls import ControlError
+from workspace.interactions import Outcome
+from workspace.seed import AGENTS, ONCALL, TEAM
+from workspace.state import Message, ResponseUrl, User
 
 CONFIG = """
 [http]

@@ -25,7 +25,6 @@ from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
-from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.escalation import NewIncident
 from tests.kit.builders import ask
@@ -34,6 +33,7 @@ from tests.kit.databases import open_store
 from tests.kit.until import until
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.oncall.crew_parties import Directory
+from workspace.seed import APP_TOKEN, BOT_TOKEN
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
 ONCALL, SECOND = "U0ONCALL", "U0SECOND"

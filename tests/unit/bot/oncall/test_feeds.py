@@ -23,14 +23,14 @@ from bot.oncall.feeds import Copies, Feeds, Matching
 from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings
 from bot.storage.store import Store
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
-from bot.workspace.state import User
 from tests.kit.clocks import ManualClock
 from tests.kit.served import served
 from tests.unit.bot.oncall.crew_parties import settings
 from tests.unit.bot.oncall.test_calendars import answer, calendar, on_call
 from tests.unit.bot.producers.parties import RawServer, Writer
+from workspace import Workspace
+from workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
+from workspace.state import User
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALENDAR = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'

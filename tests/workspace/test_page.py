@@ -12,9 +12,7 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
-from tests.unit.bot.workspace.kit import (
+from tests.workspace.kit import (
     FAST,
     App,
     Json,
@@ -29,6 +27,8 @@ from tests.unit.bot.workspace.kit import (
     text_input,
     web_client,
 )
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 
 CONFIRM = {"title": plain("T"), "text": plain('"quoted"'), "confirm": plain("Y"), "deny": plain("N")}
 COLOURS = [option("Red", "red"), option("Blue", "blue")]

@@ -16,9 +16,9 @@ import pytest_asyncio
 from aiohttp import web
 from yarl import URL
 
-from bot.demo.wire import about_request, about_response, wire
-from bot.workspace.seed import seeded
-from bot.workspace.traffic import Traffic
+from workspace.demo.wire import about_request, about_response, wire
+from workspace.seed import seeded
+from workspace.traffic import Traffic
 
 STATE = {"id": "CLR-1-001", "status": "answered", "answer": {"a": 1}, "label": "Green", "comment": None}
 WAITS = STATE | {"status": "waiting", "answer": None, "label": None}

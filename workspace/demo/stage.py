@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import shlex
 import shutil
@@ -20,16 +21,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from bot.demo.agent import AGENT_ID, AGENT_NAME, live
-from bot.demo.captain import CAPTAIN_ID, Captain
-from bot.demo.producer import DemoProducer
-from bot.demo.reviewer import ROLE
-from bot.demo.wire import wire
-from bot.errors import DemoError
-from bot.settings.environment import read_environment
-from bot.workspace import Options, Way, Workspace
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
-from core.files import make_folder
+from workspace import Options, Way, Workspace
+from workspace.demo import DemoError
+from workspace.demo.agent import AGENT_ID, AGENT_NAME, live
+from workspace.demo.captain import CAPTAIN_ID, Captain
+from workspace.demo.producer import DemoProducer
+from workspace.demo.reviewer import ROLE
+from workspace.demo.wire import wire
+from workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 
 STOP_SECONDS = 15
 USUAL_PORT = 8787  # where clients look for a bot unless told otherwise
@@ -199,7 +198,7 @@ answerers = ["members"]
 on_call = "demo"
 
 [responders.{ROLE}]
-command = {json.dumps([sys.executable, "-m", "bot.demo.reviewer"])}
+command = {json.dumps([sys.executable, "-m", "workspace.demo.reviewer"])}
 
 [[on_call]]
 name = "demo"
@@ -225,7 +224,7 @@ def _folder(wanted: Path | None) -> Path:
     if wanted is None:
         return Path(tempfile.mkdtemp(prefix="clarify-demo-"))
     try:
-        make_folder(wanted)
+        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise DemoError(f"cannot use {wanted} as a folder: {error.strerror}") from error
     return wanted.resolve()
@@ -277,10 +276,9 @@ async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: 
 @asynccontextmanager
 async def _bot(command: list[str], place: Path, api_url: str, token: str) -> AsyncIterator[Process]:
     """Starts `clarify run` in its own session, so that Ctrl-C reaches only us; we shut it down gracefully."""
-    ours = read_environment()
     environment = {
         # slack_sdk would send calls to loopback through a proxy too
-        **{name: value for name, value in ours.items() if not name.lower().endswith("_proxy")},
+        **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
         "SLACK_API_URL": api_url,
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_APP_TOKEN": APP_TOKEN,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.mrkdwn import Names
-from bot.workspace.richtext import rich_html
-from tests.unit.bot.workspace.kit import Json
+from tests.workspace.kit import Json
+from workspace.mrkdwn import Names
+from workspace.richtext import rich_html
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NAMES = Names({"U1": "Ade <b>"}, {"C1": "agents"}, {"S1": "platform"}, NOW)

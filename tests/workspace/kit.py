@@ -17,9 +17,9 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Options, Workspace
-from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET
 from tests.kit.served import served
+from workspace import Options, Workspace
+from workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET
 
 Json = dict[str, Any]
 FAST = Options(ack_timeout=20.0, retry_delays=(0.0, 0.0, 0.0), trigger_lifetime=600.0)

@@ -20,7 +20,8 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from bot.demo.protocol import (
+from workspace import stop_accepting
+from workspace.demo.protocol import (
     CLARIFICATION_REPLY,
     CONFIRMATION_REPLY,
     VERSION,
@@ -32,7 +33,6 @@ from bot.demo.protocol import (
     judge_reply,
     judge_subscription,
 )
-from bot.workspace import stop_accepting
 
 CONTEXT = "https://aaep-protocol.org/context/v1"
 _AWAITING = {"aaep:agent.awaiting.clarification", "aaep:agent.awaiting.confirmation"}

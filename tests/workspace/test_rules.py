@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.rules import check_message, check_view, message_problems
-from tests.unit.bot.workspace.kit import (
+from tests.workspace.kit import (
     Json,
     actions,
     button,
@@ -20,6 +19,7 @@ from tests.unit.bot.workspace.kit import (
     select,
     text_input,
 )
+from workspace.rules import check_message, check_view, message_problems
 
 DIVIDER = {"type": "divider"}
 

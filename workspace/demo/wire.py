@@ -15,8 +15,8 @@ import jwt
 from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
 
-from bot.workspace import stop_accepting
-from bot.workspace.traffic import Traffic
+from workspace import stop_accepting
+from workspace.traffic import Traffic
 
 _OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding"}
 _SELF_MADE = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")

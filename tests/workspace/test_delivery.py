@@ -15,9 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bot.workspace import ControlError, Workspace, stop_accepting
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, PLATFORM, USE_AS_ANSWER
-from tests.unit.bot.workspace.kit import (
+from tests.workspace.kit import (
     FAST,
     App,
     Json,
@@ -29,6 +27,8 @@ from tests.unit.bot.workspace.kit import (
     plain,
     text_input,
 )
+from workspace import ControlError, Workspace, stop_accepting
+from workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, PLATFORM, USE_AS_ANSWER
 
 either_way = pytest.mark.parametrize("app", ["socket", "http"], indirect=True)
 http_only = pytest.mark.parametrize("app", ["http"], indirect=True)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from bot.demo.producer import DemoProducer
+from workspace.demo.producer import DemoProducer
 
 Fields = dict[str, object]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

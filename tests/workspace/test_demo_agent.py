@@ -12,11 +12,11 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from bot.demo.agent import Question, Session, clean_up, release
-from bot.demo.producer import DemoProducer
-from bot.demo.reviewer import ROLE
 from core.aaep import parse_event
 from core.clock import SystemClock
+from workspace.demo.agent import Question, Session, clean_up, release
+from workspace.demo.producer import DemoProducer
+from workspace.demo.reviewer import ROLE
 
 Answers = Callable[[dict[str, Any]], object]
 HANDSHAKE = {

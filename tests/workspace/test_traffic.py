@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, seeded
-from bot.workspace.traffic import Traffic, redacted
-from tests.unit.bot.workspace.kit import App, ask
+from tests.workspace.kit import App, ask
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, seeded
+from workspace.traffic import Traffic, redacted
 
 STATE = seeded(lambda: 1_795_000_000.0)
 QUESTION = {"type": "aaep:agent.awaiting.clarification", "question": "Go on?", "reply_token": "rpl_1"}

@@ -343,7 +343,7 @@ class Form:
 @functools.cache
 def _templates() -> Environment:
     made = Environment(
-        loader=PackageLoader("templates", "workspace"),
+        loader=PackageLoader("workspace"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -443,7 +443,7 @@ class Page:
 
     async def _static(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        source = files("bot.workspace") / "static" / name
+        source = files("workspace") / "static" / name
         suffix = name[name.rfind(".") :]
         if suffix not in _TYPES or "/" in name or not source.is_file():
             raise web.HTTPNotFound

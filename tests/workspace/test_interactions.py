@@ -7,21 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.workspace import ControlError, Workspace
-from bot.workspace.seed import (
-    ADE,
-    AGENTS,
-    BOT_USER,
-    EVA,
-    EXTERNAL_TEAM,
-    FOLAKE,
-    GONE,
-    ONCALL,
-    RANDOM,
-    TEAM,
-    USE_AS_ANSWER,
-)
-from tests.unit.bot.workspace.kit import (
+from tests.workspace.kit import (
     HAND,
     PEOPLE,
     App,
@@ -34,6 +20,20 @@ from tests.unit.bot.workspace.kit import (
     plain,
     select,
     text_input,
+)
+from workspace import ControlError, Workspace
+from workspace.seed import (
+    ADE,
+    AGENTS,
+    BOT_USER,
+    EVA,
+    EXTERNAL_TEAM,
+    FOLAKE,
+    GONE,
+    ONCALL,
+    RANDOM,
+    TEAM,
+    USE_AS_ANSWER,
 )
 
 

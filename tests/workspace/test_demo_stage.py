@@ -9,8 +9,8 @@ from textwrap import dedent
 
 import pytest
 
-from bot.demo.stage import play
-from bot.errors import DemoError
+from workspace.demo import DemoError
+from workspace.demo.stage import play
 
 # Stands in for the bot where only the stage is looked at: reads its configuration, joins the agent,
 # and tells in `stopped` by which signal it was stopped.
@@ -68,7 +68,7 @@ async def test_demo_says_where_the_bot_is_if_its_usual_port_is_in_use(
     said = Said()
     with socket.create_server(("127.0.0.1", 0)) as other:
         usual = other.getsockname()[1]
-        monkeypatch.setattr("bot.demo.stage.USUAL_PORT", usual)
+        monkeypatch.setattr("workspace.demo.stage.USUAL_PORT", usual)
         task = asyncio.create_task(play(port=0, folder=tmp_path, say=said, command=child))
         async with asyncio.timeout(60):
             await said.joined.wait()

@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import Implementation
 
 import clarify
-from bot.errors import DemoError
+from workspace.demo import DemoError
 
 CAPTAIN_ID = "release-captain"
 TIMEOUT_SECONDS = 1800.0

@@ -45,9 +45,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(_KINDS.get(self.name, "(?!)"), self.kind.removeprefix(self.name)):
-            msg = (
-                f"fault {self.kind!r} for {self.method!r}: expected one of the kinds in bot.workspace.faults"
-            )
+            msg = f"fault {self.kind!r} for {self.method!r}: expected one of the kinds in workspace/faults.py"
             raise ValueError(msg)
 
     @property

@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Workspace
-from tests.unit.bot.workspace.kit import FAST, App, over_http, over_socket, web_client
+from tests.workspace.kit import FAST, App, over_http, over_socket, web_client
+from workspace import Workspace
 
 
 @pytest.fixture

@@ -11,8 +11,21 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Options, Workspace
-from bot.workspace.seed import (
+from tests.workspace.kit import (
+    App,
+    Json,
+    actions,
+    ask,
+    button,
+    home,
+    modal,
+    plain,
+    section,
+    text_input,
+    web_client,
+)
+from workspace import Options, Workspace
+from workspace.seed import (
     ADE,
     AGENTS,
     APP_TOKEN,
@@ -30,19 +43,6 @@ from bot.workspace.seed import (
     PLATFORM,
     RANDOM,
     TEAM,
-)
-from tests.unit.bot.workspace.kit import (
-    App,
-    Json,
-    actions,
-    ask,
-    button,
-    home,
-    modal,
-    plain,
-    section,
-    text_input,
-    web_client,
 )
 
 TABLE: Json = {"type": "table", "rows": [[{"type": "raw_text", "text": "x"}]]}

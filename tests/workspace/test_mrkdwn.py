@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.workspace.mrkdwn import Names, compose, plain_to_html, to_html, to_words
-from bot.workspace.seed import ADE, seeded
+from workspace.mrkdwn import Names, compose, plain_to_html, to_html, to_words
+from workspace.seed import ADE, seeded
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NAMES = Names({"U1": "Ade <b>"}, {"C1": "agents"}, {"S1": "platform"}, NOW)

@@ -11,9 +11,9 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Workspace, serve
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, USE_AS_ANSWER
-from tests.unit.bot.workspace.kit import HAND, App, Json, actions, button, home, modal, option, select
+from tests.workspace.kit import HAND, App, Json, actions, button, home, modal, option, select
+from workspace import Workspace, serve
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, USE_AS_ANSWER
 
 
 async def sent(http: aiohttp.ClientSession, route: str, **body: Any) -> tuple[int, Json]:

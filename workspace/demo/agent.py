@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from bot.demo.producer import DemoProducer
-from bot.demo.reviewer import ROLE
+from workspace.demo.producer import DemoProducer
+from workspace.demo.reviewer import ROLE
 
 AGENT_ID = "deployer"
 AGENT_NAME = "Deployer"
