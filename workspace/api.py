@@ -1,10 +1,9 @@
-"""One Web API call from its request to its answer: arguments, faults, token, scope, rate limit, method."""
+"""One Web API call from its request to its answer: arguments, faults, token, scope, method."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 
 from aiohttp import web
 
@@ -68,8 +67,6 @@ class WebApi:
             call = ApiCall(self._context, self._board, self._link, values, scopes)
             if method.scope:
                 call.need(method.scope)
-            if wait := self._wait(name, method, call):
-                return _too_many(str(max(1, math.ceil(wait)))), "ratelimited"
             answer = method.handler(call)
         except ApiError as error:
             return web.json_response(error.body), error.code
@@ -91,12 +88,6 @@ class WebApi:
         if token.startswith("xapp-") != method.app_token:
             raise ApiError("not_allowed_token_type")
         return scopes
-
-    def _wait(self, name: str, method: Method, call: ApiCall) -> float:
-        if not self._context.options.rate_limits:
-            return 0.0
-        key = f"{name}:{call.text('channel', '')}" if method.tier == "post" else name
-        return self._context.limiter.wait(method.tier, key, self._context.now())
 
 
 async def _arguments(request: web.Request) -> Json:
@@ -123,14 +114,10 @@ def _instead(kind: str, detail: str) -> web.Response:
     if kind == "refuse":
         return web.json_response({"ok": False, "error": detail})
     if kind == "429":
-        return _too_many(detail or None)
+        headers = {"Retry-After": detail} if detail else {}
+        return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers=headers)
     status = int(detail) if kind == "5xx" else 500
     return web.Response(status=status, text="<html>upstream trouble</html>", content_type="text/html")
-
-
-def _too_many(retry_after: str | None) -> web.Response:
-    headers = {"Retry-After": retry_after} if retry_after else {}
-    return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers=headers)
 
 
 def _hang_up(request: web.Request) -> web.Response:

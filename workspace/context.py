@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from .faults import Faults, Limiter, Tier
+from .faults import Faults
 from .seed import SIGNING_SECRET
 from .state import Json, State
 from .traffic import Traffic
@@ -72,8 +72,6 @@ class Options:
     trigger_lifetime: float = 3.0
     response_lifetime: float = 1800.0
     response_uses: int = 5
-    rate_limits: bool = False
-    tiers: Mapping[str, Tier] = field(default_factory=dict)
     events: frozenset[str] = EVENTS
     clock: Callable[[], float] = time.time
     request_url: str | None = None
@@ -190,7 +188,6 @@ class Context:
         self.changes = Changes()
         self.traffic = Traffic(state, lambda: self.changes.notify("record"))
         self.faults = Faults()
-        self.limiter = Limiter(dict(options.tiers))
         self.calls: list[Call] = []
         self.acks: list[Ack] = []
         self.shown: list[Shown] = []

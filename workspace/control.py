@@ -1,49 +1,21 @@
-"""`/control/*`: the workspace driven from another process, as JSON.
+"""`/control/*`: the workspace driven from another process, in any language, as JSON.
 
-| route | body | answer |
-| --- | --- | --- |
-| POST /control/click | user, channel, ts, action_id or label | outcome |
-| POST /control/select | user, channel, ts, label, option | outcome |
-| POST /control/post | user, channel, text, thread_ts?, broadcast?, table? [[cell]], forward? [channel, ts], files? [name] | {ts} |
-| POST /control/edit | user, channel, ts, text, table? | {} |
-| POST /control/delete_message | user, channel, ts | {} |
-| POST /control/submit_view | user, values {label or id: value} | outcome |
-| POST /control/click_in_view | user, action_id or label | outcome |
-| POST /control/select_in_view | user, label, option | outcome |
-| POST /control/close_view | user, everything? | outcome |
-| POST /control/command | user, channel, command, text, thread_ts? | outcome |
-| POST /control/choose_user | user, view (id or null), user_id | outcome |
-| POST /control/shortcut | user, callback_id, message_ts, channel | outcome |
-| POST /control/open_home | user, tab? | {} |
-| POST /control/press_home | user, label_or_action_id | outcome |
-| POST /control/press_ephemeral | user, ephemeral (its ts), label | outcome |
-| POST /control/set_presence | user, presence: active or away | {} |
-| POST /control/join, /leave | user, channel | {} |
-| POST /control/archive | channel, undo? | {} |
-| POST /control/delete_channel | channel | {} |
-| POST /control/uninstall | undo? | {} |
-| POST /control/change_user | user, and the fields to change: `hidden` is the error that users.info gives | {} |
-| POST /control/change_group | group, users | {} |
-| POST /control/disable_group | group, undo? | {} |
-| POST /control/join_enterprise | enterprise, org_wide? | {} |
-| POST /control/emit | event | {} |
-| POST /control/traffic | direction, and title, detail?, failure?, body? or message: see traffic.py | {} |
-| POST /control/faults | method, kind, times?, channel? | {pending} |
-| DELETE /control/faults | | {pending} |
-| POST /control/sockets | action: cut, half_open, reject_wss (times?), disconnect (reason?), refuse (seconds) | {} |
-| POST /control/request_url | url | {}: events, clicks and commands go there over HTTP, see delivery.py |
-| POST /control/requests | kind, times?: one of `REQUEST_FAULTS` in delivery.py | {} |
-| GET /control/messages?channel= | | {messages} |
-| GET /control/thread?channel=&ts= | | {messages} |
-| GET /control/direct?user= | | {messages} |
-| GET /control/ephemerals?user= | | {messages} |
-| GET /control/views?user= | | {views} |
-| GET /control/home?user= | | {home}: none or one view |
-| GET /control/errors?user= | | {errors} |
-| GET /control/calls, /control/acks | | {calls}, {acks} |
-| GET /control/wait?version=&timeout= | | {version}: answers when something changed after that version |
+`POST /control/{action}` does what the method of `Workspace` with that name does; the body has its arguments. What a person
+does in Slack answers with its outcome, `{ok, error, errors, seconds}`, `post` with `{ts}`, all else with `{}`.
+`POST /control/faults` lets calls of the Web API go wrong: `{method, kind, times?, channel?}`, see faults.py.
 
-An outcome is `{ok, error, errors, seconds}`. What cannot be done is 400 `{"error": why}`.
+| route | answer |
+| --- | --- |
+| GET /control/messages?channel= | {messages} |
+| GET /control/thread?channel=&ts= | {messages} |
+| GET /control/direct?user=, /control/ephemerals?user= | {messages} |
+| GET /control/views?user= | {views} |
+| GET /control/home?user= | {home}: none or one view |
+| GET /control/errors?user= | {errors} |
+| GET /control/calls, /control/acks | {calls}, {acks} |
+| GET /control/wait?version=&timeout= | {version}: answers when something changed after that version |
+
+What cannot be done is 400 `{"error": why}`.
 """
 
 from __future__ import annotations
@@ -65,10 +37,9 @@ if TYPE_CHECKING:
     from .server import Workspace
 
 _ACTIONS = {
-    "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "select_in_view",
-    "close_view", "command", "open_home", "join", "leave", "archive", "change_user", "change_group", "emit",
-    "choose_user", "shortcut", "press_home", "press_ephemeral", "set_presence", "disable_group",
-    "join_enterprise", "delete_channel", "uninstall",
+    "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "close_view", "command",
+    "open_home", "join", "leave", "archive", "change_user", "change_group", "emit", "choose_user", "shortcut", "press_home",
+    "press_ephemeral", "set_presence", "disable_group", "join_enterprise", "delete_channel", "uninstall",
 }  # fmt: skip
 
 
@@ -79,16 +50,8 @@ class Control:
         self._workspace = workspace
 
     def add_routes(self, app: web.Application) -> None:
-        for name, handler in {
-            "faults": self._add_fault,
-            "sockets": self._sockets,
-            "request_url": self._use_request_url,
-            "requests": self._spoil_requests,
-            "traffic": self._note,
-            "{action}": self._act,
-        }.items():
-            app.router.add_post(f"/control/{name}", _json_in_json_out(handler))
-        app.router.add_delete("/control/faults", _json_in_json_out(self._clear_faults))
+        app.router.add_post("/control/faults", _json_in_json_out(self._add_fault))
+        app.router.add_post("/control/{action}", _json_in_json_out(self._act))
         app.router.add_get("/control/wait", self._wait)
         app.router.add_get("/control/{what}", self._read)
 
@@ -105,46 +68,6 @@ class Control:
 
     async def _add_fault(self, _request: web.Request, body: Json) -> Json:
         self._workspace.faults.add(**body)
-        return {"pending": self._workspace.faults.pending()}
-
-    async def _clear_faults(self, _request: web.Request, _body: Json) -> Json:
-        self._workspace.faults.clear()
-        return {"pending": []}
-
-    async def _sockets(self, _request: web.Request, body: Json) -> Json:
-        link, action = self._workspace.link, body.get("action")
-        match action:
-            case "cut":
-                link.cut()
-            case "half_open":
-                link.half_open()
-            case "reject_wss":
-                link.reject(int(body.get("times", 1)))
-            case "disconnect":
-                await link.disconnect(str(body.get("reason", "refresh_requested")))
-            case "refuse":
-                refusing = self._refuse(float(body.get("seconds", 1)))
-                self._workspace.context.spawn(refusing, "refuse connections")
-            case _:
-                msg = f"action {action!r}: expected cut, half_open, reject_wss, disconnect or refuse"
-                raise ControlError(msg)
-        return {}
-
-    async def _refuse(self, seconds: float) -> None:
-        await self._workspace.refuse_connections()
-        await asyncio.sleep(seconds)
-        await self._workspace.accept_connections()
-
-    async def _use_request_url(self, _request: web.Request, body: Json) -> Json:
-        await self._workspace.link.requests.set_url(str(body["url"]))
-        return {}
-
-    async def _spoil_requests(self, _request: web.Request, body: Json) -> Json:
-        self._workspace.link.requests.spoil(str(body.get("kind")), int(body.get("times", 1)))
-        return {}
-
-    async def _note(self, _request: web.Request, body: Json) -> Json:
-        self._workspace.traffic.posted(body)
         return {}
 
     async def _wait(self, request: web.Request) -> web.Response:

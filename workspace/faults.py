@@ -1,4 +1,4 @@
-"""What keeps a Web API call from going well: faults on demand, and Slack's rate limits.
+"""What keeps a Web API call from going well: faults on demand.
 
 A fault says what goes wrong, for which method, how many times:
 
@@ -17,9 +17,8 @@ A fault says what goes wrong, for which method, how many times:
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 _S = r":\d+(\.\d+)?"
 _KINDS = {
@@ -84,53 +83,6 @@ class Faults:
     def clear(self) -> None:
         self._pending.clear()
 
-    def pending(self) -> list[dict[str, Any]]:
-        """What is still to happen, as JSON."""
-        return [asdict(fault) for fault in self._pending]
-
-
-# Rate limits. Source: docs.slack.dev, "Rate limits".
-
-
-@dataclass(frozen=True)
-class Tier:
-    """`per_minute` calls on average, `burst` at once."""
-
-    per_minute: float
-    burst: int
-
-
-TIERS = {
-    "tier1": Tier(1, 3),
-    "tier2": Tier(20, 20),
-    "tier3": Tier(50, 50),
-    "tier4": Tier(100, 100),
-    "special": Tier(600, 100),
-    "post": Tier(60, 4),
-}
-
-
-@dataclass
-class _Bucket:
-    level: float
-    at: float
-
-
-class Limiter:
-    """Says how long a call has to wait; a refused call costs nothing."""
-
-    def __init__(self, tiers: dict[str, Tier] | None = None) -> None:
-        self._tiers = {**TIERS, **(tiers or {})}
-        self._buckets: dict[str, _Bucket] = {}
-
-    def wait(self, tier: str, key: str, now: float) -> float:
-        """Seconds until the call may be made: 0 where it may be made now (and is then counted)."""
-        limits = self._tiers[tier]
-        rate = limits.per_minute / 60
-        bucket = self._buckets.setdefault(key, _Bucket(float(limits.burst), now))
-        bucket.level = min(float(limits.burst), bucket.level + max(0.0, now - bucket.at) * rate)
-        bucket.at = now
-        if bucket.level >= 1:
-            bucket.level -= 1
-            return 0.0
-        return (1 - bucket.level) / rate
+    def pending(self) -> bool:
+        """Whether some are still to happen."""
+        return bool(self._pending)

@@ -172,11 +172,10 @@ def _next(value: int | str) -> str:
 
 @dataclass(frozen=True)
 class Method:
-    """One method: what it needs (`scope` where it is always the same), how often it may be called."""
+    """One method: what it needs (`scope` where it is always the same)."""
 
     handler: Callable[[ApiCall], Json]
     scope: str | None
-    tier: str
     app_token: bool
 
 
@@ -184,11 +183,9 @@ METHODS: dict[str, Method] = {}
 _Handler = Callable[[ApiCall], Json]
 
 
-def method(
-    name: str, scope: str | None = None, tier: str = "tier3", *, app_token: bool = False
-) -> Callable[[_Handler], _Handler]:
+def method(name: str, scope: str | None = None, *, app_token: bool = False) -> Callable[[_Handler], _Handler]:
     def add(handler: _Handler) -> _Handler:
-        METHODS[name] = Method(handler, scope, tier, app_token)
+        METHODS[name] = Method(handler, scope, app_token)
         return handler
 
     return add
@@ -197,7 +194,7 @@ def method(
 # chat
 
 
-@method("chat.postMessage", "chat:write", "post")
+@method("chat.postMessage", "chat:write")
 def post_message(call: ApiCall) -> Json:
     channel = _writable(call)
     text, blocks = _content(call, call.text("text", "")[:POST_CUT])
@@ -247,7 +244,7 @@ def delete_message(call: ApiCall) -> Json:
     return {"channel": channel.id, "ts": message.ts}
 
 
-@method("chat.postEphemeral", "chat:write", "tier4")
+@method("chat.postEphemeral", "chat:write")
 def post_ephemeral(call: ApiCall) -> Json:
     channel = _writable(call)
     user = call.person().id
@@ -259,7 +256,7 @@ def post_ephemeral(call: ApiCall) -> Json:
     return {"message_ts": stored.ts}
 
 
-@method("chat.getPermalink", None, "special")
+@method("chat.getPermalink")
 def get_permalink(call: ApiCall) -> Json:
     channel = call.channel()
     return {
@@ -319,7 +316,7 @@ def _metadata(call: ApiCall) -> Json | None:
     return {"event_type": event_type, "event_payload": payload}
 
 
-@method("blocks.validate", None, "special")
+@method("blocks.validate")
 def validate_blocks(call: ApiCall) -> Json:
     """Judges blocks, a message or a view without posting it. The answer depends on neither the app nor the workspace."""
     given = [name for name in ("blocks", "message", "view") if name in call]
@@ -372,7 +369,7 @@ def conversation_info(call: ApiCall) -> Json:
     return {"channel": call.channel_json(channel) | count}
 
 
-@method("conversations.members", tier="tier4")
+@method("conversations.members")
 def members(call: ApiCall) -> Json:
     channel = call.channel()
     call.need(f"{channel.kind}:read")
@@ -436,7 +433,7 @@ def _messages(call: ApiCall, found: list[Message]) -> Json:
 # The app, people, groups
 
 
-@method("auth.test", None, "special")
+@method("auth.test")
 def auth_test(call: ApiCall) -> Json:
     """With an org-wide installation `team_id` is the organization's."""
     state = call.state
@@ -451,19 +448,19 @@ def auth_test(call: ApiCall) -> Json:
     } | ({"enterprise_id": state.enterprise} if state.enterprise else {})
 
 
-@method("auth.teams.list", None, "tier2")
+@method("auth.teams.list")
 def auth_teams(call: ApiCall) -> Json:
     """The workspaces that the token is good for."""
     team = {name: call.state.team[name] for name in ("id", "name")}
     return {"teams": [team], "response_metadata": {"next_cursor": ""}}
 
 
-@method("apps.connections.open", "connections:write", "tier1", app_token=True)
+@method("apps.connections.open", "connections:write", app_token=True)
 def connections_open(call: ApiCall) -> Json:
     return {"url": call.link.new_url()}
 
 
-@method("users.info", "users:read", "tier4")
+@method("users.info", "users:read")
 def users_info(call: ApiCall) -> Json:
     user = call.person()
     if user.hidden:
@@ -472,7 +469,7 @@ def users_info(call: ApiCall) -> Json:
     return {"user": user_json(call.state, user, email=email, locale=locale)}
 
 
-@method("users.conversations", tier="tier3")
+@method("users.conversations")
 def users_conversations(call: ApiCall) -> Json:
     """The channels that `user` is in (without one, the caller), of the `types` it asks for; public ones unless it says.
     Of private ones those that the caller is in, too. A token of an org-wide installation has to say of which workspace.
@@ -499,7 +496,7 @@ def users_conversations(call: ApiCall) -> Json:
     return call.page("channels", found)
 
 
-@method("users.lookupByEmail", "users:read.email", "tier3")
+@method("users.lookupByEmail", "users:read.email")
 def lookup_by_email(call: ApiCall) -> Json:
     """Of deactivated people nothing is told."""
     email = call.text("email").lower()
@@ -509,7 +506,7 @@ def lookup_by_email(call: ApiCall) -> Json:
     raise ApiError("users_not_found")
 
 
-@method("users.list", "users:read", "tier2")
+@method("users.list", "users:read")
 def users_list(call: ApiCall) -> Json:
     """Everybody, bots and deactivated accounts too, in pages. A token of an org-wide installation has to say of which
     workspace.
@@ -528,7 +525,7 @@ def get_presence(call: ApiCall) -> Json:
     return {"presence": "away" if user.deleted else user.presence}
 
 
-@method("usergroups.users.list", "usergroups:read", "tier2")
+@method("usergroups.users.list", "usergroups:read")
 def usergroups_users(call: ApiCall) -> Json:
     """A token of an org-wide installation has to say of which workspace."""
     if call.state.org_wide and call.text("team_id", "") != call.state.team["id"]:
@@ -542,13 +539,13 @@ def usergroups_users(call: ApiCall) -> Json:
 # views; `hash` protects a view from being overwritten unseen
 
 
-@method("views.open", None, "tier4")
+@method("views.open")
 def open_view(call: ApiCall) -> Json:
     payload, trigger = _checked(call), _trigger(call)
     return {"view": view_json(call.state, call.board.open_view(trigger.user, payload, trigger.tab))}
 
 
-@method("views.push", None, "tier4")
+@method("views.push")
 def push_view(call: ApiCall) -> Json:
     payload, user = _checked(call), _trigger(call).user
     if len(call.state.views_of(user)) >= MOST_VIEWS:
@@ -556,7 +553,7 @@ def push_view(call: ApiCall) -> Json:
     return {"view": view_json(call.state, call.board.push_view(user, payload))}
 
 
-@method("views.update", None, "tier4")
+@method("views.update")
 def update_view(call: ApiCall) -> Json:
     view = _find(call)
     _check_hash(call, view)
@@ -564,7 +561,7 @@ def update_view(call: ApiCall) -> Json:
     return {"view": view_json(call.state, view)}
 
 
-@method("views.publish", None, "tier4")
+@method("views.publish")
 def publish_view(call: ApiCall) -> Json:
     user = call.person("user_id")
     payload = _checked(call, kind="home")

@@ -245,10 +245,6 @@ class Workspace:
         """Press a button of the modal on top, or of the Home tab where no modal is open."""
         return await self._use_in(user, self.view(user), action_id or label, {"button"})
 
-    async def select_in_view(self, user: str, label: str | None, option: Any) -> Outcome:
-        """Choose in an element of the modal on top (or the Home tab) that reports at once."""
-        return await self._use_in(user, self.view(user), label, SELECTS, option)
-
     async def choose_user(self, user: str, view: View | str | None, user_id: str) -> Outcome:
         """Choose a person in a view's list of people (`view`: it or its id, None: the one shown).
 

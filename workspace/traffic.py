@@ -4,7 +4,7 @@
 | --- | --- |
 | bot→slack | the Web API, once a call was carried out |
 | slack→bot | the link, once an event, click, command or modal was acknowledged or was not |
-| agent→bot, bot→agent | the party that plays the agent: `aaep` here, or `POST /control/traffic` from another process |
+| agent→bot, bot→agent | the party that plays the agent |
 
 Bounded, in memory, never a token: see `redacted`.
 """
@@ -121,14 +121,7 @@ class Traffic:
         seconds: float | None = None,
         body: object = None,
     ) -> None:
-        """Show one more line. Words are shown as they are, without tokens; `body` is what was sent, shown on demand.
-
-        Raises:
-            ValueError: a direction that there is none of.
-        """
-        if direction not in PLACES:
-            msg = f"direction {direction!r}: expected one of {', '.join(PLACES)}"
-            raise ValueError(msg)
+        """Show one more line. Words are shown as they are, without tokens; `body` is what was sent, shown on demand."""
         self._count += 1
         title, detail, failure = (_SECRET.sub(_HIDDEN, text) for text in (title, detail, failure))
         line = Line(self._count, self._state.clock(), direction, title, detail, failure, seconds, body)
@@ -156,17 +149,6 @@ class Traffic:
         """An AAEP event or reply as it went over the wire; `refused`: why the other side did not take it."""
         title, detail = about_aaep(message)
         self.note(direction, title, detail, failure=refused, body=dict(message))
-
-    def posted(self, body: Json) -> None:
-        """From another process: `{direction, title, detail?, failure?, body?}`, or `{direction, message}` with an AAEP
-        message.
-        """
-        direction, message = body["direction"], body.get("message")
-        if isinstance(message, dict):
-            self.aaep(direction, message)
-        else:
-            detail, failure = str(body.get("detail") or ""), str(body.get("failure") or "")
-            self.note(direction, str(body["title"]), detail, failure=failure, body=body.get("body"))
 
 
 def redacted(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -30,10 +29,8 @@ async def sent(http: aiohttp.ClientSession, route: str, **body: Any) -> tuple[in
         ("join", {"user": ADE, "channel": AGENTS}, 200),
         ("join_enterprise", {"enterprise": "E0ORG"}, 200),
         ("press_home", {"user": GIO, "label_or_action_id": "x"}, 400),
-        ("sockets", {"action": "disconnect"}, 200),
-        ("request_url", {"url": "http://127.0.0.1:1/"}, 400),
-        ("requests", {"kind": "bad_signature", "times": 2}, 200),
-        ("requests", {"kind": "worse"}, 400),
+        ("faults", {"method": "chat.*", "kind": "drop"}, 200),
+        ("faults", {"method": "chat.*", "kind": "worse"}, 400),
         ("post", {"user": ADE}, 400),
         ("dance", {}, 404),
     ],
@@ -105,15 +102,6 @@ async def test_wait_answers_when_something_changed(ws: Workspace, http: aiohttp.
     await ws.post(ADE, AGENTS, "x")
     async with http.get("/control/wait", params={"version": str(seen)}) as answer:
         assert (await answer.json())["version"] > seen
-
-
-async def test_connections_are_refused_for_a_while(ws: Workspace, http: aiohttp.ClientSession) -> None:
-    version = ws.context.changes.version
-    with suppress(aiohttp.ClientConnectionError):  # the answer may fall to what was asked for
-        await sent(http, "sockets", action="refuse", seconds=0.01)
-    await ws.wait_for(lambda: ws.context.changes.version > version)
-    async with http.get("/control/calls") as answer:
-        assert (await answer.json())["calls"] == []
 
 
 async def test_serve_runs_until_cancelled() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -32,22 +32,9 @@ QUESTION: Fields = {
 }
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def producer(clock: Clock) -> AsyncIterator[DemoProducer]:
-    async with DemoProducer("planner", now=clock, keep=5) as started:
+async def producer() -> AsyncIterator[DemoProducer]:
+    async with DemoProducer("planner", now=lambda: NOW, keep=5) as started:
         yield started
 
 
@@ -159,6 +146,7 @@ JUDGED: list[tuple[Fields, Fields, str]] = [
     ({}, {"timestamp": "2026-13-01T12:00:00Z"}, "invalid_reply"),
     ({}, {"decided_by": "u" * 257}, "invalid_reply"),
     ({}, {"confidence": 2}, "invalid_reply"),
+    ({"timeout_seconds": 0}, {}, "expired"),
     ({"correlation_id": "corr"}, {}, "invalid_reply"),
     ({"correlation_id": "corr"}, {"correlation_id": "corr"}, ""),
     ({}, only("yes"), "invalid_response"),
@@ -196,20 +184,6 @@ async def test_producer_judges_replies(producer: DemoProducer, http: httpx.Async
         producer.void("rpl_1")
 
 
-async def test_producer_waits_no_longer_than_it_said(
-    producer: DemoProducer, http: httpx.AsyncClient, clock: Clock
-) -> None:
-    subscription, _ = await subscribe(http)
-    await producer.emit(QUESTION)
-    clock.now += timedelta(seconds=60)
-    late = await http.post("/aaep/v1/replies", json=answer(subscription))
-    producer.void("rpl_1")
-    void = await http.post("/aaep/v1/replies", json=answer(subscription))
-    assert [late.json()["error"], void.json()["error"]] == ["expired", "unknown_token"]
-    with pytest.raises(TimeoutError):
-        await producer.wait_for_reply("rpl_1", timeout=0)
-
-
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
@@ -222,26 +196,3 @@ async def test_producer_rejects_subscriptions(http: httpx.AsyncClient, request_:
     assert response.status_code == 400
     assert response.json()["type"] == "subscription.rejected"
     assert response.json()["reason_code"] == reason
-
-
-async def test_producer_close_of_the_last_subscription_ends_stream_and_questions(
-    producer: DemoProducer, http: httpx.AsyncClient
-) -> None:
-    subscription, where = await subscribe(http)
-    await producer.emit(QUESTION)
-    async with aconnect_sse(http, "GET", where) as source:
-        await producer.wait_for_subscriber(timeout=5)
-        close = {"type": "subscription.close", "subscription_id": subscription}
-        assert (await http.post("/aaep/v1/replies", json=close)).status_code == 204
-        assert [json.loads(sse.data)["type"] async for sse in source.aiter_sse()] in ([], [QUESTION["type"]])
-    subscription, _ = await subscribe(http)
-    response = await http.post("/aaep/v1/replies", json=answer(subscription))
-    assert response.json()["error"] == "unknown_token"
-
-
-async def test_producer_wants_its_token() -> None:
-    async with DemoProducer(token="sesame") as producer, httpx.AsyncClient(base_url=producer.url) as http:
-        assert (await http.post("/aaep/v1/subscriptions", json=REQUEST)).status_code == 401
-        assert (await http.get("/healthz")).status_code == 200
-        http.headers["Authorization"] = "Bearer sesame"
-        await subscribe(http)

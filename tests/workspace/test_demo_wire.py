@@ -113,23 +113,6 @@ def test_receipt_is_shown_decoded_before_the_rest(body: bytes) -> None:
     assert shown == STATE
 
 
-def test_state_without_a_receipt_is_shown_as_it_is() -> None:
-    said = about_request("POST", "/questions", b'{"question": "Which?"}')
-    assert said is not None
-    for receipt in (None, "nonsense"):
-        state = STATE | {"receipt": receipt}
-        told = about_response(json.dumps(state).encode(), said)
-        assert told is not None
-        assert told[3] == state
-
-
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", streamed({"result": {"tools": []}})])
-def test_what_says_nothing_of_a_question_is_left_out(body: bytes) -> None:
-    said = about_request("POST", "/mcp", json.dumps(tool("ask_human")).encode())
-    assert said is not None
-    assert about_response(body, said) is None
-
-
 def test_looking_is_told_only_if_it_finds_news() -> None:
     for said in (
         about_request("GET", "/questions/CLR-1-001", b""),

@@ -1,4 +1,4 @@
-"""The Web API: what each method answers and refuses, history and its pages, rate limits, faults on demand."""
+"""The Web API: what each method answers and refuses, history and its pages, faults on demand."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from tests.workspace.kit import (
     plain,
     section,
     text_input,
-    web_client,
 )
-from workspace import Options, Workspace
+from workspace import Workspace
 from workspace.seed import (
     ADE,
     AGENTS,
@@ -376,19 +375,7 @@ async def test_trigger_is_good_once_and_briefly(ws: Workspace, app: App) -> None
         await app.client.views_open(trigger_id=later, view=modal(text_input()))
 
 
-# Rate limits and faults
-
-
-async def test_rate_limit_answers_429_with_retry_after() -> None:
-    async with Workspace(options=Options(rate_limits=True, clock=lambda: 1_795_000_000.0)) as ws:
-        client = web_client(ws)
-        for _ in range(4):
-            await posted(client)
-        with pytest.raises(SlackApiError) as caught:
-            await posted(client)
-        await client.chat_postMessage(channel=ADE, text="another channel")
-    assert caught.value.response.status_code == 429
-    assert caught.value.response.headers["Retry-After"] == "1"
+# Faults
 
 
 @pytest.mark.parametrize(

@@ -40,21 +40,11 @@ async def test_calls_and_clicks_are_shown_with_what_came_of_them(ws: Workspace, 
     assert told | expected == told
 
 
-async def test_other_processes_tell_of_agents(ws: Workspace, http: aiohttp.ClientSession) -> None:
-    bodies: list[tuple[Any, int]] = [
-        ({"direction": "agent→bot", "message": QUESTION}, 200),
-        ({"direction": "bot→agent", "title": "clarification.reply", "failure": "token consumed"}, 200),
-        ({"direction": "sideways", "title": "x"}, 400),
-        ([], 400),
-    ]
-    for body, status in bodies:
-        async with http.post("/control/traffic", json=body) as answer:
-            assert answer.status == status
-    assert [(line.title, line.detail, line.failure) for line in ws.traffic.lines] == [
-        ("awaiting.clarification", "Go on?", ""),
-        ("clarification.reply", "", "token consumed"),
-    ]
-    async with http.get(f"/traffic/{ws.traffic.lines[0].number}") as answer:
+async def test_line_of_an_agent_opens_without_its_token(ws: Workspace, http: aiohttp.ClientSession) -> None:
+    ws.traffic.aaep("agent→bot", QUESTION)
+    (line,) = ws.traffic.lines
+    assert (line.title, line.detail) == ("awaiting.clarification", "Go on?")
+    async with http.get(f"/traffic/{line.number}") as answer:
         text = await answer.text()
     async with http.get("/part/traffic") as answer:
         page = await answer.text()
