@@ -251,6 +251,7 @@ async def test_post_of_a_killed_leader_that_slack_takes_after_the_takeover_is_re
     assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
 
 
+@pytest.mark.ci
 async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_puts_no_controls_back_for_good(
     stage: World, replicas: Replicas
 ) -> None:
@@ -306,7 +307,11 @@ async def answered(stage: World, card: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "every"), [("stopped", "6s"), pytest.param("killed", "20s", marks=pytest.mark.long)]
+    ("how", "every"),
+    [
+        pytest.param("stopped", "6s", marks=pytest.mark.ci),
+        pytest.param("killed", "20s", marks=pytest.mark.long),
+    ],
 )
 async def test_page_whose_repeat_a_leader_posted_last_is_deleted_by_the_next_one(
     stage: World, replicas: Replicas, how: str, every: str
@@ -346,6 +351,7 @@ async def test_repeat_of_a_killed_leader_that_slack_takes_after_the_takeover_lea
     await answered(stage, card)
 
 
+@pytest.mark.ci
 async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
     stage: World, replicas: Replicas, postgres_server: Server
 ) -> None:

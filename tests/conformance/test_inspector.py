@@ -17,6 +17,7 @@ from tests.kit.world import World, url_of
 from workspace.seed import ADE, AGENTS
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 async def test_inspector_waits_for_a_person(

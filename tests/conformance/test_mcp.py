@@ -19,6 +19,7 @@ from tests.kit import node
 from tests.kit.world import World, url_of
 from workspace.seed import ADE, AGENTS
 
+pytestmark = pytest.mark.ci
 BOT = (
     "server-initialize",
     "ping",

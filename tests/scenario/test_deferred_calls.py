@@ -60,7 +60,7 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "abc123.jsonl")
 
 
-async def started(hooks: Hooks, sent: dict[str, Any], *more: str, timeout: int = 5) -> Process:
+async def started(hooks: Hooks, sent: dict[str, Any], *more: str, timeout: int = 3) -> Process:
     # Long enough for the card to be posted first, also where a process takes seconds to start.
     return await hooks.start(sent, "--defer", "--timeout", str(timeout), *more)
 

@@ -25,7 +25,10 @@ def test_soak_runs_and_every_question_is_answered(minutes: float) -> None:
 @pytest.mark.parametrize(
     "size",
     [
-        "--seed 1 --replicas 2 --questions 8 --rate 4 --faults 1 --calm 1 --kinds killed",
+        pytest.param(
+            "--seed 1 --replicas 2 --questions 8 --rate 4 --faults 1 --calm 1 --kinds killed",
+            marks=pytest.mark.ci,
+        ),
         pytest.param("--seed 1", marks=pytest.mark.long),
     ],
     ids=["one killed", "1,000 questions, 200 faults"],
