@@ -18,8 +18,7 @@
     │   └── RepliesUnread           replies written while the bot was down are still being read
     ├── RenderError             a template's output does not fit Slack
     ├── BadPress                a control's payload is not ours, or of another release
-    ├── TaskDiedError           a background task ended unexpectedly
-    └── DemoError               the demo, or one of its processes, failed
+    └── TaskDiedError           a background task ended unexpectedly
 
 The domain's exceptions are in `core.errors`. Messages say what is wrong, where, and what was expected; they never hold a
 token, a question or an answer.
@@ -129,10 +128,6 @@ class BadPress(ClarifyBotError):
 
 class TaskDiedError(ClarifyBotError):
     """A background task ended that must not end."""
-
-
-class DemoError(ClarifyBotError):
-    """The demo could not go on."""
 
 
 @contextmanager

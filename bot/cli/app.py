@@ -445,9 +445,13 @@ def demo(
     ] = None,
 ) -> None:
     """Try it without a Slack account: a local workspace, agents that ask, and the bot between them."""
-    from bot.demo.stage import play
+    from workspace.demo import DemoError
+    from workspace.demo.stage import play
 
-    _until_stopped(play(port=port, folder=keep_folder, say=typer.echo))
+    try:
+        _until_stopped(play(port=port, folder=keep_folder, say=typer.echo))
+    except DemoError as error:
+        raise ClarifyBotError(str(error)) from error
 
 
 @app.command(rich_help_panel=_BOT)
@@ -458,8 +462,8 @@ def workspace(
     ] = None,
 ) -> None:
     """Start only the local Slack workspace, to point SLACK_API_URL at."""
-    from bot.workspace import Options, seed
-    from bot.workspace.server import serve
+    from workspace import Options, seed
+    from workspace.server import serve
 
     def ready(served: Any) -> None:
         typer.echo(f"Page:                  {served.url}")

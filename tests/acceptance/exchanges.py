@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 
 import clarify
-from bot.workspace.controls import controls
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
-from bot.workspace.state import Message
 from tests.acceptance.world import LONG, MinimalAgent, World, has_controls, question, went_on
 from tests.kit.world import said
+from workspace.controls import controls
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
+from workspace.state import Message
 
 PEOPLE = (FOLAKE, ADE, ONCALL)
 ACCUSING = ("nother program", "does not count")  # what is said of those who changed a ledger file

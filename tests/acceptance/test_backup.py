@@ -25,7 +25,6 @@ from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
 from bot.retention.sqlite import InSqlite
 from bot.storage.store import Store
-from bot.workspace.seed import AGENTS, FOLAKE
 from core.escalation import NewIncident
 from core.ledgerfiles import LedgerFiles
 from core.locks import PRIVATE
@@ -36,6 +35,7 @@ from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene
 from tests.scenario.other_parties import another_writes, answers
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
+from workspace.seed import AGENTS, FOLAKE
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.acceptance.test_backup import lost
 from tests.kit.lives import Life, beside
 from tests.kit.receivers import Receiver, receiving
@@ -16,6 +15,7 @@ from tests.kit.served import reserved_port
 from tests.kit.until import until
 from tests.kit.world import World, config, scene, url_of
 from tests.scenario.test_callbacks import SECRET, at_rest, table
+from workspace.seed import AGENTS, FOLAKE
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from bot.demo.producer import DemoProducer
 from bot.http import HttpClient, json_body
 from bot.producers.dialects import address, subscription_request
 from tests.acceptance.world import question
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.web.test_push import open_door
+from workspace.demo.producer import DemoProducer
 
 _EVENTS = ["evt_conftest001", "evt_conftestX"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE, SIGNING_SECRET
 from tests.acceptance.world import World, question
 from tests.kit.lives import Life
+from workspace.seed import AGENTS, FOLAKE, SIGNING_SECRET
 
 IDLE = 1100
 DESCRIPTORS = 1024

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import psutil
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.processes import Process, clarify
+from workspace.seed import AGENTS, FOLAKE
 
 
 async def test_demo_from_the_page_to_an_answer_and_ctrl_c(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from functools import partial
 import httpx
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.acceptance.world import World, question
 from tests.kit.lives import Life
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process's files")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.acceptance.exchanges import Exchange, Try, check_all
 from tests.acceptance.world import World, has_controls, question
 from tests.kit.lives import Life
 from tests.kit.world import said
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 
 async def test_reply_written_while_down_comes_before_a_newer_click(world: World) -> None:

@@ -14,7 +14,6 @@ import pytest
 from bot.app import Bot
 from bot.retention import forget as forgetting
 from bot.retention.sqlite import InSqlite
-from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from tests.acceptance.upkeep import erasing, kept, leaks, shown
@@ -26,6 +25,7 @@ from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
 from tests.scenario.other_parties import held
+from workspace.seed import AGENTS, FOLAKE
 
 SECRET = "tell-nobody-7f3a"
 OTHER = "something-else-9b1c"

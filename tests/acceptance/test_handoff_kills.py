@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.acceptance.dying import NEVER, Doomed
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import LONG, World, a_world, has_controls
 from tests.kit.world import said
+from workspace.seed import AGENTS, FOLAKE, ONCALL
+from workspace.state import Message
 
 SIDE_BY_SIDE = 4
 
@@ -100,7 +100,7 @@ async def sweep(folder: Path, first: int, stride: int) -> int:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.long)])
 async def test_kill_at_every_step_of_a_handoff_that_is_taken(tmp_path: Path, every: int) -> None:
     """Each in a world of its own: pages of one policy that follow each other closely wait to become one."""
     async with asyncio.TaskGroup() as group:

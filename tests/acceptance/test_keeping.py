@@ -14,11 +14,11 @@ import pytest
 from bot.app import Bot
 from bot.producers.questions import KEYS_KEPT
 from bot.retention.upkeep import Upkeep
-from bot.workspace.seed import AGENTS, FOLAKE
-from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_acts import asked
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene, url_of
+from workspace.seed import AGENTS, FOLAKE
+from workspace.state import Message
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import Options
 from tests.acceptance.dying import NEVER, Doomed
 from tests.acceptance.exchanges import (
     DirectExchange,
@@ -21,6 +20,7 @@ from tests.acceptance.exchanges import (
     check_all,
 )
 from tests.acceptance.world import World, a_world
+from workspace import Options
 
 IMPATIENT = Options(ack_timeout=1.5)
 SIDE_BY_SIDE = 4
@@ -122,7 +122,9 @@ def path(edges: Mapping[str, tuple[str, str | None]], when: str, edge: str) -> l
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", EDGES)
+@pytest.mark.parametrize(
+    "way", ["standard", "direct", *(pytest.param(way, marks=pytest.mark.ci) for way in ("paged", "filed"))]
+)
 async def test_kill_before_and_after_each_edge(tmp_path: Path, way: str) -> None:
     edges = EDGES[way]
     moments = {f"{when} {edge}": path(edges, when, edge) for edge in edges for when in ("before", "after")}
@@ -165,8 +167,8 @@ async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
     ("dialect", "every"),
     [
         ("minimal", 12),
-        ("mcp", 12),
-        ("paged", 24),
+        pytest.param("mcp", 12, marks=pytest.mark.ci),
+        pytest.param("paged", 24, marks=pytest.mark.ci),
         pytest.param("standard", 1, marks=pytest.mark.long),
         pytest.param("minimal", 1, marks=pytest.mark.long),
         pytest.param("direct", 1, marks=pytest.mark.long),

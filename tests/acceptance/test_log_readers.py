@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.acceptance.world import World
 from tests.kit.lives import Life
 from tests.kit.until import until
+from workspace.seed import AGENTS, FOLAKE
 
 SMALL = 4096  # bytes: the least that a pipe holds
 

@@ -22,8 +22,6 @@ import clarify
 from bot.app import Bot
 from bot.errors import StorageMoved
 from bot.storage.postgres import MIGRATING, PostgresTx
-from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.kit.databases import Server, open_store, records_in
 from tests.kit.lives import beside
 from tests.kit.processes import clarify as begun
@@ -31,6 +29,8 @@ from tests.kit.processes import ended
 from tests.kit.receivers import Receiver, receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, environment, said, scene, url_of
+from workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
+from workspace.state import Message
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 KINDS = ("SQLite", "PostgreSQL")

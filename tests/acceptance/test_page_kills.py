@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from core.clock import SystemClock
 from tests.acceptance.dying import NEVER, Doomed, Plan, install
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import World, a_world
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from workspace.state import Message
 
 SIDE_BY_SIDE = 4
 EVERY = timedelta(minutes=1)
@@ -102,7 +102,7 @@ async def sweep(folder: Path, first: int, stride: int) -> list[str]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
 async def test_kill_at_every_step_of_a_repeat_leaves_one_page(tmp_path: Path, every: int) -> None:
     async with asyncio.TaskGroup() as group:
         sweeps = [

@@ -10,12 +10,12 @@ import pytest
 
 from bot.check import check_machine
 from bot.settings.load import parse_settings
-from bot.workspace.seed import ADE, AGENTS
 from tests.acceptance.test_replicas import until_taken
 from tests.kit import world as worlds
 from tests.kit.databases import Bouncer, set_read_only
 from tests.kit.lives import beside
 from tests.kit.world import World, environment, scene
+from workspace.seed import ADE, AGENTS
 
 
 @pytest.fixture

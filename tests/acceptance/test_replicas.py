@@ -21,9 +21,6 @@ import pytest
 
 import clarify
 from bot.delivery import messages
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
-from bot.workspace.state import Message
 from core.clarification import parse_id
 from core.clock import SystemClock
 from tests.kit import world as worlds
@@ -35,6 +32,9 @@ from tests.kit.until import until
 from tests.kit.world import World, config, controls, environment, own_url_of, said, scene
 from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_receipts import PEM
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
+from workspace.state import Message
 
 SOON = 20.0  # seconds
 TAKEOVER = 10.0  # seconds after the leader's last sign of life
@@ -251,6 +251,7 @@ async def test_post_of_a_killed_leader_that_slack_takes_after_the_takeover_is_re
     assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
 
 
+@pytest.mark.ci
 async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_puts_no_controls_back_for_good(
     stage: World, replicas: Replicas
 ) -> None:
@@ -306,7 +307,11 @@ async def answered(stage: World, card: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "every"), [("stopped", "6s"), pytest.param("killed", "20s", marks=pytest.mark.long)]
+    ("how", "every"),
+    [
+        pytest.param("stopped", "6s", marks=pytest.mark.ci),
+        pytest.param("killed", "20s", marks=pytest.mark.long),
+    ],
 )
 async def test_page_whose_repeat_a_leader_posted_last_is_deleted_by_the_next_one(
     stage: World, replicas: Replicas, how: str, every: str
@@ -346,6 +351,7 @@ async def test_repeat_of_a_killed_leader_that_slack_takes_after_the_takeover_lea
     await answered(stage, card)
 
 
+@pytest.mark.ci
 async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
     stage: World, replicas: Replicas, postgres_server: Server
 ) -> None:

@@ -20,8 +20,6 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
-from bot.workspace.state import Message
 from tests.acceptance.dying import NEVER, Doomed, Plan, install
 from tests.acceptance.exchanges import ACCUSING
 from tests.acceptance.world import World as Outside
@@ -29,6 +27,8 @@ from tests.acceptance.world import question
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
 from tests.scenario.typist import of_issue
+from workspace.seed import AGENTS, FOLAKE
+from workspace.state import Message
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = Path(__file__).with_name("foreign.py")

@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("seed", "questions", "restarts"),
-    [(2, 36, 20), *(pytest.param(seed, 60, 20, marks=pytest.mark.long) for seed in range(3, 9))],
+    [(2, 16, 8), *(pytest.param(seed, 60, 20, marks=pytest.mark.long) for seed in range(3, 9))],
 )
 def test_week_nobody_waits_unseen(
     folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int, questions: int, restarts: int

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.until import until
 from tests.kit.world import World, scene
+from workspace.seed import AGENTS, FOLAKE
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = 40

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bot.app import Bot
-from bot.workspace import Workspace
 from tests.kit.databases import tables_with
 from tests.kit.world import World
+from workspace import Workspace
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo
 
-from tests.acceptance.week_calendar import NICKNAMES, Outage, Version, history, outages
+from tests.acceptance.week_calendar import Outage, Version, history, outages
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 WEEK = 7 * DAY
@@ -438,12 +438,10 @@ def _source(policy: Policy) -> list[str]:
     if policy.source == "users":
         return [f"users = [{users}]"]
     if policy.source == "calendar":
-        names = ", ".join(f'"{NICKNAMES[user]}" = "{user}"' for user in policy.crew if user in NICKNAMES)
         stand_ins = [f"users = [{users}]"] if users else []
         return [
             f'ical_env = "{policy.name.upper()}_CALENDAR"',
             f'timezone = "{ZONE}"',
-            f"people = {{{names}}}",
             *stand_ins,
         ]
     start = ROTATION_START.isoformat()

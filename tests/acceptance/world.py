@@ -13,17 +13,17 @@ from typing import Any
 
 from aiohttp import web
 
-from bot.demo.producer import DemoProducer
-from bot.workspace import Options, Workspace
-from bot.workspace.controls import ControlError
-from bot.workspace.faults import Fault, Faults
-from bot.workspace.interactions import Outcome
-from bot.workspace.state import Message
 from core.ledgerformat import as_item
 from tests.kit import world
 from tests.kit.minimal import MinimalProducer
 from tests.kit.served import reserved_port
 from tests.kit.world import config, said
+from workspace import Options, Workspace
+from workspace.controls import ControlError
+from workspace.demo.producer import DemoProducer
+from workspace.faults import Fault, Faults
+from workspace.interactions import Outcome
+from workspace.state import Message
 
 
 class Tap:

@@ -30,13 +30,13 @@ import httpx
 from aiohttp import web
 
 from bot.logs import configure_logging
-from bot.workspace.seed import ADE, AGENTS
 from tests.bench.counting import EXACT, FUNCTIONS, HOPS, TURNS, Seen
 from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, spread
 from tests.kit.databases import Server
 from tests.kit.until import until
 from tests.kit.world import said
+from workspace.seed import ADE, AGENTS
 
 CARD, CLICK, FETCH = "card", "click", "fetch"
 SWITCHES, CPU = "voluntary context switches", "CPU, ms"

@@ -20,7 +20,7 @@ from slack_bolt.adapter.socket_mode.async_handler import AsyncSocketModeHandler
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
+from workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
 
 Json = dict[str, Any]
 ASKS = {"supports_clarification_reply": True, "supports_confirmation_reply": True}

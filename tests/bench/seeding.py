@@ -11,9 +11,6 @@ from pathlib import Path
 
 from bot.storage.ledger import write
 from bot.storage.tx import Tx
-from bot.workspace import Workspace
-from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
-from bot.workspace.state import Message
 from core.clarification import (
     Answer,
     Ask,
@@ -28,6 +25,9 @@ from core.clarification import (
 from core.records import dump, packed
 from tests.kit.builders import ask
 from tests.kit.databases import make_tables
+from workspace import Workspace
+from workspace.seed import AGENTS, BOT_ID, BOT_USER
+from workspace.state import Message
 
 PRODUCER = "planner"
 FIRST, _FIRST_DECIDED = 200_001, 300_001

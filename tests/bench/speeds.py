@@ -12,11 +12,11 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from bot.workspace.seed import ADE, AGENTS
 from tests.bench.seeding import Seed
 from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median, quantile
 from tests.kit.served import served
+from workspace.seed import ADE, AGENTS
 
 _POST = "chat.postMessage"
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil
 
-from bot.demo.producer import DemoProducer
-from bot.workspace import Options, Workspace
-from bot.workspace.seed import AGENTS
-from bot.workspace.state import Message
 from tests.bench.seeding import Seed, seed
 from tests.kit.world import as_kept, config, environment, question
+from workspace import Options, Workspace
+from workspace.demo.producer import DemoProducer
+from workspace.seed import AGENTS
+from workspace.state import Message
 
 UNPACED = 10_000.0
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 import psutil
 
-from bot.workspace.seed import ADE, AGENTS
 from tests.bench.stage import Running, Stage, bot, stage
 from tests.bench.table import Row, median, quantile
+from workspace.seed import ADE, AGENTS
 
 Json = dict[str, Any]
 _VERSION = "2026-07-28"

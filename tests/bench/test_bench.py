@@ -12,7 +12,10 @@ from tests.bench.replay import Size, replayed
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("only", "rows"),
-    [(["--only", "throughput", "kills"], 5), pytest.param([], 137, marks=pytest.mark.long)],
+    [
+        pytest.param(["--only", "throughput", "kills"], 5, marks=pytest.mark.ci),
+        pytest.param([], 137, marks=pytest.mark.long),
+    ],
 )
 def test_bench_runs_and_prints_every_row(tmp_path: Path, only: list[str], rows: int) -> None:
     """Its figures are nothing to assert: they belong to the machine and to what else it does."""

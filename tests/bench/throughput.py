@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.workspace.seed import ADE, AGENTS
 from tests.bench.stage import Stage, bot, connected, process, stage
 from tests.bench.table import Row, median, spread
+from workspace.seed import ADE, AGENTS
 
 PATIENCE = 60.0
 GOALS = {"shown": 0.35, "acknowledged": 0.5, "replied": 0.55}

@@ -8,21 +8,37 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from playwright.async_api import Page, ViewportSize, async_playwright
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.views.samples import samples
 from tests.browser.chromium import HOW_TO, chromium, launch
-from tests.browser.gallery import ACTS, APPROVALS, hang
-from tests.browser.visitor import PHONE, WIDE, Visit, card
+from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card
 from tests.kit.world import World, scene, url_of
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, FOLAKE, ONCALL
+from workspace.state import Message
 
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}
-MAIL = APPROVALS["editable"] | {"agent": "Mailer"}
+MAIL = {
+    "agent": "Mailer",
+    "action": "Send the newsletter",
+    "consequence": "Mail cannot be called back.",
+    "risk": "high",
+    "approvals": 2,
+    "editable": True,
+    "arguments": {"list": "customers", "subject": "June: what is new in 4.1", "recipients": 12040},
+}
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+WIDTHS = (1280, 390)
 CHOICES = [
     {"value": "staging", "label": "Staging"},
     {"value": "canary", "label": "Canary"},
@@ -153,6 +169,44 @@ async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
     await card(page, "Send the newsletter").screenshot(path=folder / "approval.png")
 
 
+async def hang(folder: Path, sizes: Sequence[tuple[int, Scheme]]) -> None:
+    """Each sample at each width and in each scheme; and in `aloud.txt` its words, as a screen reader says them."""
+    with tempfile.TemporaryDirectory() as place:
+        async with async_playwright() as playwright, scene(Path(place)) as stage:
+            path = chromium(playwright)
+            if path is None:
+                raise SystemExit(HOW_TO)
+            browser = await launch(playwright, path)
+            visit = Visit(stage, await browser.new_context(device_scale_factor=1))
+            aloud: dict[str, str] = {}
+            for width, scheme in sizes:
+                size: ViewportSize = {"width": width, "height": 4000}  # no message is cut by the window
+                page = await visit.page(FOLAKE, scheme=scheme, size=size, apart=True)
+                for name, made in samples():
+                    where, what = shown(stage.workspace, name, made)
+                    await page.goto(f"{stage.workspace.url}?{urlencode(where)}")
+                    file = folder / f"{name}-{width}-{scheme}.png"
+                    await page.locator(what).screenshot(path=file, animations="disabled")
+                    aloud[name] = await page.locator(what).inner_text()
+                    stage.workspace.board.close_views(FOLAKE)
+            await visit.close()
+            await browser.close()
+    (folder / "aloud.txt").write_text("".join(f"## {name}\n{words}\n\n" for name, words in aloud.items()))
+
+
+def shown(slack: Workspace, name: str, made: dict[str, Any]) -> tuple[dict[str, str], str]:
+    """Has a message or a view in the local Slack; the page that shows it, and where on it."""
+    where = {"as": FOLAKE, "channel": AGENTS}
+    if made.get("type") == "home":
+        slack.board.publish_home(FOLAKE, made)
+        return where | {"home": "1"}, "form.home"
+    if made.get("type") == "modal":
+        slack.board.open_view(FOLAKE, made)
+        return where, "dialog#modal[open]"
+    said = Message(AGENTS, "", BOT_USER, name, made["blocks"], bot_id=BOT_ID)
+    return where, f'[id="mc{slack.board.post(slack.channel(AGENTS), said).ts}"]'
+
+
 async def save(page: Page, file: Path) -> None:
     await page.wait_for_timeout(300)  # fonts and the last of the traffic; no test depends on it
     await page.screenshot(path=file)
@@ -164,10 +218,10 @@ def main() -> None:
     parser.add_argument(
         "--gallery", action="store_true", help="take every kind instead, at each size and in each scheme"
     )
-    parser.add_argument("acts", nargs="*", choices=[[], *ACTS], help="of the gallery; without any, all")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(hang(asked.folder, asked.acts) if asked.gallery else take(asked.folder))
+    sizes = [*product(WIDTHS, SCHEMES)]
+    asyncio.run(hang(asked.folder, sizes) if asked.gallery else take(asked.folder))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.visitor import HANDS, Hand, Visit, card
 from tests.kit.world import question
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
@@ -53,7 +53,7 @@ async def in_modal(page: Page, hand: Hand, words: str) -> None:
     await expect(page.locator("dialog#modal")).to_be_visible()
 
 
-@pytest.mark.parametrize("way", sorted(HANDS))
+@pytest.mark.parametrize("way", ["keyboard", pytest.param("mouse", marks=pytest.mark.ci)])
 async def test_every_kind_of_question_is_answered(visit: Visit, way: str) -> None:
     hand, page = HANDS[way], await visit.page()
     modal = page.locator("dialog#modal")
@@ -103,7 +103,7 @@ async def test_every_kind_of_question_is_answered(visit: Visit, way: str) -> Non
     await answered(visit, page, token, "What shall we call it?", "Kingfisher, of course")
 
 
-@pytest.mark.parametrize("way", sorted(HANDS))
+@pytest.mark.parametrize("way", ["keyboard", pytest.param("mouse", marks=pytest.mark.ci)])
 async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visit, way: str) -> None:
     hand, page, words = HANDS[way], await visit.page(), "Drop the table of orders"
     await visit.stage.producer.emit(CONSENT)
@@ -121,6 +121,7 @@ async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visi
     await answered(visit, page, "rpl_c", words, "accept")
 
 
+@pytest.mark.ci
 async def test_what_one_is_doing_survives_a_redrawn_card(visit: Visit) -> None:
     """A card that is drawn anew while its confirm dialog is open, or its menu, loses neither."""
     page, stage, words = await visit.page(), visit.stage, "Drop the table of orders"
@@ -139,6 +140,7 @@ async def test_what_one_is_doing_survives_a_redrawn_card(visit: Visit) -> None:
     await expect(accept).to_have_count(0)
 
 
+@pytest.mark.ci
 async def test_press_that_comes_too_late_says_so_where_it_was_made(visit: Visit) -> None:
     page, other, stage = await visit.page(), await visit.page(), visit.stage
     await stage.producer.emit(CONSENT)
@@ -151,51 +153,6 @@ async def test_press_that_comes_too_late_says_so_where_it_was_made(visit: Visit)
     await expect(notice).to_contain_text("This control no longer exists.")
     await expect(card(page, "Drop the table")).to_have_count(0)
     await expect(other.get_by_role("alert")).to_be_hidden()
-
-
-async def test_notice_goes_by_itself_and_does_not_pile_up(talk: Visit) -> None:
-    page = await talk.page(apart=True)
-    await page.clock.install()
-    field, notice = page.get_by_label("Message #agents"), page.get_by_role("alert")
-    for command in ("/first", "/second"):
-        await field.fill(command)
-        await page.keyboard.press("Enter")
-        await expect(notice).to_contain_text(f"{command} is not a valid command")
-    await expect(notice).not_to_contain_text("/first")
-    await page.clock.fast_forward(60_000)
-    await expect(notice).to_be_hidden()
-
-    await field.fill("/third")
-    await page.keyboard.press("Enter")
-    await notice.get_by_role("button", name="Dismiss").click()
-    await expect(notice).to_be_hidden()
-    await page.reload()
-    await expect(notice).to_be_hidden()
-
-
-async def test_press_that_cannot_be_sent_says_so(visit: Visit) -> None:
-    page = await visit.page()
-    await visit.stage.ask(question="Shall I go on?", accepted_response_kinds=["yes_no"], timeout_seconds=3000)
-    await page.route("**/do/press", lambda route: route.abort())
-    await card(page, "Shall I go on?").get_by_role("button", name="Yes", exact=True).click()
-    await expect(page.get_by_role("alert")).to_contain_text("Not sent: the workspace does not respond")
-    visit.complaints.clear()  # the browser's own word on the request that was cut off
-
-
-async def test_modal_opens_where_it_was_asked_for(visit: Visit) -> None:
-    page, other = await visit.page(), await visit.page()
-    await visit.stage.ask(
-        question="What shall we call it?", accepted_response_kinds=["freetext"], timeout_seconds=3000
-    )
-    for each in (page, other):
-        await expect(card(each, "What shall we call it?")).to_be_visible()
-    await card(page, "What shall we call it?").get_by_role("button", name="Answer").click()
-    await expect(page.locator("dialog#modal").get_by_role("textbox")).to_be_visible()
-    await visit.stage.workspace.post(FOLAKE, AGENTS, "meanwhile")
-    await expect(other.locator("main article").filter(has_text="meanwhile")).to_be_visible()
-    await expect(other.locator("dialog#modal")).to_be_hidden()
-    await page.reload()
-    await expect(page.locator("dialog#modal")).to_be_visible()
 
 
 async def test_answer_too_long_for_the_field_is_refused_there_and_never_cut(visit: Visit) -> None:
@@ -217,6 +174,7 @@ async def test_answer_too_long_for_the_field_is_refused_there_and_never_cut(visi
     assert (await visit.stage.reply(token))["response"] == "x" * 3000
 
 
+@pytest.mark.ci
 async def test_talk_typed_into_the_thread_answers_nothing(visit: Visit) -> None:
     hand = HANDS["keyboard"]
     shown = await visit.stage.ask(question="Shall I go on?", timeout_seconds=3000)
@@ -234,6 +192,7 @@ async def test_talk_typed_into_the_thread_answers_nothing(visit: Visit) -> None:
     assert not visit.stage.workspace.errors(ADE)
 
 
+@pytest.mark.ci
 async def test_page_to_on_call_is_taken(visit: Visit) -> None:
     hand, page = HANDS["keyboard"], await visit.page(ONCALL)
     shown = await visit.stage.ask(question="The gate is red. Ship anyway?", timeout_seconds=3000)
@@ -249,6 +208,7 @@ async def test_page_to_on_call_is_taken(visit: Visit) -> None:
     await visit.stage.now_says(shown, ONCALL)
 
 
+@pytest.mark.ci
 async def test_home_is_read_and_answered_from(visit: Visit) -> None:
     hand, page = HANDS["keyboard"], await visit.page(FOLAKE)
     await visit.stage.ask(
@@ -267,6 +227,7 @@ async def test_home_is_read_and_answered_from(visit: Visit) -> None:
     await expect(home.get_by_role("button", name="Answer CLR-")).to_be_focused()
 
 
+@pytest.mark.ci
 async def test_decision_is_found_again_from_the_home(visit: Visit) -> None:
     page = await visit.page(FOLAKE)
     shown = await visit.stage.ask(question="Rotate the keys?", accepted_response_kinds=["yes_no"])

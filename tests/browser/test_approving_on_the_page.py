@@ -11,8 +11,8 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from bot.workspace.seed import ADE, FOLAKE
 from tests.browser.visitor import HANDS, Hand, Visit, card, serious, tab_to
+from workspace.seed import ADE, FOLAKE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 MIGRATION = {

@@ -6,11 +6,24 @@ import httpx
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from bot.workspace.seed import ADE
-from tests.browser.gallery import FORM as RELEASE
 from tests.browser.visitor import HANDS, PHONE, Hand, Visit, card, serious, tab_to
+from workspace.seed import ADE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+RELEASE = {
+    "properties": {
+        "name": {"type": "string", "title": "Name", "maxLength": 60, "default": "Kingfisher"},
+        "tracker": {"type": "string", "format": "uri", "title": "Tracker"},
+        "owner": {"type": "string", "format": "email", "title": "Owner"},
+        "day": {"type": "string", "format": "date", "title": "Day", "default": "2026-12-01"},
+        "start": {"type": "string", "format": "date-time", "title": "Start"},
+        "replicas": {"type": "integer", "title": "Replicas", "minimum": 1, "maximum": 9},
+        "canary": {"type": "boolean", "title": "Canary first", "default": True},
+        "cluster": {"enum": [f"cluster {n:02d}" for n in range(1, 13)], "title": "Cluster"},
+        "checks": {"type": "array", "title": "Checks", "items": {"enum": ["smoke", "load"]}, "minItems": 1},
+    },
+    "required": ["name", "canary", "checks"],
+}
 ANSWER = {
     "name": "Kingfisher",
     "tracker": "https://example.org/4.1",

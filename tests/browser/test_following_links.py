@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, expect
 
-from bot.workspace.seed import FOLAKE
 from tests.browser.visitor import Visit, card
 from tests.kit.world import scene
 from tests.scenario.test_links import BAD, ISSUE, PULL, TEXT, configured
+from workspace.seed import FOLAKE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,20 +1,16 @@
-"""The stories that the gallery's pictures are taken of can be played to their end. Nothing is looked at here."""
-
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.browser.gallery import ACTS, Gallery
-from tests.scenario.pagers import night
+from bot.views.samples import samples
+from tests.browser.pictures import hang
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("act", ACTS)
-async def test_act_of_the_gallery_comes_to_its_end(tmp_path: Path, act: str) -> None:
-    async with night(tmp_path) as stage:
-        gallery = Gallery(stage, None, tmp_path, act)
-        await ACTS[act](gallery)
-        gallery.close()
-    assert f"## {act}: " in (tmp_path / f"{act}.txt").read_text()
+def test_picture_is_taken_of_every_sample(tmp_path: Path) -> None:
+    asyncio.run(hang(tmp_path, [(390, "light")]))
+    taken = {file.name for file in tmp_path.glob("*.png")}
+    assert taken == {f"{name}-390-light.png" for name, _ in samples()}

@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 from playwright.async_api import Locator, Page, ViewportSize, expect
-from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE
-from tests.browser.visitor import DESK, PHONE, Visit, serious_in_both_schemes, tab_to
+from tests.browser.visitor import PHONE, Visit, serious_in_both_schemes
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 pytestmark = [pytest.mark.ci, pytest.mark.asyncio(loop_scope="session")]
 LAPTOP: ViewportSize = {"width": 1280, "height": 800}
@@ -85,23 +84,6 @@ async def test_pill_counts_what_came_below_and_leads_to_it(talk: Visit) -> None:
     assert len(heard) == len(set(heard))
 
 
-async def test_list_follows_those_who_read_its_end_without_a_pill(talk: Visit) -> None:
-    page = await talk_of_forty(talk)
-    await page.locator("#messages").evaluate("list => { list.scrollTop = list.scrollHeight; }")
-    for number in range(3):
-        await talk.stage.workspace.post(FOLAKE, AGENTS, f"{number}: " + "so many words " * 80)
-    await expect(said(page, "2: so many")).to_be_in_viewport()
-    await expect(pill(page)).to_be_hidden()
-    await page.set_viewport_size({"width": 1200, "height": 500})
-    await expect(said(page, "2: so many").locator(".text")).to_be_in_viewport()
-    assert (
-        await page.locator("#messages").evaluate(
-            "list => list.scrollHeight - list.scrollTop - list.clientHeight"
-        )
-        < 2
-    )
-
-
 async def test_reply_that_shows_twice_is_announced_once(talk: Visit) -> None:
     root = await talk.stage.workspace.post(FOLAKE, AGENTS, "What shall we call it?")
     page = await talk.page(thread=root.ts)
@@ -113,50 +95,6 @@ async def test_reply_that_shows_twice_is_announced_once(talk: Visit) -> None:
     await talk.stage.workspace.post(FOLAKE, AGENTS, "then this")
     await expect(said(page, "then this")).to_be_visible()
     assert await page.evaluate("window.said") == ["Folake: Kingfisher", "Folake: then this"]
-
-
-async def test_bar_of_a_message_appears_under_the_mouse_and_with_the_focus(talk: Visit) -> None:
-    await talk.stage.workspace.post(FOLAKE, AGENTS, "hello")
-    await talk.stage.workspace.post(FOLAKE, AGENTS, "and again")
-    page = await talk.page()
-    first, second = (said(page, words).locator(".tools") for words in ("hello", "and again"))
-    for bar in (first, second):
-        await expect(bar).to_have_css("opacity", "0")
-    await said(page, "hello").hover()
-    await expect(first).to_have_css("opacity", "1")
-    await expect(second).to_have_css("opacity", "0")
-    await page.mouse.move(0, 0)
-    await tab_to(page, second.get_by_role("link", name="Reply in thread"))
-    await expect(second).to_have_css("opacity", "1")
-    await expect(said(page, "and again").locator("time")).to_have_css("opacity", "1")
-    await expect(first).to_have_css("opacity", "0")
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_label("Reply", exact=True)).to_be_focused()
-
-
-@pytest.mark.parametrize("touch", [True, False], ids=["touch", "narrow window"])
-async def test_bar_is_always_there_on_a_phone_and_covers_nothing(talk: Visit, *, touch: bool) -> None:
-    stage, browser = talk.stage, talk._window.browser
-    assert browser is not None
-    for number in range(3):
-        await stage.workspace.post(FOLAKE, AGENTS, f"{number}: " + "so many words " * 12)
-    slack = AsyncWebClient(BOT_TOKEN, base_url=stage.workspace.api_url)
-    blocks = [{"type": "header", "text": {"type": "plain_text", "text": "A card's heading " * 6}}]
-    for _ in range(2):
-        await slack.chat_postMessage(channel=AGENTS, text="A card", blocks=blocks)
-    window = await browser.new_context(has_touch=touch, is_mobile=touch, reduced_motion="reduce")
-    visit = Visit(stage, window)
-    page = await visit.page(size={"width": 820, "height": 800} if touch else PHONE)
-    bars = page.locator("main .tools")
-    await expect(bars).to_have_count(5)
-    for bar in await bars.all():
-        await expect(bar).to_have_css("opacity", "1")
-        assert await bar.evaluate(COVERED) == []
-    await (bars.last.locator("summary").tap() if touch else bars.last.locator("summary").click())
-    await expect(bars.last.get_by_role("link", name="Link to this message")).to_be_in_viewport(ratio=1)
-    assert await serious_in_both_schemes(page) == []
-    await visit.close()
-    await window.close()
 
 
 async def box(place: Locator) -> tuple[float, float]:
@@ -195,24 +133,6 @@ async def test_thread_and_traffic_stand_beside_the_chat_on_a_laptop(talk: Visit)
     await page.keyboard.press("Enter")
     await expect(thread).to_have_count(0)
     await expect(page.locator(f'[id="mc{root.ts}"]')).to_be_focused()
-
-
-async def test_traffic_lies_over_the_thread_where_there_is_room_for_one(talk: Visit) -> None:
-    root = await talk.stage.workspace.post(FOLAKE, AGENTS, "hello")
-    page = await talk.page(size=DESK, thread=root.ts)
-    thread, traffic = page.get_by_role("complementary", name="Thread"), page.locator("#traffic")
-    toggle = page.get_by_role("button", name="Traffic", exact=True)
-    await page.get_by_label("Reply", exact=True).fill("half a thought")
-    before = await box(page.locator("main"))
-    await toggle.click()
-    await expect(page.get_by_role("button", name="Hide the traffic")).to_be_focused()
-    await expect(thread).to_be_hidden()
-    assert await box(page.locator("main")) == before
-    assert before[1] - before[0] >= 500
-    await page.keyboard.press("Enter")
-    await expect(traffic).to_be_hidden()
-    await expect(toggle).to_be_focused()
-    await expect(page.get_by_label("Reply", exact=True)).to_have_value("half a thought")
 
 
 async def test_thread_and_traffic_are_sheets_on_a_phone_with_a_way_back(talk: Visit) -> None:

@@ -6,9 +6,9 @@ import pytest
 from playwright.async_api import ViewportSize, expect
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, ONCALL
 from tests.browser.visitor import PHONE, WIDE, Visit, card, serious_in_both_schemes, tab_to
 from tests.kit.world import question
+from workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, ONCALL
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 WORDS = "What shall we call it?"
@@ -36,6 +36,7 @@ async def a_day(visit: Visit) -> str:
     return shown.ts
 
 
+@pytest.mark.ci
 async def test_axe_finds_nothing_serious_on_any_view(visit: Visit) -> None:
     root = await a_day(visit)
     page = await visit.page(FOLAKE, size=WIDE, thread=root)
@@ -114,6 +115,7 @@ async def test_focus_and_an_open_menu_survive_what_others_do(visit: Visit) -> No
     await expect(page.locator(f'[id="mc{shown.ts}"]')).to_be_focused()
 
 
+@pytest.mark.ci
 async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit) -> None:
     shown = await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
     await visit.stage.workspace.post(FOLAKE, AGENTS, "note: Kingfisher it is", shown.ts)
@@ -127,28 +129,6 @@ async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit)
     await talk.locator(".menu summary").click()
     await talk.get_by_role("button", name="Use as answer").click()
     assert (await visit.stage.reply())["response"] == "Kingfisher it is"
-
-
-@pytest.mark.ci
-async def test_menu_of_the_last_message_opens_where_it_can_be_clicked(visit: Visit) -> None:
-    shown = await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
-    for n in range(12):
-        await visit.stage.workspace.post(FOLAKE, AGENTS, f"note: name {n}", shown.ts)
-    page = await visit.page(thread=shown.ts, size={"width": 1280, "height": 700})
-    thread = page.get_by_role("complementary", name="Thread")
-    for name in ("name 11", "name 1", "name 0"):  # the last ones, and one far above, which is scrolled to
-        said = thread.locator("article").filter(has_text=f"note: {name}").first
-        await said.hover()
-        await said.locator(".menu summary").click()
-        use = said.get_by_role("button", name="Use as answer")
-        await expect(use).to_be_visible()
-        assert await use.evaluate(ON_TOP)
-        await page.keyboard.press("Escape")
-    last = thread.locator("article").filter(has_text="name 11")
-    await last.hover()
-    await last.locator(".menu summary").click()
-    await last.get_by_role("button", name="Use as answer").click()
-    assert (await visit.stage.reply())["response"] == "name 11"
 
 
 @pytest.mark.parametrize("width", [1280, 1100, 390])
@@ -187,35 +167,6 @@ async def test_long_question_leaves_its_buttons_on_the_screen(visit: Visit, aske
     await expect(page.locator("dialog#modal")).to_contain_text("Point 59 of 60.")
 
 
-async def test_own_message_is_edited_and_deleted_in_dialogs(talk: Visit) -> None:
-    page = await talk.page()
-    await page.get_by_label("Message #agents").fill("a < b & <c>")
-    await page.keyboard.press("Enter")
-    mine = page.locator("main article").filter(has_text="a < b & <c>")
-    await mine.hover()
-    await mine.locator("summary").click()
-    await mine.get_by_role("button", name="Edit message").click()
-    field = page.locator("#ask-input")
-    await expect(field).to_have_value("a < b & <c>")
-    await field.fill("better")
-    await page.get_by_role("button", name="Save").click()
-    mine = page.locator("main article").filter(has_text="better")
-    await tab_to(page, mine.locator("summary"))
-    await page.keyboard.press("Enter")
-    for _ in range(3):  # past the shortcut and the link
-        await page.keyboard.press("ArrowDown")
-    await expect(mine.get_by_role("button", name="Edit message")).to_be_focused()
-    await page.keyboard.press("ArrowDown")
-    await page.keyboard.press("Enter")
-    await page.keyboard.press("Escape")
-    await expect(page.locator("#ask")).to_be_hidden()
-    await expect(mine.locator("summary")).to_be_focused()  # back where it was opened
-    await page.keyboard.press("Enter")
-    await mine.get_by_role("button", name="Delete message").click()
-    await page.locator("#ask-confirm").click()
-    await expect(mine).to_have_count(0)
-
-
 @pytest.mark.ci
 async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     stage = visit.stage
@@ -241,27 +192,6 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     await expect(page.get_by_role("button", name="Traffic", exact=True)).to_have_attribute(
         "aria-pressed", "false"
     )
-
-
-@pytest.mark.ci
-async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(visit: Visit) -> None:
-    await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
-    page = await visit.page(size=WIDE)
-    lines = page.locator(".wire > summary")
-    await expect(lines.nth(3)).to_be_visible()
-    await tab_to(page, lines.last)
-    before = await lines.count()
-    await page.keyboard.press("ArrowUp")
-    await expect(lines.nth(before - 2)).to_be_focused()
-    await page.keyboard.press("Home")
-    await expect(lines.first).to_be_focused()
-    await page.keyboard.press("Enter")
-    await expect(page.locator(".wire pre").first).to_be_visible()
-    await expect(page.locator(".wire pre").first).not_to_have_text("…")
-    await page.keyboard.press("Tab")
-    assert not await page.evaluate("document.querySelector('.wires').contains(document.activeElement)")
-    await page.keyboard.press("Shift+Tab")
-    await expect(lines.first).to_be_focused()
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])

@@ -20,10 +20,10 @@ import pytest_asyncio
 from mcp import Client, StdioServerParameters
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from bot.workspace.seed import ADE, FOLAKE
 from tests.browser.visitor import PATIENCE, WIDE, card, serious, serious_in_both_schemes, tab_to
 from tests.kit.processes import clarify
 from tests.scenario.test_mcp_tasks import Agent, Http
+from workspace.seed import ADE, FOLAKE
 
 pytestmark = [pytest.mark.ci, pytest.mark.asyncio(loop_scope="session")]
 WAYS = [

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import BrowserContext, Locator, Page, ViewportSize, expect
 
-from bot.workspace.seed import ADE, AGENTS
 from tests.kit.world import World
+from workspace.seed import ADE, AGENTS
 
 PATIENCE = 30_000.0
 WIDE: ViewportSize = {"width": 1400, "height": 900}  # with the traffic beside the chat

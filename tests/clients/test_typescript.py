@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.clients.conftest import Start
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.world import World, config, controls, scene, url_of
+from workspace.seed import AGENTS, FOLAKE
 
 NOT_APPROVED = """
 const no = await clarify.approve("Send it", {arguments: {to: 1204}, risk: "high", ...MORE}).then(

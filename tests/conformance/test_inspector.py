@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from bot.web import tools
-from bot.workspace.seed import ADE, AGENTS
 from tests.kit import node
 from tests.kit.stdio import FILE
 from tests.kit.world import World, url_of
+from workspace.seed import ADE, AGENTS
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 async def test_inspector_waits_for_a_person(

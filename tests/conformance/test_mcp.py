@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from bot.web import tools
-from bot.workspace.seed import ADE, AGENTS
 from tests.conformance.fixtures import fixture_server
 from tests.kit import node
 from tests.kit.world import World, url_of
+from workspace.seed import ADE, AGENTS
 
+pytestmark = pytest.mark.ci
 BOT = (
     "server-initialize",
     "ping",

@@ -16,7 +16,7 @@ _BLOCK = re.compile(
 )
 _NOT_RUN = re.compile(r"not run: .{5,}")
 ELSEWHERE = {"try-command", "test-command"}  # .ci/run reads these from the README
-ASKS, SHELL, AUDIT, VERIFIES, TYPESCRIPT = "asks", "shell", "audit", "verifies", "typescript"
+ASKS, BOLT, SHELL, AUDIT, VERIFIES, TYPESCRIPT = "asks", "bolt", "shell", "audit", "verifies", "typescript"
 _FILE = "example: "  # before the name of a file of the example integration
 
 
@@ -67,6 +67,7 @@ class Snippet:
             "import clarify": ASKS,
             'from "./clarify.ts"': TYPESCRIPT,
             "DemoProducer": "agent",
+            "AsyncApp": BOLT,
             "json.load(sys.stdin)": "responder",
             "audit.jsonl": AUDIT,
         }

@@ -83,7 +83,7 @@ def test_site_has_every_page_and_no_link_out_of_it() -> None:
 
 def test_site_has_the_apps_one_logo() -> None:
     theme = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["theme"]
-    logo = (ROOT / "bot/workspace/static/icon.svg").read_bytes()
+    logo = (ROOT / "workspace/static/icon.svg").read_bytes()
     assert [(ROOT / "docs" / theme[use]).read_bytes() == logo for use in ("logo", "favicon")] == [True, True]
 
 

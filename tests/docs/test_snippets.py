@@ -26,17 +26,17 @@ from bot.commands import grammar
 from bot.settings.load import parse_settings
 from bot.signing import pem_of
 from bot.web.health import Readiness
-from bot.workspace.controls import controls
-from bot.workspace.seed import AGENTS, FOLAKE
-from bot.workspace.state import Message, View
 from core.workflow import Scopes
 from tests.docs.references import ROOT, pages
-from tests.docs.snippets import ASKS, AUDIT, SHELL, TYPESCRIPT, VERIFIES, Snippet, run_by, snippets
+from tests.docs.snippets import ASKS, AUDIT, BOLT, SHELL, TYPESCRIPT, VERIFIES, Snippet, run_by, snippets
 from tests.kit import node
 from tests.kit.processes import command
 from tests.kit.world import World, config, url_of
 from tests.scenario.test_decision_log import logged
 from tests.unit.bot.cli.kit import Prompt
+from workspace.controls import controls
+from workspace.seed import AGENTS, FOLAKE
+from workspace.state import Message, View
 
 HERE = "http://127.0.0.1:8787"
 BASE = {
@@ -368,6 +368,13 @@ async def test_newsletter_of_this_month_is_found(stage: World, monkeypatch: pyte
     exec(compile(program, str(snippet), "exec"), {"print": printing(printed)})  # noqa: S102 - our own
     at = answer["timestamp"]
     assert printed == [f"{answer['clarification']} {at} accept user:slack/T0LOCAL/{FOLAKE} in slack signed"]
+
+
+async def test_bolt_app_of_the_pages_is_tested() -> None:
+    (snippet,) = run_by(BOLT)
+    names: dict[str, Any] = {}
+    exec(compile(snippet.text, str(snippet), "exec"), names)  # noqa: S102 - our own
+    await names["test_greeting_is_answered"]()
 
 
 def test_responder_of_the_pages_answers(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

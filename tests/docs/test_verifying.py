@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 import clarify
 from bot.cli.app import app
 from bot.signing import KeyPlace, Signing
-from bot.workspace.seed import ADE, AGENTS
 from core.aaep import Confirmation
 from core.approvals import accepted
 from core.clarification import Answer, Clarification, Direct, opened
@@ -30,6 +29,7 @@ from tests.docs.references import ROOT
 from tests.docs.snippets import snippets
 from tests.kit import builders, node
 from tests.kit.world import World, url_of
+from workspace.seed import ADE, AGENTS
 
 Json = dict[str, Any]
 PAGE = ROOT / "docs/security/verify.md"

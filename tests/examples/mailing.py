@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.workspace.seed import AGENTS, FOLAKE
-from bot.workspace.state import Message
 from tests.kit.world import World
+from workspace.seed import AGENTS, FOLAKE
+from workspace.state import Message
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

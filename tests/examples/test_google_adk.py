@@ -20,7 +20,6 @@ from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.examples.mailing import (
     ELSEWHERE,
     IN_OWN_WORDS,
@@ -40,6 +39,7 @@ from tests.examples.mailing import (
     python,
 )
 from tests.kit.world import World, said
+from workspace.seed import AGENTS, FOLAKE
 
 pytestmark = pytest.mark.examples
 

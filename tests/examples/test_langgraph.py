@@ -15,7 +15,6 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
 import clarify
-from bot.workspace.seed import AGENTS
 from tests.examples.mailing import (
     ELSEWHERE,
     IN_OWN_WORDS,
@@ -31,6 +30,7 @@ from tests.examples.mailing import (
     press,
 )
 from tests.kit.world import World
+from workspace.seed import AGENTS
 
 pytestmark = pytest.mark.examples
 

@@ -17,11 +17,11 @@ from bot.errors import ConfigurationError
 from bot.integrated import check_integrations
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.docs.snippets import example_files
 from tests.kit.receivers import Receiver, receiving
 from tests.kit.world import World, config, environment, scene, url_of
 from tests.scenario.test_questions import Asker
+from workspace.seed import AGENTS, FOLAKE
 
 TABLE = '[teams]\nwebhook_env = "TEAMS_WEBHOOK"\n'
 

@@ -11,10 +11,10 @@ import pytest
 from bot import integrations
 from bot.check import check_machine
 from bot.errors import ConfigurationError
-from bot.workspace.seed import ADE, FOLAKE
 from tests.kit.world import said
 from tests.scenario.pagers import Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import read
+from workspace.seed import ADE, FOLAKE
 
 MODULE = """
 from datetime import timedelta

@@ -13,10 +13,10 @@ from typing import Any, Protocol, Self
 
 import pytest
 
-from bot.workspace import Workspace
 from tests.kit.processes import Process, Said, clarify, command
 from tests.kit.until import until
 from tests.kit.world import environment
+from workspace import Workspace
 
 
 class Place(Protocol):

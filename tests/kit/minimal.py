@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from bot.workspace import stop_accepting
 from tests.kit.until import until
+from workspace import stop_accepting
 
 
 class MinimalProducer:

@@ -23,7 +23,6 @@ import bot.cli.lists
 import bot.cli.reports
 import bot.cli.running
 import bot.cli.waiting
-import bot.demo.stage
 import bot.http
 import bot.people.access
 import bot.responders
@@ -33,10 +32,11 @@ import bot.web.push
 import bot.web.server
 import bot.web.slack
 import bot.web.tools
-import bot.workspace.server
 import core.hub
 import core.router
 import tests.kit.processes
+import workspace.demo.stage
+import workspace.server
 from bot.views.render import Renderer
 
 # As `tests.conftest` has it in its own process: a machine that stands still refuses nobody.

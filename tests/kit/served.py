@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
-from bot.workspace import stop_accepting
+from workspace import stop_accepting
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

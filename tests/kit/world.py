@@ -22,15 +22,9 @@ from fastapi import FastAPI
 from starlette.datastructures import State
 
 from bot.app import Bot
-from bot.demo.producer import DemoProducer
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import Settings
 from bot.storage.tx import News
-from bot.workspace import Options, Workspace
-from bot.workspace.controls import controls as found_controls
-from bot.workspace.controls import find
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
-from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
 from core.records import agrees, parse
 from core.router import Router
@@ -38,6 +32,12 @@ from tests.kit.databases import Place, issues_in, records_in
 from tests.kit.files import replace_text
 from tests.kit.times import judge_all
 from tests.kit.until import until
+from workspace import Options, Workspace
+from workspace.controls import controls as found_controls
+from workspace.controls import find
+from workspace.demo.producer import DemoProducer
+from workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
+from workspace.state import Ephemeral, Message, View
 
 CONFIG = """
 [slack]

@@ -15,15 +15,15 @@ from typing import Any
 from aiohttp import web
 
 from bot.app import Bot
-from bot.demo.producer import DemoProducer
-from bot.workspace import Options, Workspace
-from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.served import served
 from tests.kit.times import judge_all
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said
+from workspace import Options, Workspace
+from workspace.demo.producer import DemoProducer
+from workspace.seed import AGENTS, FOLAKE, ONCALL
+from workspace.state import Message
 
 LONG = 60.0  # seconds of patience: the machine is not ours alone
 Json = dict[str, Any]

@@ -14,9 +14,9 @@ import pytest
 
 from bot.errors import ConfigurationError
 from bot.people import access, directory
-from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
-from bot.workspace.state import Ephemeral, User
 from tests.kit.world import PATIENT, World, config, of_a_click, own_url_of, scene
+from workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
+from workspace.state import Ephemeral, User
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.world import World, controls, question, said
 from tests.unit.bot.judges import shown
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]

@@ -16,9 +16,6 @@ import httpx
 import pytest
 
 from bot.delivery.rollups import LIMIT
-from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, USE_AS_ANSWER
-from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
@@ -26,6 +23,9 @@ from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import confirm, decided
 from tests.scenario.typist import command
 from tests.unit.bot.judges import shown as shown_in
+from workspace.controls import find
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, USE_AS_ANSWER
+from workspace.state import Message
 
 MAIL: dict[str, Any] = {
     "action": "Send the newsletter",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, RANDOM, USE_AS_ANSWER
-from bot.workspace.state import Message
 from tests.kit.world import World, controls
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import FREE, YES_NO, command, direct, of_issue, words
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, RANDOM, USE_AS_ANSWER
+from workspace.state import Message
 
 TABLE = [["region", "cost"], ["eu-west", "12"]]
 ROWS = "region | cost\neu-west | 12"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, scene
 from tests.scenario.other_parties import another_writes, answers, record_held
@@ -19,6 +18,7 @@ from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press,
 from tests.scenario.test_four_eyes import eyed
 from tests.scenario.test_receipts import run
 from tests.scenario.typist import command, words
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 Json = dict[str, Any]
 CHANGE = {"Your decision": "Accept", "to": "me@example.com"}

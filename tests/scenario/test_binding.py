@@ -10,12 +10,12 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 
 from bot.check import check_machine
-from bot.demo.producer import DemoProducer
 from bot.web.server import ConnectionLimits
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, scene
+from workspace.demo.producer import DemoProducer
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 
 @asynccontextmanager

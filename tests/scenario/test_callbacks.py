@@ -24,7 +24,6 @@ from bot.posting import signature
 from bot.producers.questions import Callback
 from bot.settings.environment import signing_key
 from bot.storage.tx import Work
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
 from tests.kit.receivers import Receiver, receiving
@@ -33,6 +32,7 @@ from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.test_questions import Asker
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.world import World, controls, said
 from tests.scenario.test_hooks import Hooks, press
+from workspace.seed import AGENTS, FOLAKE
 
 FOLDER = Path(__file__).parent / "captured"
 CAPTURED: dict[str, dict[str, Any]] = {

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from bot.web import tools
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit import coding_agents
 from tests.kit.models import Model, calls, scripted
 from tests.kit.terminals import on_terminal
 from tests.kit.until import until
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.test_hooks import press
+from workspace.seed import AGENTS, FOLAKE
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "clients/claude-code"

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from bot.views.phrases import BUSY
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
-from bot.workspace.state import User
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene
 from tests.scenario.other_parties import record_held
@@ -30,6 +28,8 @@ from tests.scenario.typist import (
     outsider,
     words,
 )
+from workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
+from workspace.state import User
 
 MAX = "U0MAX"
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, ONCALL, RANDOM
 from tests.kit.world import World, scene
 from tests.scenario.typist import (
     FREE,
@@ -26,6 +25,7 @@ from tests.scenario.typist import (
     outsider,
     words,
 )
+from workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, ONCALL, RANDOM
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, PLATFORM, USE_AS_ANSWER
-from bot.workspace.state import Message
 from tests.kit.world import TOKEN, World, config, controls, said
 from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.prompts import Project
 from tests.scenario.typist import command
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, PLATFORM, USE_AS_ANSWER
+from workspace.state import Message
 
 SCHEMAS = Path(__file__).parents[1] / "unit" / "core" / "schemas"
 VALID = jsonschema.Draft202012Validator(

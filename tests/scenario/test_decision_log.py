@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from bot.decisions.chain import claims_in
-from bot.workspace.seed import ADE, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config
 from tests.scenario.test_approvals import ask, asking, look, press
+from workspace.seed import ADE, FALLBACK, FOLAKE
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"

@@ -16,11 +16,11 @@ import httpx
 import pytest
 from aiohttp import web
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, controls
 from tests.scenario.test_hooks import BASH, Hooks, event, press, waiting
+from workspace.seed import AGENTS, FOLAKE
 
 USE = "toolu_1"
 
@@ -60,7 +60,7 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "abc123.jsonl")
 
 
-async def started(hooks: Hooks, sent: dict[str, Any], *more: str, timeout: int = 5) -> Process:
+async def started(hooks: Hooks, sent: dict[str, Any], *more: str, timeout: int = 3) -> Process:
     # Long enough for the card to be posted first, also where a process takes seconds to start.
     return await hooks.start(sent, "--defer", "--timeout", str(timeout), *more)
 

@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE
-from bot.workspace.state import Ephemeral, Message
 from tests.kit.world import World, config
 from tests.scenario.pagers import night
 from tests.scenario.test_weekly_digest import asks
 from tests.scenario.typist import command, ids, words
+from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE
+from workspace.state import Ephemeral, Message
 
 TITLES = ["Questions a day by outcome", "Median time to answer by route"]
 ROUTE = f'[[routes]]\nagent = "mailer-*"\nchannel = "{AGENTS}"\n\n'

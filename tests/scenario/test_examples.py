@@ -23,11 +23,11 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import TextContent
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.node import installed
 from tests.kit.served import served
 from tests.kit.world import World, config, own_url_of, said, url_of
 from tests.scenario.test_hooks import event
+from workspace.seed import AGENTS, FOLAKE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

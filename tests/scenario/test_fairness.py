@@ -15,12 +15,12 @@ from fastapi.responses import JSONResponse
 import core.questions
 from bot.producers.questions import Questions, Reading
 from bot.web import questions as door
-from bot.workspace.seed import ADE, AGENTS
 from core.clarification import Clarification, parse_id
 from core.ledger import Contents, Ledger
 from core.questions import NewQuestion
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of
+from workspace.seed import ADE, AGENTS
 
 PRODUCERS = """
 [[producers]]

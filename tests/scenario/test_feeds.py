@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import said
 from tests.scenario.pagers import FIRST, SECOND, Night, asked_and_paged, night, pager, step
+from workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
 
 SECRET = "secret-part-of-the-address"
 

@@ -10,9 +10,9 @@ from mcp import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from bot.app import Bot
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.world import World, config, url_of
 from tests.scenario.pagers import night
+from workspace.seed import AGENTS, FOLAKE
 
 ROUTE = '\n[[routes]]\nagent = "mailer-*"\nchannel = "C0AGENTS"\n'
 LASTS = {"accepted_response_kinds": ["yes_no"], "timeout_seconds": 36_000}

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from bot.oncall.outside import SlackOutageAlert
-from bot.workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from core.clock import iso
 from tests.kit.builders import foreign
 from tests.kit.until import until
 from tests.kit.world import controls, question, said
 from tests.scenario.other_parties import change_row
 from tests.scenario.pagers import WORDS, Json, Night, night, pager, step
+from workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
+from workspace.state import Message
 
 ORDER = '\n[monitor]\ndeadlock_order = ["architect", "engineer", "reviewer"]\n'
 

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.workspace.controls import controls as found_controls
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from bot.workspace.state import Message, View
 from tests.kit.world import World, config, controls, question, said, url_of
+from workspace.controls import controls as found_controls
+from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.state import Message, View
 
 LIMIT = 20
 

@@ -14,13 +14,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import AnyUrl, AwareDatetime, BaseModel, Field
 
-from bot.workspace.interactions import Outcome
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.world import World, config, controls, said, url_of
 from tests.scenario.prompts import Project
 from tests.scenario.test_questions import OWNED, Asker
 from tests.scenario.test_shell import beside
 from tests.scenario.typist import command, words
+from workspace.interactions import Outcome
+from workspace.seed import AGENTS, FOLAKE
 
 
 class Region(Enum):

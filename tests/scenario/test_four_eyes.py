@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.world import World, controls, said
 from tests.scenario.prompts import Project
 from tests.scenario.test_approvals import LONG, MAIL, ask, asking, look, named, press, routed
@@ -16,6 +15,7 @@ from tests.scenario.test_home import home
 from tests.scenario.test_mcp import called
 from tests.scenario.test_questions import Asker
 from tests.scenario.typist import command
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 OWN = "the agent works for you"
 MAY_NOT = f"<@{ADE}> can't approve this, because the agent works for them."

@@ -19,8 +19,6 @@ import jwt
 import pytest
 
 import clarify
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from bot.workspace.state import Message
 from core.clock import iso
 from tests.kit.clocks import StandingClock
 from tests.kit.receivers import Receiver, receiving
@@ -32,6 +30,8 @@ from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_decision_log import logged, run
 from tests.scenario.test_receipts import PEM
+from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.state import Message
 
 Json = dict[str, Any]
 GOLDEN = Path(__file__).with_name("golden")

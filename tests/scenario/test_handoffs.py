@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
-from bot.workspace.state import Message
 from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, Night, night, step
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from workspace.state import Message
 
 REASON = "The tax situation is unusual"
 PACKED = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
-from bot.workspace.state import View
 from tests.kit.world import World, controls, question
 from tests.scenario.typist import (
     FREE,
@@ -19,6 +17,8 @@ from tests.scenario.typist import (
     outsider,
     words,
 )
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from workspace.state import View
 
 PATIENCE = 60.0
 SECTIONS = ["My inbox", "Claimed by me", "Agents", "Ready queue", "On call", "Recent decisions"]

@@ -21,14 +21,14 @@ from aiohttp import web
 
 from bot.app import Bot
 from bot.tools import TOOLS
-from bot.workspace.controls import ControlError
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
-from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, url_of
+from workspace.controls import ControlError
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
+from workspace.state import Message
 
 BASH = {"command": "npm test", "description": "Run the tests"}
 

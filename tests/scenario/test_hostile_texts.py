@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO
 from tests.kit.world import World
+from workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO
 
 LONGEST, ACCEPTED = (
     40_000,

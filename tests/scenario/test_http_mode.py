@@ -13,9 +13,9 @@ import pytest
 import structlog
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, SIGNING_SECRET, USE_AS_ANSWER
 from tests.kit.clocks import LeapClock
 from tests.kit.world import PATIENT, World, config, controls, scene, url_of
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, SIGNING_SECRET, USE_AS_ANSWER
 
 SOON = replace(PATIENT, retry_delays=(0.0, 0.05, 0.1))
 

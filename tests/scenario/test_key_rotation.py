@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import clarify
 from bot.decisions.chain import claims_in
 from bot.signing import KEY_FILE, jwk_of
-from bot.workspace.seed import FALLBACK
 from tests.kit.world import World, config
 from tests.scenario.test_approvals import asking
 from tests.scenario.test_decision_log import approved, lines_of, logged, run, verified
 from tests.scenario.test_receipts import PEM, keys_of
+from workspace.seed import FALLBACK
 
 Json = dict[str, Any]
 

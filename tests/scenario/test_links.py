@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.times import walk
 from tests.kit.world import World, config, url_of
 from tests.scenario.test_questions import Asker
 from tests.scenario.typist import command, words
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 PULL, ISSUE = "https://github.com/acme/shop/pull/7", "https://github.com/acme/shop/issues/9"
 BAD = ("https://github.com/acme-evil/x", "https://github.com/acme/../evil", "https://ann@github.com/acme/x")

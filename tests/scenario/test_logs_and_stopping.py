@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
 from tests.kit.lives import Life
 from tests.kit.world import World, config
+from workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
 
 SECRETS = (
     "Zanzibar",

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.kit.until import until
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.pagers import night, pager, step
 from tests.scenario.typist import FREE
+from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
+from workspace.state import Message
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 LOSE: dict[str, tuple[Callable[[World, str], object], str, str]] = {

@@ -21,8 +21,6 @@ from mcp_types import CallToolResult, Implementation, TextContent
 import clarify
 from bot.tools import RECEIPT_LIMIT, say
 from bot.web.questions import QuestionState
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
 from tests.kit.clocks import LeapClock
@@ -30,6 +28,8 @@ from tests.kit.lives import Life
 from tests.kit.processes import ROOT
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
+from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.state import Message
 
 CLARIFY = ["-m", "bot.cli"]
 DOORS = [(door, version) for door in ("http", "stdio") for version in ("2025-06-18", "2026-07-28")]

@@ -21,7 +21,6 @@ from mcp import Client, StdioServerParameters
 from mcp_types import Implementation
 
 import clarify
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.lives import Life
 from tests.kit.processes import ROOT
 from tests.kit.served import accepting
@@ -29,6 +28,7 @@ from tests.kit.stdio import IMPATIENT, Json, Stdio, envelope
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, url_of
 from tests.scenario.test_mcp import words
+from workspace.seed import AGENTS, FOLAKE
 
 NOWHERE = "http://127.0.0.1:9"
 TASKS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}

@@ -16,12 +16,12 @@ import pytest
 from bot.tasks import IDENTIFIER
 from bot.web import tools
 from bot.web.server import ConnectionLimits
-from bot.workspace.seed import ADE, AGENTS, FALLBACK
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, url_of
 from tests.scenario.other_parties import change_row
+from workspace.seed import ADE, AGENTS, FALLBACK
 
 Json = dict[str, Any]
 VERSION = "2026-07-28"

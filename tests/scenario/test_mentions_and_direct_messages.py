@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from bot.workspace.state import Ephemeral, Message
 from tests.kit.world import World, config, said
 from tests.scenario.typist import (
     FREE,
@@ -17,6 +15,8 @@ from tests.scenario.typist import (
     of_issue,
     words,
 )
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from workspace.state import Ephemeral, Message
 
 ME = "<@U0BOT>"
 MENTIONS = [

@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.minimal import MinimalProducer
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, question, said, scene
 from tests.scenario.test_producers import past_the_backlog
 from tests.unit.bot.producers.parties import Agent
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 
 @pytest.fixture

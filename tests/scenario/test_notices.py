@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bot.workspace.controls import controls as found_controls
-from bot.workspace.seed import AGENTS
 from tests.kit.world import World, controls, said
+from workspace.controls import controls as found_controls
+from workspace.seed import AGENTS
 
 
 async def test_error_of_a_session_with_a_thread_is_told_in_it(stage: World) -> None:

@@ -21,13 +21,13 @@ import yaml  # type: ignore[import-untyped]
 
 import clarify
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.docs.references import ROOT
 from tests.kit.served import accepting
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, url_of
 from tests.scenario.test_hooks import event
 from tests.scenario.typist import command as typed
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 NOWHERE = "http://127.0.0.1:9"
 WITHOUT = """

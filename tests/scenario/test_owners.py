@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
-from bot.workspace.state import Message
 from tests.kit.world import controls, said
 from tests.scenario.pagers import FIRST, Night, night
 from tests.scenario.typist import command, words
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from workspace.state import Message
 
 
 @pytest.fixture

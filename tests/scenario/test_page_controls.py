@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
-from bot.workspace.state import Message
 from tests.kit.world import said
 from tests.scenario.pagers import ALL, FIRST, SECOND, Night, asked_and_paged, night, step
+from workspace.controls import find
+from workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
+from workspace.state import Message
 
 
 @pytest.fixture

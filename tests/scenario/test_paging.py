@@ -15,15 +15,15 @@ from bot.oncall import pageview
 from bot.oncall.incidents import Incident
 from bot.views.blockkit import Draft
 from bot.views.page import PageContent, page_card
-from bot.workspace.controls import controls as found_controls
-from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
-from bot.workspace.state import Message
 from core.clarification import Decider, Holder
 from core.escalation import NewIncident
 from tests.kit.until import until
 from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
 from tests.scenario.typist import command, words
+from workspace.controls import controls as found_controls
+from workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
+from workspace.state import Message
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from bot import app
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from bot.workspace.state import Message
 from core.clock import SystemClock
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, scene
+from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.state import Message
 
 ALWAYS = 10_000
 

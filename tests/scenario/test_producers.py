@@ -16,12 +16,12 @@ from aiohttp import web
 
 from bot.app import Bot
 from bot.producers.clocks import SETTLED
-from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.minimal import MinimalProducer
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import TOKEN, World, config, controls, question, said, scene
+from workspace.seed import AGENTS, FOLAKE, ONCALL
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
 

@@ -14,8 +14,6 @@ import clarify
 from bot.signing import KEY_FILE, KeyPlace
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
-from bot.workspace.state import Channel, Message
 from core.clarification import Answer, Clarification, Decider
 from core.clock import SystemClock, iso
 from core.ledger import Ledger
@@ -23,6 +21,8 @@ from core.router import Router
 from tests.kit.builders import asking, foreign
 from tests.kit.world import World, config, controls, said
 from tests.scenario.other_parties import another_writes
+from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
+from workspace.state import Channel, Message
 
 ARCHITECTS = "C0ARCHITECTS"
 ROLES = f"""

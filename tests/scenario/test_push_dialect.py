@@ -14,9 +14,9 @@ import pytest
 
 from bot.app import Bot
 from bot.web.server import ConnectionLimits
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.world import World, config, controls, question, said
 from tests.unit.bot.web.serving import PATIENCE, serving
+from workspace.seed import AGENTS, FOLAKE
 
 URL = "http://127.0.0.1:1"
 

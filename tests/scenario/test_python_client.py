@@ -18,12 +18,12 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 import clarify
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, scene, url_of
+from workspace.seed import AGENTS, FOLAKE
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import clarify
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.certificates import certificate
 from tests.kit.served import Talk, accepting
 from tests.kit.world import World, config, url_of
+from workspace.seed import AGENTS, FOLAKE
 
 NAME = "clarify.example.com"
 

@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from bot.web.questions import _brief
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from core.clarification import Clarification
 from core.ledger import Ledger
 from tests.kit.clocks import LeapClock
@@ -29,6 +28,7 @@ from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.typist import command
 from tests.scenario.typist import words as shown
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
 
 class Asker:

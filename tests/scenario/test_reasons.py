@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from bot.workspace.controls import controls as controls_of
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
-from bot.workspace.state import Message
 from tests.kit.world import World, controls, said
 from tests.scenario.prompts import Project
 from tests.scenario.test_approvals import LONG, ask, asking, look, named, press, routed
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_home import home
 from tests.scenario.typist import command
+from workspace.controls import controls as controls_of
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
+from workspace.state import Message
 
 BECAUSE = "Marketing signed it off"
 WANTED = 'reason = "high"'

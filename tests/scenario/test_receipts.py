@@ -17,7 +17,6 @@ import pytest
 import clarify
 from bot.errors import ConfigurationError
 from bot.signing import KEY_FILE
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.receivers import receiving
@@ -26,6 +25,7 @@ from tests.kit.world import World, config, said, url_of
 from tests.scenario.other_parties import change_row
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press
 from tests.scenario.test_mcp import over
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"

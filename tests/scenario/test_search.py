@@ -18,8 +18,6 @@ from bot.decisions.query import Search
 from bot.decisions.search import Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
 from bot.storage import outside
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
-from bot.workspace.state import Channel, View
 from core.lists import DecidedBy
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
@@ -37,6 +35,8 @@ from tests.scenario.typist import (
     outsider,
     words,
 )
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
+from workspace.state import Channel, View
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bot.demo.producer import DemoProducer
-from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, RANDOM
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene
+from workspace.demo.producer import DemoProducer
+from workspace.seed import ADE, AGENTS, EVA, FOLAKE, RANDOM
 
 WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
 

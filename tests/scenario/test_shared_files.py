@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
-from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life, beside
 from tests.kit.until import until
@@ -30,6 +28,8 @@ from tests.scenario.other_parties import (
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import ACTION, confirm, decided
 from tests.scenario.typist import command
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
+from workspace.state import Message
 
 Json = dict[str, Any]
 

@@ -16,13 +16,13 @@ import httpx
 import psutil
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from tests.docs.snippets import snippets
 from tests.kit import world
 from tests.kit.processes import ended
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, url_of
 from tests.scenario.prompts import ASK, Project
+from workspace.seed import AGENTS, FOLAKE, ONCALL
 
 SOON = 60.0
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.kit.databases import Server
 from tests.kit.world import said
 from tests.scenario.pagers import FIRST, Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import HOUR, Calendar, asked_again, calendar, mail, read
 from tests.scenario.test_receipts import run
+from workspace.seed import ADE, AGENTS, EVA, FOLAKE, ONCALL
+from workspace.state import Message
 
 FIXED = f'users = ["{ONCALL}"]\nannounce = true\n'
 FEED = f'ical_env = "PLATFORM_ICAL"\nusers = ["{EVA}"]\nannounce = true\n'

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bot.views.phrases import BUSY
-from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
-from bot.workspace.state import Ephemeral, Message
 from tests.kit.world import World, controls
 from tests.scenario.other_parties import record_held
 from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
+from workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
+from workspace.state import Ephemeral, Message
 
 
 async def use(stage: World, message: Message, user: str = ADE) -> Ephemeral:

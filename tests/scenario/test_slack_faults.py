@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene, url_of
+from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 
@@ -166,7 +166,7 @@ async def test_p1_what_slack_refuses_for_a_while_is_shown_once_it_takes_it(
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         shown = await stage.now_says(card, "Delivered")
         assert controls(shown) == ["View full", "Verify"]
-        assert (len(stage.cards()), stage.workspace.faults.pending()) == (1, [])
+        assert (len(stage.cards()), stage.workspace.faults.pending()) == (1, False)
 
 
 async def test_p1_message_that_slack_fails_on_again_and_again_is_sent_more_plainly(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import httpx
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
+from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.state import Message
 
 ALWAYS = 1000
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.until import until
@@ -18,6 +17,7 @@ from tests.kit.world import World, controls, said, scene
 from tests.scenario.test_binding import elsewhere
 from tests.scenario.test_decision_log import logged
 from tests.scenario.test_tampering import NAME, caller, decide, told
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 
 pytestmark = pytest.mark.files("a database is lost with the ledgers in it")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bot.delivery.memory import SlackMemory
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
 from tests.scenario.typist import arrives_late
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 
 @pytest.mark.either_database

@@ -13,7 +13,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from core.receipts import TYP
 from tests.kit.clocks import LeapClock
 from tests.kit.fake_github import PREFIX, TOKEN, serving
@@ -24,6 +23,7 @@ from tests.scenario.prompts import Project
 from tests.scenario.test_callbacks import at_rest, running, table
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 
 Json = dict[str, Any]
 PAYMENT: Json = {

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, scene
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.test_http_mode import SOON, in_use
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 pytestmark = pytest.mark.files("a program that writes into SQLite's file locks out the bot")
 

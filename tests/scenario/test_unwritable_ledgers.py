@@ -16,12 +16,12 @@ import pytest
 
 from bot.app import Bot
 from bot.integrations.ledgerfiles import bridge
-from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from tests.integrations.ledgerfiles.test_bridge import accused, in_file, in_step, stage_issues, text
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
 from tests.scenario.typist import of_issue
+from workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 
 pytestmark = pytest.mark.files("disks that are full, read-only or not mounted")
 

@@ -14,9 +14,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.signing import KEY_FILE, jwk_of, read_key
-from bot.workspace.rules import check_view
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
-from bot.workspace.state import Message
 from core.ledgerformat import read_item
 from core.receipts import claims_of
 from tests.kit.clocks import LeapClock
@@ -25,6 +22,9 @@ from tests.scenario.other_parties import change_row
 from tests.scenario.test_approvals import MAIL, ask, asking, look, press
 from tests.scenario.test_receipts import keys_of, run
 from tests.unit.bot.judges import labels, shown
+from workspace.rules import check_view
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from workspace.state import Message
 
 Json = dict[str, Any]
 NAME = "CLR-100001-001"

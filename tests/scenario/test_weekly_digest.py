@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, BOT_USER, EVA, FALLBACK, FOLAKE, GIO
-from bot.workspace.state import Channel, Message
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.pagers import Night, night
+from workspace.seed import ADE, BOT_USER, EVA, FALLBACK, FOLAKE, GIO
+from workspace.state import Channel, Message
 
 OPEN, HUSH = "C0OPEN", "C0HUSH"
 ROUTES = f"""

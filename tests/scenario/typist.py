@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.controls import controls
-from bot.workspace.interactions import Outcome
-from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
-from bot.workspace.state import Ephemeral, Message, User, View
 from tests.kit.until import until
 from tests.kit.world import World, question
+from workspace.controls import controls
+from workspace.interactions import Outcome
+from workspace.seed import ADE, AGENTS, RANDOM, TEAM
+from workspace.state import Ephemeral, Message, User, View
 
 Shown = Message | Ephemeral | View
 FREE: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}

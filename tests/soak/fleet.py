@@ -1,4 +1,4 @@
-"""Several `clarify run` on one database, each with its own way to it and its own clock; and what happens to them."""
+"""One `clarify run` on SQLite, or several on PostgreSQL, each with its own way to it and its own clock; and what happens to them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.workspace import Workspace
 from tests.kit.databases import Server, Wire
 from tests.kit.lives import Life
 from tests.kit.until import until
+from workspace import Workspace
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 """Sets a process's clock; where it is not installed (`apt-get install faketime`) all clocks are right."""
@@ -38,7 +38,7 @@ class Replica:
     number: int
     folder: Path
     workspace: Workspace
-    wire: Wire
+    wire: Wire | None  # None: SQLite
     environ: dict[str, str]
     life: Life | None = None
     skew: int = 0  # seconds that its clock is ahead
@@ -49,7 +49,7 @@ class Replica:
     _rest: str = ""
 
     async def start(self, skew: int) -> None:
-        env = self.environ | {"CLARIFY_DATABASE_URL": self.wire.url}
+        env = self.environ | ({} if self.wire is None else {"CLARIFY_DATABASE_URL": self.wire.url})
         self.address, self.skew = None, skew
         if skew and FAKETIME is not None:
             env |= {
@@ -115,7 +115,7 @@ class Fleet:
 
     folder: Path
     workspace: Workspace
-    server: Server
+    server: Server | None
     text: str
     rng: random.Random
     environ: dict[str, str]
@@ -127,6 +127,7 @@ class Fleet:
     troubles: list[str] = field(default_factory=list)
     _silent: tuple[float, str] | None = None
     _asked_at: float | None = None  # when the one that leads was asked to stop
+    also: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)  # what else may happen
     _healing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def note(self, what: str, replica: Replica | None = None) -> None:
@@ -140,15 +141,18 @@ class Fleet:
             )
 
     async def start(self, count: int) -> None:
-        self.url = self.server.new()
+        assert self.server is not None or count == 1
+        self.url = "" if self.server is None else self.server.new()
         for number in range(count):
             folder = self.folder / f"replica{number}"
             folder.mkdir()
             (folder / "clarify.toml").write_text(self.text)
-            wire = Wire(self.server, self.url)
+            wire = None if self.server is None else Wire(self.server, self.url)
             self.replicas.append(Replica(number, folder, self.workspace, wire, self.environ))
         first, *others = self.replicas
         await first.start(self._skew())
+        if self.server is None:
+            self.leader = first
         await self.until(lambda: self.leader is not None and self.workspace.link.connections)
         for each in others:
             await each.start(self._skew())
@@ -171,7 +175,8 @@ class Fleet:
                 if not each.ended:
                     os.kill(each.pid, signal.SIGCONT)
             await each.kill()
-            each.wire.close()
+            if each.wire is not None:
+                each.wire.close()
 
     def _skew(self) -> int:
         return self.rng.choice(SKEWS)
@@ -249,7 +254,7 @@ class Fleet:
             "socket cut": self.cut_socket,
             "post late": self.late_post,
             "Slack": self.spoil_slack,
-        }
+        } | self.also
 
     async def fault(self, kinds: tuple[str, ...]) -> None:
         """One of `kinds`."""
@@ -258,8 +263,9 @@ class Fleet:
         self.happened[kind] += 1
 
     async def victim(self) -> Replica:
-        """The one that leads, more often than not; one stays as it is."""
-        await self.until(lambda: sum(not each.busy for each in self.replicas) > 1, 240)
+        """The one that leads, more often than not; of several one stays as it is."""
+        stay = len(self.replicas) > 1
+        await self.until(lambda: sum(not each.busy for each in self.replicas) > stay, 240)
         well = [each for each in self.replicas if not each.busy]
         if self.leader in well and self.rng.random() < 0.6:
             assert self.leader is not None
@@ -287,25 +293,31 @@ class Fleet:
         self._later(self._goes_on(victim, self.rng.uniform(*seconds)))
 
     async def cut(self) -> None:
-        victim = await self.victim()
+        victim, wire = await self._on_a_wire()
         self.note("cut", victim)
-        victim.wire.cut()
+        wire.cut()
 
     async def cut_off(self) -> None:
-        victim = await self.victim()
+        victim, wire = await self._on_a_wire()
         victim.busy = True
         self._silence(victim, "cut off")
-        victim.wire.blocked = True
-        victim.wire.cut()
-        self._later(self._connects(victim, self.rng.uniform(*_CUT_OFF)))
+        wire.blocked = True
+        wire.cut()
+        self._later(self._connects(victim, wire, self.rng.uniform(*_CUT_OFF)))
 
     async def cut_at_commit(self) -> None:
+        victim, wire = await self._on_a_wire()
+        wire.passes = self.rng.random() < 0.6
+        self.note(f"is cut at its next commit, which {'passes' if wire.passes else 'is lost'}", victim)
+        wire.cut_at = b"commit"
+
+    async def _on_a_wire(self) -> tuple[Replica, Wire]:
         victim = await self.victim()
-        victim.wire.passes = self.rng.random() < 0.6
-        self.note(f"is cut at its next commit, which {'passes' if victim.wire.passes else 'is lost'}", victim)
-        victim.wire.cut_at = b"commit"
+        assert victim.wire is not None
+        return victim, victim.wire
 
     async def restart_database(self) -> None:
+        assert self.server is not None
         self.note("database restarts")
         await asyncio.to_thread(self.server.restart, self.rng.choice(["fast", "immediate"]))
         self.note("database is back")
@@ -373,8 +385,8 @@ class Fleet:
         async with asyncio.timeout(300):
             while self._healing:
                 await asyncio.wait(self._healing)
-        for each in self.replicas:
-            each.wire.cut_at = None
+        for wire in filter(None, (each.wire for each in self.replicas)):
+            wire.cut_at = None
         try:
             await self.until(lambda: len(self.workspace.link.connections) == len(self.replicas), 120)
         except TimeoutError:
@@ -408,9 +420,9 @@ class Fleet:
         await asyncio.sleep(3)  # where it was deposed it begins anew
         self._well(replica)
 
-    async def _connects(self, replica: Replica, seconds: float) -> None:
+    async def _connects(self, replica: Replica, wire: Wire, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        replica.wire.blocked = False
+        wire.blocked = False
         await asyncio.sleep(3)
         self._well(replica)
 

@@ -1,47 +1,51 @@
-"""`python -m tests.soak.storm`: several `clarify run` on one PostgreSQL, while all that can go wrong does.
+"""One `clarify run` on SQLite, or several on one PostgreSQL, while all that can go wrong does.
 
 Producers of both dialects and askers over HTTP ask; people answer as people do, sometimes two at once, and again where
 they see an error. Meanwhile replicas are killed, stand still, lose their database. At the end everything is compared:
-what agents were told, what stands in Slack, what the ledgers say. Which faults come, and who answers what, is up to a
+what agents were told, what stands in Slack, what records, ledger files and receipts say; and whether memory, file handles and
+threads of a process that lived all the time stayed as they were. Which faults come, and who answers what, is up to a
 seed; how they meet is up to the machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
 import random
 import re
+import sqlite3
 import statistics
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import psycopg
 
-from bot.logs import configure_logging
-from bot.workspace import Options, Workspace
-from bot.workspace.context import Ack
-from bot.workspace.controls import ControlError
-from bot.workspace.interactions import Outcome
-from bot.workspace.seed import AGENTS, ONCALL, TEAM
-from bot.workspace.state import Message, ResponseUrl, User
+import clarify
 from core.ledgerformat import as_item
+from tests.acceptance.exchanges import ACCUSING
 from tests.acceptance.world import StandardAgent, Tap, has_controls
 from tests.kit.databases import Server
 from tests.kit.world import said
+from tests.soak.figures import Sample, table
+from tests.soak.figures import lines as flatness
 from tests.soak.fleet import FAKETIME, Fleet
 from tests.unit.bot.producers.parties import Agent
+from workspace import Options, Workspace
+from workspace.context import Ack
+from workspace.controls import ControlError
+from workspace.interactions import Outcome
+from workspace.seed import AGENTS, ONCALL, TEAM
+from workspace.state import Message, ResponseUrl, User
 
 CONFIG = """
 [http]
@@ -72,7 +76,7 @@ answerers = ["members"]
 on_call = "platform"
 
 [storage]
-url_env = "CLARIFY_DATABASE_URL"
+{storage}
 
 [pacing]
 posts_per_second = 1000.0
@@ -89,6 +93,8 @@ ALL = (
     *("killed", "killed", "stopped", "stopped", "paused", "cut", "cut off", "cut at commit", "cut at commit"),
     *("database restarted", "stopped in order", "socket cut", "post late", "Slack", "Slack"),
 )
+ALONE = ("killed", "killed", "socket cut", "agent away", "Slack", "Slack")
+LIVES_ON = ("socket cut", "agent away", "Slack", "Slack")
 SETTLED = 60.0  # seconds after a takeover, when no question has two cards with controls any more
 PATIENCE = 300.0
 NOT_TAKEN = ("try again", "nothing was", "was not taken", "could not be saved, so it does not")
@@ -457,6 +463,8 @@ class Storm:
         self.seconds, self.ends = 0.0, math.inf
         self.acknowledged: dict[str, float] = {}  # the ts of people's messages → when
         self._record, workspace.context.record_ack = workspace.context.record_ack, self._note_ack  # type: ignore[method-assign]
+        self.samples: list[Sample] = []
+        fleet.also["agent away"] = self._agent_away
         self._cards: dict[str, list[Message]] = {}  # clarification → all that were posted
         self._of: dict[str, str] = {}  # token → clarification
         self._looked: dict[str, str] = {}  # channel → its newest message
@@ -569,9 +577,25 @@ class Storm:
                 break
             await self.fleet.fault(kinds)
 
+    async def _agent_away(self) -> None:
+        await self.standard.down()
+        try:
+            await asyncio.sleep(0.5)
+        finally:  # also where the load ends just now: the last answers have to get there
+            await self.standard.start()
+
     async def _watch(self) -> None:
+        began = time.monotonic()
         while True:
             self.look()
+            first = self.fleet.replicas[0]
+            if first.lives == 1 and not first.ended and time.monotonic() - began > len(self.samples):
+                process = psutil.Process(first.pid)
+                with process.oneshot():
+                    memory, handles = process.memory_info().rss, process.num_fds()
+                    self.samples.append(
+                        Sample(time.monotonic() - began, memory, handles, process.num_threads())
+                    )
             await asyncio.sleep(0.2)
 
     async def _fetch(self) -> None:
@@ -584,12 +608,33 @@ class Storm:
     # The oracle
 
     async def settle(self) -> None:
-        """Everything is answered: wait until all that has to come after a takeover has come."""
+        """Everything is answered: wait until all that has to come after it has come."""
         try:
             await sees(lambda: not list(self._doubles()), SETTLED + 20)
         except TimeoutError:
             self.wrong += self._doubles()
+        with suppress(TimeoutError):
+            await sees(lambda: self._in_files() in (self.records(), []), 30)
         self.look()
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every clarification, as a ledger file has it."""
+        return [
+            as_item(json.loads(body)) for (body,) in self._rows("select body from clarifications order by id")
+        ]
+
+    def _in_files(self) -> list[dict[str, Any]]:
+        files = self.fleet.replicas[0].folder.glob(".agentx/**/issue-*.json")
+        found = [each for file in files for each in json.loads(file.read_text())["clarifications"]]
+        return sorted(found, key=lambda each: str(each["id"]))
+
+    def _rows(self, statement: str, *given: object) -> list[Any]:
+        if self.fleet.url:
+            with closing(psycopg.connect(self.fleet.url)) as db:
+                return db.execute(statement.encode(), given).fetchall()
+        file = self.fleet.replicas[0].folder / "clarify.db"
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)) as lite:
+            return lite.execute(statement).fetchall()
 
     def _doubles(self) -> Iterator[str]:
         self.look()
@@ -609,22 +654,11 @@ class Storm:
 
     def check(self) -> list[str]:
         """What is wrong."""
-        with closing(psycopg.connect(self.fleet.url)) as db:
-            rows = db.execute("select body from clarifications").fetchall()
-            # A list may repeat what is in it early.
-            steps = db.execute(
-                """with alone as (
-                     select distinct page, body::json #>> '{page,items,0}' as item,
-                       (body::json #>> '{page,at}')::double precision as at
-                     from messages where page is not null and json_array_length(body::json #> '{page,items}') = 1)
-                   select p.item, p.page, o.page from alone p
-                   join alone o on o.item = p.item and o.page > p.page and abs(o.at - p.at) < %s""",
-                (EVERY / 2,),
-            ).fetchall()
-            self.pages = db.execute("select count(distinct page) from messages").fetchone()
-        wrong = [*self.wrong, *self.fleet.troubles, *(f"paged twice in a moment: {each}" for each in steps)]
+        wrong = [*self.wrong, *self.fleet.troubles, *self._paged_twice(), *self._receipts()]
+        if (files := self._in_files()) and files != self.records():
+            wrong.append("the ledger files differ from the records")
         records: dict[str, list[dict[str, Any]]] = {}
-        for record in (as_item(json.loads(body)) for (body,) in rows):
+        for record in self.records():
             words = record["thread"][0]["body"]
             records.setdefault(words.rpartition(" with ")[2].rstrip("?"), []).append(record)
         for exchange in self.exchanges:
@@ -649,6 +683,32 @@ class Storm:
             if until_ - max(first, began) > SETTLED:
                 wrong.append(f"{name} had two cards with controls for {until_ - first:.0f} s")
         return wrong
+
+    def _paged_twice(self) -> Iterator[str]:
+        rows = self._rows("select distinct page, body from messages where page is not null")
+        pages = [(page, json.loads(body)["page"]) for page, body in rows]
+        self.pages = len({page for page, _ in pages})
+        # A list may repeat what is in it early.
+        alone = [(page, each["items"][0], each["at"]) for page, each in pages if len(each["items"]) == 1]
+        for (page, item, at), (other, same, later) in combinations(alone, 2):
+            if page != other and item == same and abs(later - at) < EVERY / 2:
+                yield f"paged twice in a moment: {item}, {page} and {other}"
+
+    def _receipts(self) -> Iterator[str]:
+        """Each answer has one, which is valid, and is the log's; and nobody is accused of anything."""
+        keys = {"keys": [json.loads(jwk) for (jwk,) in self._rows("select jwk from signing_keys")]}
+        logged = dict(self._rows("select jti, receipt from decisions where jti is not null"))
+        for record in self.records():
+            receipt = record["aaep"].get("receipt", "")
+            found = clarify.verify(receipt, keys=keys)
+            if found.problem or found.claims["decided_by"] != record["aaep"].get("decidedBy"):
+                yield f"{record['id']}: its receipt is {found.problem or 'of somebody else'}"
+            elif logged.get(found.claims["jti"], receipt) != receipt:
+                yield f"{record['id']}: the log has another receipt"
+        for channel in self.workspace.state.channels.values():
+            for each in channel.messages.values():
+                if each.bot_id and any(words in said(each) for words in ACCUSING):
+                    yield f"somebody is accused: {each.text}"
 
     def keep(self, folder: Path) -> None:
         """For whoever looks for the cause of something."""
@@ -705,6 +765,8 @@ class Storm:
                     else ""
                 )
             )
+        if len(self.samples) >= 3:
+            lines += ["", table(flatness(self.samples))]
         return "\n".join(lines)
 
 
@@ -739,14 +801,15 @@ def _stands(workspace: Workspace, message: Message) -> bool:
 
 
 @asynccontextmanager
-async def scene(folder: Path, server: Server, seed: int, replicas: int) -> AsyncIterator[Storm]:
+async def scene(folder: Path, server: Server | None, seed: int, replicas: int) -> AsyncIterator[Storm]:
     """The replicas run, with all around them."""
     rng = random.Random(seed)  # noqa: S311
     options = Options(ack_timeout=_ACK, retry_delays=_RETRIES)
     minimal = await Agent.start()
     try:
         async with Workspace(options=options) as workspace, StandardAgent(Tap()) as standard:
-            text = CONFIG.format(standard=standard.url, minimal=minimal.url, every=EVERY)
+            storage = 'path = "clarify.db"' if server is None else 'url_env = "CLARIFY_DATABASE_URL"'
+            text = CONFIG.format(standard=standard.url, minimal=minimal.url, every=EVERY, storage=storage)
             fleet = Fleet(folder, workspace, server, text, rng, environ={"DESK_TOKEN": DESK_TOKEN})
             try:
                 storm = Storm(fleet, standard, minimal, workspace, rng)
@@ -770,52 +833,20 @@ async def stormed(
     calm: float = 3.0,
     minutes: float = math.inf,
 ) -> tuple[list[str], str]:
-    """What is wrong after it, and what was seen."""
-    (folder / "pg").mkdir()
-    server = Server(folder / "pg")
+    """What is wrong after it, and what was seen. One replica keeps all in SQLite; where nothing ended it, it may not have grown."""
+    server = None
+    if replicas > 1:
+        (folder / "pg").mkdir()
+        server = Server(folder / "pg")
     try:
         async with scene(folder, server, seed, replicas) as storm:
             await storm.run(questions, faults, kinds, rate, calm, minutes=minutes)
             await storm.settle()
             storm.keep(folder)
-            return storm.check(), storm.report()
+            wrong, samples = storm.check(), storm.samples
+            if minutes < math.inf and set(kinds) <= {*LIVES_ON}:
+                wrong += [f"{each.what} grew" for each in flatness(samples) if not each.is_flat]
+            return wrong, storm.report()
     finally:
-        server.stop()
-
-
-def main() -> int:
-    """Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.storm", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--questions", type=int, default=1000)
-    parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=1.5, help="questions a second")
-    parser.add_argument("--calm", type=float, default=3.0, help="seconds between two faults")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="at most, until all goes well again")
-    parser.add_argument("--kinds", default="", help="of faults, with commas between them; all unless said")
-    parser.add_argument("--keep", type=Path, help="a folder to work in, which stays")
-    options = parser.parse_args()
-    configure_logging("error")
-    kinds = tuple(options.kinds.split(",")) if options.kinds else ALL
-    with tempfile.TemporaryDirectory(prefix="storm", ignore_cleanup_errors=True) as made:
-        folder = options.keep or Path(made)
-        folder.mkdir(exist_ok=True)
-        course = stormed(
-            folder,
-            options.seed,
-            replicas=options.replicas,
-            questions=options.questions,
-            faults=options.faults,
-            kinds=kinds,
-            rate=options.rate,
-            calm=options.calm,
-            minutes=options.minutes,
-        )
-        wrong, report = asyncio.run(course)
-    sys.stdout.write("\n".join([f"seed {options.seed}", report, f"{len(wrong)} wrong", *wrong]) + "\n")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        if server is not None:
+            server.stop()

@@ -20,11 +20,11 @@ import aiohttp
 import pytest
 
 from bot.integrations.github.github import comment_of, entries_of, key_in
-from bot.workspace.seed import AGENTS, FOLAKE
-from bot.workspace.state import Message
 from core.clarification import Clarification
 from tests.kit.world import question, url_of
 from tests.scenario.pagers import Night, night, pager, step
+from workspace.seed import AGENTS, FOLAKE
+from workspace.state import Message
 
 ROOT = Path(__file__).parents[2]
 HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -64,12 +64,7 @@ SAID_SOMEWHERE = [
 def strings() -> frozenset[str]:
     """Every string of the program, its statements among them; of one with values in it, each part."""
     product = [path for folder in ("bot", "core") for path in (ROOT / folder).rglob("*.py")]
-    nodes = (
-        node
-        for path in product
-        if not {"workspace", "demo"} & {*path.parts}
-        for node in ast.walk(ast.parse(path.read_text()))
-    )
+    nodes = (node for path in product for node in ast.walk(ast.parse(path.read_text())))
     found = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return frozenset(found | {path.read_text() for path in (ROOT / "bot").rglob("*.sql")})
 

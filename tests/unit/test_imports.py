@@ -11,7 +11,7 @@ import pytest
 UNCONFIGURED = {
     "bot.callbacks", "bot.integrations.github", "bot.integrations.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
 }  # fmt: skip
-ELSEWHERE = {"bot.check", "bot.cli.app", "bot.demo", "bot.workspace", "httpx", "typer"}
+ELSEWHERE = {"bot.check", "bot.cli.app", "workspace.demo", "workspace", "httpx", "typer"}
 SERVER = {"bot.web.build", "fastapi", "prometheus_client", "starlette", "uvicorn"}
 SLACK = {"bot.home", "bot.slackapi", "aiohttp", "jinja2", "slack_bolt", "slack_sdk"}
 SIGNING = {"bot.signing", "cryptography", "jwt"}
@@ -50,6 +50,10 @@ def test_only_what_is_needed_is_imported(program: str, without: set[str], tmp_pa
 
 def test_mcp_server_imports_nothing_of_the_bot(tmp_path: Path) -> None:
     found = imported("import bot.cli.agents", tmp_path)
-    ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
+    ours = {
+        name
+        for name in found
+        if name.partition(".")[0] in {"bot", "core", "templates", "workspace", "clarify"}
+    }
     assert ours == {"bot", "bot.cli", "bot.cli.agents", "clarify"}
     assert not (LIBRARIES | ELSEWHERE) & found

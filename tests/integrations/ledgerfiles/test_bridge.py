@@ -15,8 +15,6 @@ import pytest
 
 from bot.integrations.ledgerfiles import bridge
 from bot.integrations.ledgerfiles.acts import Act, Base, acts
-from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
-from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_acts import asked
 from tests.kit.databases import issues_in, records_in
 from tests.kit.lives import Life, beside
@@ -25,6 +23,8 @@ from tests.kit.world import World, config, said, scene
 from tests.scenario.other_parties import another_writes, answers, held
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
+from workspace.seed import AGENTS, FALLBACK, FOLAKE
+from workspace.state import Message
 
 Json = dict[str, Any]
 DIRECTORY = 'directory = "ledgers"'

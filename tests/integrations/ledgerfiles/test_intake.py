@@ -14,8 +14,6 @@ import pytest
 
 from bot.integrations.ledgerfiles import bridge
 from bot.integrations.ledgerfiles import owner as owning
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL
-from bot.workspace.state import Message
 from tests.integrations.ledgerfiles.test_bridge import (
     ROLES,
     accused,
@@ -33,6 +31,8 @@ from tests.kit.world import World, controls, said, scene, url_of
 from tests.scenario.other_parties import answers, held, in_a_persons_name
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL
+from workspace.state import Message
 
 Json = dict[str, Any]
 FROM_A_FILE = "From a ledger file"

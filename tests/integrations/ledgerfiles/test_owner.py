@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
 from tests.integrations.ledgerfiles.test_bridge import (
     ROLES,
     accused,
@@ -24,6 +23,7 @@ from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, scene
 from tests.scenario.typist import of_issue
+from workspace.seed import AGENTS, FOLAKE
 
 ID = ".clarify/installation"
 

@@ -7,11 +7,11 @@ import pytest
 
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from bot.workspace import Workspace
 from core.clarification import Clarification
 from tests.kit.databases import open_store
 from tests.unit.bot.slack.kit import FAST
 from tests.unit.bot.strategies import CHOICES, CONTEXT, QUESTION, record_of
+from workspace import Workspace
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from slack_sdk.models.views import View
 from bot.views import inert
 from bot.views.forms import full_view
 from bot.views.render import Message, Renderer
-from bot.workspace.rules import check_message, check_view
 from core.clarification import Clarification
 from tests.kit.times import DATE, judge_times, walk
+from workspace.rules import check_message, check_view
 
 OURS = "0123456789abcdef"  # the id of the installation
 RENDERER = Renderer(OURS)

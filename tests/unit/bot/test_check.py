@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from bot.check import _signing_key, check_all, check_machine
 from bot.checks import CheckResult, right
 from bot.cli.app import app
-from bot.demo.producer import DemoProducer
 from bot.oncall.build import on_call_sources
 from bot.oncall.feeds import check_feeds
 from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, check_layouts, check_slack, slack_client
@@ -31,8 +30,10 @@ from bot.producers.check import check_producers
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings
 from bot.signing import KeyPlace, jwk_of
-from bot.workspace import Workspace
-from bot.workspace.seed import (
+from tests.kit.served import served
+from workspace import Workspace
+from workspace.demo.producer import DemoProducer
+from workspace.seed import (
     ADE,
     AGENTS,
     APP_TOKEN,
@@ -48,7 +49,6 @@ from bot.workspace.seed import (
     SIGNING_SECRET,
     USE_AS_ANSWER,
 )
-from tests.kit.served import served
 
 Configure = Callable[..., Settings]
 LIKE_SLACKS = "0123456789abcdef0123456789abcdef"

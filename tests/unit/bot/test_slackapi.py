@@ -38,10 +38,10 @@ from bot.slackapi import (
 )
 from bot.telemetry import Telemetry
 from bot.views import classic as classic_blocks
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, BOT_TOKEN
 
 
 class Response:

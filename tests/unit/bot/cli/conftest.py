@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bot.workspace import Workspace
 from tests.kit.databases import make_tables
 from tests.unit.bot.cli.kit import WORKFLOW, Prompt
+from workspace import Workspace
 
 
 @pytest.fixture

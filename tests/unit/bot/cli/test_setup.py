@@ -14,9 +14,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from bot.settings.load import parse_settings
-from bot.workspace import Workspace
-from bot.workspace.seed import APP_TOKEN, BOT_TOKEN, BOT_USER
 from tests.kit.processes import clarify, ended
+from workspace import Workspace
+from workspace.seed import APP_TOKEN, BOT_TOKEN, BOT_USER
 
 ROOT = Path(__file__).parents[4]
 # `clarify`, whose check of the address that it writes finds a free port: another program may have the usual one.

@@ -27,7 +27,6 @@ from bot.storage.ledger import DatabaseLedger, hold, rewrite
 from bot.storage.postgres import PostgresTx
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from bot.workspace.seed import AGENTS
 from core.aaep import Confirmation
 from core.bus import FORGOTTEN
 from core.clarification import Answer, Clarification, Direct, abandoned, answered, opened
@@ -39,6 +38,7 @@ from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, open_store
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import settings
+from workspace.seed import AGENTS
 
 KEEP = timedelta(days=90)
 

@@ -20,7 +20,6 @@ from bot.settings.load import parse_settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Message
-from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
@@ -31,6 +30,7 @@ from core.router import Router
 from tests.kit.builders import SLA
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.judges import RENDERER
+from workspace.seed import APP_TOKEN, BOT_TOKEN
 
 CHANNEL, FALLBACK = "C0AGENTS", "C0FALLBACK"
 

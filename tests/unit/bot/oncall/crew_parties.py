@@ -16,8 +16,8 @@ from bot.oncall.source import SourceError, Timetable
 from bot.people.directory import Installation, Profile
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
 from tests.kit.served import served
+from workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
 
 BASE = f"""
 [slack]

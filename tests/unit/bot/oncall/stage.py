@@ -24,7 +24,6 @@ from bot.settings.model import PacingSettings, Settings
 from bot.slackapi import Outcome as SlackOutcome
 from bot.slackapi import Post, Sent
 from bot.storage.ledger import DatabaseLedger
-from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from tests.kit.builders import ask
 from tests.kit.clocks import ManualClock
@@ -32,6 +31,7 @@ from tests.kit.databases import open_store
 from tests.kit.until import until
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.oncall.crew_parties import Directory
+from workspace.seed import APP_TOKEN, BOT_TOKEN
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
 ONCALL, DM = "U0ONCALL", "D0ONCALL"

@@ -15,11 +15,11 @@ from bot.oncall.source import Shift, SourceError, Timetable
 from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings, name_key
 from bot.storage.store import Store
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
-from bot.workspace.state import User
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.oncall.crew_parties import Said, settings
+from workspace import Workspace
+from workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
+from workspace.state import User
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALENDAR = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'

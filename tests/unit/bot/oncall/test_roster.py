@@ -19,11 +19,11 @@ from bot.oncall.roster import OnDuty, Policies, Roster
 from bot.oncall.source import Shift, Timetable
 from bot.routing import Audiences
 from bot.storage.store import Store
-from bot.workspace.seed import AGENTS, FALLBACK
 from core.clarification import Clarification
 from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.oncall.crew_parties import BASE, Directory, Said, settings
 from tests.unit.bot.records import asked
+from workspace.seed import AGENTS, FALLBACK
 
 LIST = '[[on_call]]\nname = "platform"\nusers = ["U1", "U2"]\n'
 GROUP = '[[on_call]]\nname = "platform"\ngroup = "S1"\n'

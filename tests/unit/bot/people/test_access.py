@@ -16,11 +16,11 @@ from bot.people.access import LOOK_UPS, AccessControl, Person, Reason, in_time, 
 from bot.people.directory import Installation, People, Profile
 from bot.routing import Audience
 from bot.settings.model import PersonalRoute, Settings
-from bot.workspace.seed import ADE, AGENTS, GIO, TEAM
 from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
 from core.ledger import LOCK_TIMEOUT
 from tests.kit.builders import NOW, changed, record
 from tests.unit.bot.slack.kit import settings
+from workspace.seed import ADE, AGENTS, GIO, TEAM
 
 MEMBER = Profile("U1", TEAM, "ade")
 GUEST = replace(MEMBER, is_guest=True)

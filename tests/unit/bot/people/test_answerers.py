@@ -12,8 +12,8 @@ from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableEr
 from bot.people.answerers import check_answerers, count_answerers, require_answerers
 from bot.people.directory import Installation, People, Profile
 from bot.settings.model import PersonalRoute, Settings
-from bot.workspace.seed import TEAM
 from tests.unit.bot.slack.kit import settings
+from workspace.seed import TEAM
 
 
 class Directory(People):

@@ -10,8 +10,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError
 from bot.people import directory
 from bot.people.directory import People
-from bot.workspace import Workspace
-from bot.workspace.seed import (
+from tests.kit.until import until
+from workspace import Workspace
+from workspace.seed import (
     ADE,
     AGENTS,
     BOT_TOKEN,
@@ -27,8 +28,7 @@ from bot.workspace.seed import (
     RANDOM,
     TEAM,
 )
-from bot.workspace.state import Channel
-from tests.kit.until import until
+from workspace.state import Channel
 
 
 class Seconds:

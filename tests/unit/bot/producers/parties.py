@@ -23,10 +23,10 @@ from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
-from bot.workspace import stop_accepting
 from core.aaep import Response
 from core.clock import Clock
 from tests.kit.clocks import ManualClock
+from workspace import stop_accepting
 
 NOW = datetime(2026, 5, 24, 14, 22, 11, tzinfo=UTC)
 Writer = asyncio.StreamWriter

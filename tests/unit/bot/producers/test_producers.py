@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.demo.producer import DemoProducer
 from bot.errors import TaskDiedError
 from bot.producers.client import Accepted, Refused, Reply, TryAgain
 from tests.kit.until import until
@@ -23,6 +22,7 @@ from tests.unit.bot.producers.parties import (
     stream,
     until_ticking,
 )
+from workspace.demo.producer import DemoProducer
 
 ASKED = {
     "type": "aaep:agent.awaiting.clarification",

@@ -8,9 +8,9 @@ import pytest
 
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from bot.workspace import Workspace
 from tests.kit.databases import open_store
 from tests.unit.bot.slack.kit import Bot, settings
+from workspace import Workspace
 
 Start = Callable[..., Awaitable[Bot]]
 

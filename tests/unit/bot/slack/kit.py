@@ -27,14 +27,14 @@ from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Message
-from bot.workspace import Options, Workspace
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
 from tests.kit import builders
 from tests.kit.ledgers import held
 from tests.kit.until import impatient
+from workspace import Options, Workspace
+from workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1), trigger_lifetime=600.0)
 QUICK = Timing(

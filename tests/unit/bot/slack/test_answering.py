@@ -15,12 +15,12 @@ from bot.views.classic import _CLASSIC
 from bot.views.codec import Press
 from bot.views.lists import rollup
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Unrecorded
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.clarification import Clarification
 from core.errors import RecordUnreadable, TooLong
 from core.summary import Seen
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import ISSUE, Bot, ask, locked
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 
 
 async def open_answer(bot: Bot, user: str, ts: str) -> None:

@@ -13,9 +13,9 @@ import pytest
 from bot.errors import StorageUnavailable
 from bot.slack.request_url import SIGNATURE, TIMESTAMP, RequestUrl, UrlAnswer, signed
 from bot.slack.socket import Envelope, Unacknowledged
-from bot.workspace.seed import ADE, AGENTS, BOT_ID, PLATFORM, TEAM
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import SECRET, Bot
+from workspace.seed import ADE, AGENTS, BOT_ID, PLATFORM, TEAM
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import pytest
 from bot.delivery.messages import Fresh
 from bot.slack import backfill
 from bot.slack.backfill import HistoryAllowance
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import AGENT, SESSION, Bot
 from tests.unit.bot.slack.test_typed import Paging, dm, escalated
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO
 
 
 def asked_for(bot: Bot, method: str) -> int:

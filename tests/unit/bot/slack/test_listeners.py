@@ -16,10 +16,10 @@ from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.codec import ListPress
 from bot.views.reaction import Tell
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import AGENT, Bot
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 
 ON_CALL = f"""
 [[on_call]]

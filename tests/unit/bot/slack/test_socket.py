@@ -13,11 +13,11 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackRefusedError
 from bot.slack.socket import Envelope, SlackSocket, Timing, Unacknowledged
 from bot.slackapi import Availability
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
 from tests.kit.until import until
 from tests.unit.bot.slack.kit import QUICK
+from workspace import Workspace
+from workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 
 
 class Desk:

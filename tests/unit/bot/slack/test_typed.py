@@ -15,13 +15,13 @@ from bot.people.access import Person
 from bot.slack.payloads import Invocation, MessageEvent, moment
 from bot.slackapi import Place
 from bot.views.phrases import BUSY
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, TEAM
-from bot.workspace.state import Message
 from core.answers import from_text, is_talk
 from core.clarification import Clarification, Decider
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import Bot, ask, locked
+from workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, TEAM
+from workspace.state import Message
 
 
 async def reply(bot: Bot, user: str, ts: str, text: str, **more: Any) -> str:

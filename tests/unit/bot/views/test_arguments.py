@@ -27,7 +27,6 @@ from bot.views.forms import DECISION_BLOCK, SubmissionErrors, full_view, read_su
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
-from bot.workspace.controls import encode, initial
 from core.approvals import version_of
 from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened, round_with
 from core.questions import NewQuestion, ask_of
@@ -35,6 +34,7 @@ from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, words
 from tests.unit.bot.views.kit import about, content
+from workspace.controls import encode, initial
 
 SIMPLE = st.one_of(
     st.none(),

@@ -6,7 +6,7 @@ import pytest
 
 from bot.errors import RenderError
 from bot.views.blockkit import check_message, check_view
-from bot.workspace.rules import check_message as workspace_message
+from workspace.rules import check_message as workspace_message
 
 
 def plain(text: str) -> dict[str, Any]:

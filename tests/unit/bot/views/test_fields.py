@@ -18,7 +18,6 @@ from bot.views.card import card
 from bot.views.forms import SubmissionErrors, read_submission
 from bot.views.notices import nudge
 from bot.views.page import page_card
-from bot.workspace.controls import state_values
 from core import answers
 from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
 from core.questions import NewQuestion, ask_of
@@ -27,6 +26,7 @@ from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import RENDERER, full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
 from tests.unit.bot.views.kit import about, content, judged
+from workspace.controls import state_values
 
 Json = dict[str, Any]
 some = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))

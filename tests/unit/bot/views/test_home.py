@@ -13,13 +13,13 @@ from bot.views.codec import HomePress, unseal
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, DutyLine, home
 from bot.views.lists import QuestionRow
 from bot.views.render import Renderer
-from bot.workspace.rules import check_view
 from core.agents import BlockedOn
 from core.lists import Decided, DecidedBy
 from tests.kit.clocks import START
 from tests.kit.times import judge_times, walk
 from tests.unit.bot.judges import NEVER, RENDERER, labels
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
+from workspace.rules import check_view
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
 HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000

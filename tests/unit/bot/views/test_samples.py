@@ -11,7 +11,7 @@ import pytest
 
 from bot.views import card, figures, forms, home, lists, page, shifts, verify
 from bot.views.samples import samples
-from bot.workspace.rules import check_message, check_schema, check_view
+from workspace.rules import check_message, check_schema, check_view
 
 # These have no layout of their own.
 LIKE_OTHERS = {

@@ -25,11 +25,11 @@ from schemathesis.schemas import APIOperation
 from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.web.server import ConnectionLimits, HttpServer
-from bot.workspace import Workspace
-from bot.workspace.seed import BOT_TOKEN, FALLBACK, FOLAKE, SIGNING_SECRET
 from core.clarification import Decider
 from core.clock import SystemClock
 from core.hub import Hub, Request
+from workspace import Workspace
+from workspace.seed import BOT_TOKEN, FALLBACK, FOLAKE, SIGNING_SECRET
 
 EXAMPLES = 5  # of each operation, and of each kind of data
 LONG = 60.0
