@@ -15,22 +15,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from core.clarification import (
+    DECISIONS,
+    IRREVERSIBLE,
+    KINDS,
+    Choice,
+    Confirmation,
+    Decision,
+    Kind,
+    Response,
+)
 from core.clock import iso
+from core.names import whole_characters
 
-# The kinds of answer that a question takes. AAEP's clarifications have the four of KINDS, its confirmations only
-# "confirmation"; only questions that agents ask directly can be a "form".
-Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
-KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
-Response = str | bool | int | float | list[Any] | dict[str, Any]
-"""An answer. AAEP has the first four; only questions that agents ask directly (`core.questions`) are answered with a list
-(several choices) or an object (a form).
-"""
-Decision = Literal["accept", "reject"]
-DECISIONS: tuple[Decision, ...] = ("accept", "reject")
 RATIONALE_LIMIT = 4096
-NOT_GIVEN = "(the agent did not say)"
 
 CLARIFICATION = "agent.awaiting.clarification"
 CONFIRMATION = "agent.awaiting.confirmation"
@@ -65,74 +65,15 @@ _CORE_TYPE = re.compile(
 )
 _T = TypeVar("_T")
 _RISKS = frozenset({"low", "medium", "high"})
-_IRREVERSIBLE = "irreversible"
-_REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", _IRREVERSIBLE})
+_REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", IRREVERSIBLE})
 _LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
 _DEEPEST = 6  # levels of nesting that are kept; deeper ones become JSON text
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _TIMEOUT_LIMIT = 366 * 86400
 _FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
 
 class NotAnEvent(ValueError):
     """The input is not an AAEP event: not an object, or without a type. The message never holds its content."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    value: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """An action to approve.
-
-    `risk_level` and `reversibility` are as sent, in lower case, even if the schema does not know the word.
-    `default_decision`: what the agent does without an answer; None: it did not say. `allowed`: the decisions that the
-    agent takes. `arguments`: the action's arguments, if it was asked directly. `claimed_risk`: the agent's own risk, if
-    its route raised it. `is_direct`: it was asked directly, so that missing fields do not mean what AAEP says.
-    """
-
-    action: str
-    consequence: str | None = None
-    risk_level: str | None = None
-    irreversible: bool | None = None
-    reversibility: str | None = None
-    default_decision: Decision | None = None
-    allowed: tuple[Decision, ...] = DECISIONS
-    extra_context: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    claimed_risk: str | None = None
-    is_direct: bool = False
-
-    @property
-    def is_irreversible(self) -> bool:
-        """Whether the action cannot be undone. If the two fields contradict each other, the graver one counts."""
-        return self.irreversible is True or self.reversibility == _IRREVERSIBLE
-
-    @property
-    def is_high_risk(self) -> bool:
-        """Whether its risk is high, or one that the schema does not know."""
-        return self.risk_level not in {None, "low", "medium"}
-
-    @property
-    def asks_twice(self) -> bool:
-        """Whether Accept needs a second click."""
-        return self.is_irreversible or self.is_high_risk
-
-    @property
-    def breaks_default_rule(self) -> bool:
-        """Whether the default breaks §6.4.1 by starting an irreversible action of medium or high risk."""
-        grave = self.risk_level not in {None, "low"}
-        return self.default_decision == "accept" and self.is_irreversible and grave
-
-    @property
-    def words(self) -> str:
-        """The action and its consequence as text, for readers of the ledger."""
-        if self.is_direct and self.consequence is None:
-            return f"Approve: {self.action}"
-        return f"Approve: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,8 +340,8 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
         irreversible=_boolean(irreversible),
         reversibility=_known_word(obj, "reversibility", _REVERSIBILITY, problems),
         default_decision=default,
-        allowed=allowed,
-        extra_context=_portable(extra, 0) if isinstance(extra, Mapping) else {},
+        allowed_replies=allowed,
+        extra_context=_portable(extra, 0) or None if isinstance(extra, Mapping) else None,
     )
     if found.breaks_default_rule:
         problems.append("default_decision accepts an irreversible action")
@@ -463,11 +404,6 @@ def _as_text(value: object) -> str:
         return json.dumps(value)
     except RecursionError:
         return "(nested too deeply to be kept)"
-
-
-def whole_characters(text: str) -> str:
-    """Returns `text` with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def text_in(value: object) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -21,14 +21,26 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
-from core.aaep import DECISIONS, NOT_GIVEN, Choice, Confirmation, Decision, Kind, Response
 from core.clock import iso
 from core.errors import BadInput, ClarifyError, IllegalTransition, NotToldApart
 from core.forms import Form, read_form
 
+# The kinds of answer that a question takes. AAEP's clarifications have the four of KINDS, its confirmations only
+# "confirmation"; only questions that agents ask directly can be a "form".
+Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
+KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
+Response = str | bool | int | float | list[Any] | dict[str, Any]
+"""An answer. AAEP has the first four; only questions that agents ask directly (`core.questions`) are answered with a list
+(several choices) or an object (a form).
+"""
+Decision = Literal["accept", "reject"]
+DECISIONS: tuple[Decision, ...] = ("accept", "reject")
+NOT_GIVEN = "(the agent did not say)"
+IRREVERSIBLE = "irreversible"
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
 ReplyState = Literal[
@@ -199,13 +211,95 @@ class Requester(Record):
     pinned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    value: str
+    label: str
+
+
+class Confirmation(Record):
+    """An action to approve.
+
+    `risk_level` and `reversibility` are as sent, in lower case, even if the schema does not know the word. `claimed_risk`:
+    the agent's own risk, if its route raised it. `default_decision`: what the agent does without an answer; None: it did
+    not say. `allowed_replies`: the decisions that the agent takes.
+
+    `sent`: the action's arguments as the agent sent them (`Round.arguments` has people's edits, too); `editable`: whether
+    people may change them; `arguments_schema`: what they must fit. All three are None if an event asked.
+    """
+
+    action: str
+    consequence: str | None = None
+    risk_level: str | None = None
+    claimed_risk: str | None = None
+    irreversible: bool | None = None
+    reversibility: str | None = None
+    default_decision: Decision | None = None
+    allowed_replies: tuple[Decision, ...] | None = None
+    extra_context: dict[str, Any] | None = None
+    sent: dict[str, Any] | None = Field(default=None, alias="arguments")
+    editable: bool | None = None
+    arguments_schema: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_to_reject(cls, given: Any) -> Any:
+        """If another program lost the action, it can only be rejected."""
+        if not isinstance(given, dict) or given.get("action") is not None:
+            return given
+        rest = {
+            name: each for name, each in given.items() if name not in {"allowedReplies", "allowed_replies"}
+        }
+        return rest | {"action": NOT_GIVEN, "allowed_replies": ("reject",)}
+
+    @property
+    def allowed(self) -> tuple[Decision, ...]:
+        """The decisions that the agent takes."""
+        return self.allowed_replies or DECISIONS
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether an agent asked it directly, so that missing fields do not mean what AAEP says."""
+        return self.editable is not None
+
+    @property
+    def is_irreversible(self) -> bool:
+        """Whether the action cannot be undone. If the two fields contradict each other, the graver one counts."""
+        return self.irreversible is True or self.reversibility == IRREVERSIBLE
+
+    @property
+    def is_high_risk(self) -> bool:
+        """Whether its risk is high, or one that the schema does not know."""
+        return self.risk_level not in {None, "low", "medium"}
+
+    @property
+    def asks_twice(self) -> bool:
+        """Whether Accept needs a second click."""
+        return self.is_irreversible or self.is_high_risk
+
+    @property
+    def breaks_default_rule(self) -> bool:
+        """Whether the default breaks §6.4.1 by starting an irreversible action of medium or high risk."""
+        grave = self.risk_level not in {None, "low"}
+        return self.default_decision == "accept" and self.is_irreversible and grave
+
+    @property
+    def words(self) -> str:
+        """The action and its consequence as text, for readers of the ledger."""
+        if self.is_direct and self.consequence is None:
+            return f"Approve: {self.action}"
+        return f"Approve: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
+
+
+_LOST = Confirmation.model_validate({})
+
+
 class Direct(Record):
     """What only a question has that an agent asked directly, not by an AAEP event (`core.questions`).
 
     `default`: what the agent assumes if no one answers, as it sent it. `person`: the only one who may answer, an e-mail
-    address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
-    agent sent them; `editable`: whether people may change them, `arguments_schema`: what they must fit. `form`: the JSON
-    Schema of the object that is wanted, as it was sent.
+    address or a Slack user id. `escalate`: whether anybody is paged. `form`: the JSON Schema of the object that is wanted, as
+    it was sent.
     """
 
     kind: DirectKind
@@ -214,9 +308,6 @@ class Direct(Record):
     descriptions: tuple[str | None, ...] = ()
     person: str | None = None
     escalate: bool = True
-    arguments: dict[str, Any] | None = None
-    editable: bool = False
-    arguments_schema: dict[str, Any] | None = None
     form: dict[str, Any] | None = None
 
 
@@ -229,8 +320,8 @@ class Question(Record):
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead. `from_file`:
     the question was read from a ledger file, by a bot whose database did not know it.
 
-    `action` and what follows it: of a confirmation (see there). `approvals_needed`: how many different people have to accept
-    (None: one). `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
+    `wanted`: the action to approve, of a confirmation. `approvals_needed`: how many different people have to accept (None:
+    one). `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
     it must be pinned or may be claimed.
     """
@@ -252,21 +343,13 @@ class Question(Record):
     default_response: str | None = None
     summary_terse: str | None = None
     summary_detailed: str | None = None
-    action: str | None = None
-    consequence: str | None = None
-    risk_level: str | None = None
-    irreversible: bool | None = None
-    reversibility: str | None = None
-    default_decision: Decision | None = None
-    allowed_replies: tuple[Decision, ...] | None = None
-    extra_context: dict[str, Any] | None = None
     via: str | None = None
     sla_minutes: float | None = None
     held_back: str | None = None
     from_file: bool | None = None
     rtl: bool | None = None
     direct: Direct | None = None
-    claimed_risk: str | None = None
+    wanted: Confirmation | None = None
     approvals_needed: Count | None = None
     reason_wanted: bool | None = None
     requested_by: Requester | None = None
@@ -277,30 +360,19 @@ class Question(Record):
         return "confirmation" in self.kinds
 
     @property
-    def allowed(self) -> tuple[Decision, ...]:
-        """The decisions that the agent takes. If another program lost the action, it can only be rejected."""
-        if not self.is_confirmation:
-            return ()
-        return ("reject",) if self.action is None else self.allowed_replies or DECISIONS
+    def confirmation(self) -> Confirmation | None:
+        """The action to approve, or None. If another program lost it, it says nothing and can only be rejected."""
+        return (self.wanted or _LOST) if self.is_confirmation else None
 
     @property
-    def sent(self) -> Confirmation | None:
-        """The action to approve as the agent sent it, or None. People see `Round.confirmation`."""
-        if not self.is_confirmation:
-            return None
-        return Confirmation(
-            self.action or NOT_GIVEN,
-            self.consequence,
-            self.risk_level,
-            self.irreversible,
-            self.reversibility,
-            self.default_decision,
-            self.allowed,
-            self.extra_context or {},
-            (self.direct.arguments if self.direct else None) or {},
-            self.claimed_risk,
-            is_direct=self.direct is not None,
-        )
+    def allowed(self) -> tuple[Decision, ...]:
+        """The decisions that the agent takes."""
+        return self.confirmation.allowed if self.confirmation else ()
+
+    @property
+    def sent_arguments(self) -> dict[str, Any]:
+        """The arguments of the action to approve, as the agent sent them."""
+        return dict((self.wanted.sent if self.wanted else None) or {})
 
     def sla(self, default: timedelta) -> timedelta:
         """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
@@ -384,7 +456,8 @@ class Consent(Record):
 
 class Round(Record):
     """A question, and what became of it. `closed`: why, if it was without an answer; `receipt`: once the round has ended
-    (`core.receipts`); `forgotten`: its contents were removed. The names of the fields of its parts are unique.
+    (`core.receipts`); `forgotten`: its contents were removed. The names of all fields in it are unique, but for those of
+    `Direct`.
     """
 
     question: Question = Question()
@@ -408,17 +481,16 @@ class Round(Record):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the action to be approved, with people's edits."""
-        found = dict((self.question.direct.arguments if self.question.direct else None) or {})
+        """The arguments of the action to approve, with people's edits."""
+        found = self.question.sent_arguments
         for edit in self.consent.edits or ():
             found |= edit.changed
         return found
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """The action to approve, with its arguments as they are now, or None."""
-        sent = self.question.sent
-        return None if sent is None else replace(sent, arguments=self.arguments)
+        """The action to approve, or None."""
+        return self.question.confirmation
 
 
 _FREE_TEXT = Round()
@@ -1061,20 +1133,6 @@ def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester
 def asking(ask: Ask) -> Round:
     """Returns the round that a question begins."""
     return _FREE_TEXT.copied(question=ask.asked.copied(agent_id=ask.agent_id))  # validated at the door
-
-
-def action_fields(wanted: Confirmation | None) -> dict[str, Any]:
-    """Returns the fields of a `Question` that an action to approve has."""
-    if wanted is None:
-        return {}
-    found = {name: getattr(wanted, name) for name in _ACTION}
-    return found | {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
-
-
-_ACTION = {field.name for field in fields(Confirmation)} & Question.model_fields.keys() - {
-    "extra_context",
-    "claimed_risk",
-}
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from statistics import median
 
 from core.approvals import RISKS, approved_by, risk_rank
-from core.clarification import US, Clarification, Question, Round, one_line
+from core.clarification import US, Clarification, Confirmation, Round, one_line
 from core.clock import spoken
 
 _TOPIC = 120
@@ -252,7 +252,7 @@ class DigestBuilder:
         if current.given.answered_at is not None:
             since = current.question.received_at or created
             waited = max(0.0, (current.given.answered_at - since).total_seconds())
-            self._of_risk[_risk(current.question)].append(waited)
+            self._of_risk[_risk(current.confirmation)].append(waited)
 
     def result(self, now: datetime | None = None) -> Digest:
         """Returns the figures. `now`: the end of the span, if it has no `until`."""
@@ -358,6 +358,6 @@ def _share(name: str, seconds: Sequence[float], asked: int = 0, approvals: Appro
     return Share(name, asked, len(seconds), middle, approvals)
 
 
-def _risk(asked: Question) -> str:
+def _risk(wanted: Confirmation | None) -> str:
     """Returns the risk of an action as it counts: one that nobody said counts as medium, an unknown word as high."""
-    return RISKS[risk_rank(asked.risk_level)]
+    return RISKS[risk_rank(wanted.risk_level if wanted else None)]

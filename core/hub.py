@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from core.aaep import whole_characters
 from core.answers import from_text
 from core.clarification import (
     DONE,
@@ -36,6 +35,7 @@ from core.clock import Clock
 from core.errors import BadInput, LockTimeout, Tampered, TooLong
 from core.escalation import escalation_words
 from core.ledger import Ledger
+from core.names import whole_characters
 from core.router import BODY_LIMIT, Router
 from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
 

@@ -79,7 +79,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask
     directly.
     """
-    stand_alone = (ask.asked.direct, record.asked.direct, ask.asked.sent, record.asked.sent)
+    stand_alone = (ask.asked.direct, record.asked.direct, ask.asked.confirmation, record.asked.confirmation)
     if any(each is not None for each in stand_alone):
         return False
     if ask.asked.reply_token is None:

@@ -23,24 +23,27 @@ from pydantic import (
     model_validator,
 )
 
-from core.aaep import Choice, Confirmation, Kind, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import (
+    DECISIONS,
     Ask,
+    Choice,
     Clarification,
+    Confirmation,
     Direct,
     DirectKind,
+    Kind,
     Question,
     Requester,
     Round,
-    action_fields,
     barred,
 )
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
 from core.lookalikes import first_double, resembles, skeleton
+from core.names import whole_characters
 from core.schemas import BadSchema, TooSlow, dotted, schema_of
 from core.workflow import CONTROLS
 
@@ -551,14 +554,11 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
             else (),
             person=question.to,
             escalate=question.escalate,
-            arguments=question.arguments,
-            editable=question.editable,
-            arguments_schema=question.arguments_schema,
             form=question.form,
         ),
         approvals_needed=question.approvals if question.approvals != 1 else None,
         requested_by=None if question.requested_by is None else Requester(by=question.requested_by),
-        **action_fields(confirmation),
+        wanted=confirmation,
     )
     words = confirmation.words if confirmation else question.question or ""
     return Ask(question.agent or producer, words, "human", question.topic, blocking=True, asked=asked)
@@ -670,7 +670,7 @@ def asked_in(record: Clarification) -> dict[str, Any]:
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
     confirmation = record.current.confirmation
-    extra = confirmation.extra_context if confirmation else {}
+    extra = (confirmation.extra_context if confirmation else None) or {}
     fields = {
         "question": extra.get("question") if confirmation else record.question,
         "action": confirmation.action if confirmation else None,
@@ -679,19 +679,19 @@ def asked_in(record: Clarification) -> dict[str, Any]:
         "multiple": asked.multi_select or None,
         "schema": direct.form,
         "consequence": confirmation.consequence if confirmation else None,
-        "risk": risk_of(asked) if confirmation else None,
+        "risk": risk_of(confirmation) if confirmation else None,
         "irreversible": (confirmation.irreversible or None) if confirmation else None,
-        "arguments": direct.arguments,
+        "arguments": confirmation.sent if confirmation else None,
         "approvals": asked.needed if confirmation else None,
         "default": direct.default,
     }
     return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
 
 
-def risk_of(asked: Question) -> dict[str, str | None] | None:
+def risk_of(wanted: Confirmation) -> dict[str, str | None] | None:
     """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: neither is set."""
-    counted = asked.risk_level
-    claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
+    counted = wanted.risk_level
+    claimed = {None: counted, "not said": None}.get(wanted.claimed_risk, wanted.claimed_risk)
     return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
@@ -835,8 +835,11 @@ def _confirmation(question: NewQuestion) -> Confirmation | None:
         risk_level=question.risk or "medium",
         irreversible=question.irreversible or None,
         default_decision=None if question.default is None else "reject",
-        is_direct=True,
-        extra_context={name: each for name, each in extra.items() if each},
+        allowed_replies=DECISIONS,
+        extra_context={name: each for name, each in extra.items() if each} or None,
+        sent=question.arguments,
+        editable=question.editable,
+        arguments_schema=question.arguments_schema,
     )
 
 

@@ -21,8 +21,7 @@ from typing import Any, Literal
 
 import rfc8785
 
-from core.aaep import Kind
-from core.clarification import US, Clarification, Round
+from core.clarification import US, Clarification, Kind, Round
 from core.clock import iso
 from core.questions import answer_in, asked_in, closing_comment, risk_of, status_of
 from core.records import as_of
@@ -222,10 +221,10 @@ def _shown(record: Clarification) -> dict[str, Any]:
             "choices": [{"value": each.value, "label": each.label} for each in asked.choices] or None,
             "multiple": asked.multi_select or None,
             "consequence": wanted.consequence if wanted else None,
-            "risk": risk_of(asked) if wanted else None,
+            "risk": risk_of(wanted) if wanted else None,
             "irreversible": (wanted.irreversible or None) if wanted else None,
             "approvals": asked.needed if wanted else None,
-            "default": asked.default_decision if wanted else asked.default_response,
+            "default": wanted.default_decision if wanted else asked.default_response,
         }
         shown = {"kind": _KINDS.get(record.kind, record.kind)}
         shown |= {name: each for name, each in fields.items() if each is not None}
@@ -242,10 +241,7 @@ def _answer(current: Round) -> Any:
 
 def _edits(current: Round) -> list[dict[str, Any]]:
     """Returns who changed the arguments when, and the digest of what they were before."""
-    found, arguments = (
-        [],
-        dict((current.question.direct.arguments if current.question.direct else None) or {}),
-    )
+    found, arguments = [], current.question.sent_arguments
     for edit in current.consent.edits or ():
         found.append({"by": edit.decided_by, "at": iso(edit.at), "was_sha256": arguments_digest(arguments)})
         arguments |= edit.changed

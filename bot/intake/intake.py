@@ -25,7 +25,7 @@ from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
 from core.agents import SessionFact, going_on
-from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, Question, action_fields, agent_key
+from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, Question, agent_key
 from core.clock import Clock
 from core.errors import (
     BadInput,
@@ -283,7 +283,7 @@ def _ask(item: Incoming) -> Ask:
         summary_detailed=event.text("summary_detailed"),
         held_back=None if question.confirmation else _misaddressed(event),
         rtl=reads_rtl(event.raw.get("localization_hints")) or None,
-        **action_fields(question.confirmation),
+        wanted=question.confirmation,
     )
     return Ask(
         agent_id=event.agent_id,

@@ -22,9 +22,8 @@ import clarify
 from bot.cli.app import app
 from bot.signing import KeyPlace, Signing
 from bot.workspace.seed import ADE, AGENTS
-from core.aaep import Confirmation
 from core.approvals import accepted
-from core.clarification import Answer, Clarification, Direct, opened
+from core.clarification import Answer, Clarification, Confirmation, Direct, opened
 from core.receipts import claims_of
 from tests.docs.references import ROOT
 from tests.docs.snippets import snippets
@@ -65,8 +64,8 @@ def decided(
     asked = builders.ask(
         question="Send the newsletter",
         kinds=("confirmation",),
-        confirmation=Confirmation(action="Send the newsletter", risk_level="high", is_direct=True),
-        direct=Direct(kind="approval", arguments=arguments),
+        wanted=Confirmation(action="Send the newsletter", risk_level="high", sent=arguments, editable=False),
+        direct=Direct(kind="approval"),
         producer=producer,
     )
     record = opened(42, seq, asked, at - timedelta(minutes=1), builders.SLA)

@@ -16,7 +16,6 @@ from core.clarification import (
     Holder,
     Question,
     Round,
-    action_fields,
     amended,
     answered,
     opened,
@@ -100,8 +99,7 @@ def ask(**more: Any) -> Ask:
 
 
 def asking(**fields: Any) -> Ask:
-    """A question to be recorded, from its own fields and those of what it asks. `sla`, `confirmation`: as they are given."""
-    fields |= action_fields(fields.pop("confirmation", None))
+    """A question to be recorded, from its own fields and those of what it asks. `sla`: as it is given."""
     if (sla := fields.pop("sla", None)) is not None:
         fields["sla_minutes"] = sla / timedelta(minutes=1)
     own = {

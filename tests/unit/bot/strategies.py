@@ -11,8 +11,9 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from core.aaep import KINDS, Event, parse_event
+from core.aaep import Event, parse_event
 from core.clarification import (
+    KINDS,
     Answer,
     Ask,
     Clarification,
@@ -103,7 +104,7 @@ def ask_of(raw: dict[str, Any], topic: str | None = None) -> Ask:
         choices=question.choices, multi_select=question.multi_select, context=question.context,
         default_response=question.default_response, summary_terse=event.text("summary_terse"),
         summary_detailed=event.text("summary_detailed"), to="human", topic=topic, blocking=True,
-        confirmation=question.confirmation,
+        wanted=question.confirmation,
     )  # fmt: skip
 
 

@@ -25,8 +25,7 @@ from pydantic import SecretStr
 
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
-from core.aaep import Kind
-from core.clarification import amended
+from core.clarification import Kind, amended
 from core.dispatch import Inquiry
 from core.errors import AgentError
 from tests.kit.builders import record

@@ -9,9 +9,17 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from core import aaep, clarification
-from core.aaep import Choice, Kind
 from core.answers import from_text
-from core.clarification import Ask, Clarification, Decider, MaxRoundsExceeded, NotOpen, ReplyState
+from core.clarification import (
+    Ask,
+    Choice,
+    Clarification,
+    Decider,
+    Kind,
+    MaxRoundsExceeded,
+    NotOpen,
+    ReplyState,
+)
 from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import aaep
-from core.aaep import Choice, Event, NotAnEvent, Response, clarification_reply, core_type, parse_event
+from core.aaep import Event, NotAnEvent, clarification_reply, core_type, parse_event
+from core.clarification import Choice, Response
 
 RECEIVED = datetime(2026, 5, 24, 14, 23, tzinfo=UTC)
 SENT = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)

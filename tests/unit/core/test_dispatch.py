@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from bot.storage.ledger import DatabaseLedger
-from core.aaep import Choice
 from core.answers import from_text
-from core.clarification import Ask, Clarification, opened
+from core.clarification import Ask, Choice, Clarification, opened
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.ledger import OfIssue

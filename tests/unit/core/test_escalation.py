@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.aaep import Choice
-from core.clarification import Answer, Clarification, Why, answered
+from core.clarification import Answer, Choice, Clarification, Why, answered
 from core.escalation import (
     LAST_RESORT,
     WORDS_LIMIT,

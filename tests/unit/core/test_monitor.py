@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.aaep import Choice
 from core.clarification import (
     Answer,
+    Choice,
     Clarification,
     Entry,
     Holder,

@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import clarify
 from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
-from core.aaep import Confirmation
 from core.approvals import accepted
 from core.clarification import (
     Answer,
     Clarification,
+    Confirmation,
     Direct,
     Requester,
     abandoned,
@@ -44,13 +44,22 @@ LATER = NOW + timedelta(minutes=5)
 
 
 def to_approve(
-    arguments: dict[str, Any] = ARGUMENTS, needed: int | None = None, **more: Any
+    arguments: dict[str, Any] = ARGUMENTS,
+    needed: int | None = None,
+    claimed_risk: str | None = None,
+    **more: Any,
 ) -> Clarification:
     asked = ask(
         question="Send the newsletter",
         kinds=("confirmation",),
-        confirmation=Confirmation(action="Send the newsletter", risk_level="high", is_direct=True),
-        direct=Direct(kind="approval", arguments=arguments, editable=True),
+        wanted=Confirmation(
+            action="Send the newsletter",
+            risk_level="high",
+            claimed_risk=claimed_risk,
+            sent=arguments,
+            editable=True,
+        ),
+        direct=Direct(kind="approval"),
         approvals_needed=needed,
         **more,
     )

@@ -24,7 +24,7 @@ from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.workspace import stop_accepting
-from core.aaep import Response
+from core.clarification import Response
 from core.clock import Clock
 from tests.kit.clocks import ManualClock
 

@@ -29,8 +29,7 @@ from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Message
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
-from core.aaep import Choice
-from core.clarification import Ask, Clarification
+from core.clarification import Ask, Choice, Clarification
 from core.clock import SystemClock
 from tests.kit import builders
 from tests.kit.ledgers import held

@@ -53,11 +53,14 @@ def approval(**news: Any) -> Clarification:
         risk_level="high",
         irreversible=True,
     )
+    wanted = record.current.confirmation
+    assert wanted is not None
     fields = {
         "approvals_needed": 2,
         "approvals": (first,),
         "edits": (edit,),
-        "direct": Direct(kind="approval", arguments={"to": "all", "note": "n" * 400}, editable=True),
+        "direct": Direct(kind="approval"),
+        "wanted": wanted.copied(sent={"to": "all", "note": "n" * 400}, editable=True),
     }
     return amended(record, **fields | news)
 

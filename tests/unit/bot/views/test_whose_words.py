@@ -290,7 +290,7 @@ def variants(record: Clarification, said: str) -> Iterator[Clarification]:
     """The record as it is asked, escalated, half approved and edited, answered, and closed."""
     yield record
     yield escalated(record, "stuck", escalation_words(record, "stuck", (), None), NOW)
-    if record.asked.direct is not None and record.asked.direct.arguments:
+    if record.asked.sent_arguments:
         edit = Edit.model_validate(
             {"changed": {"Risk": said}, "user": "U0GOOD", "decided_by": "user:x", "at": NOW, "lapsed": []}
         )
@@ -333,7 +333,7 @@ def judge_record(record: Clarification) -> None:
     tab = home(chosen(Snapshot(1, [record]), "U0GOOD", Admitted(frozenset({audience_of(record)})), {}))
     judge(lines(RENDERER.view(tab)["blocks"]))
     if (wanted := record.current.confirmation) is not None:
-        judge(line for each in whole_words(wanted) for line in text_lines(each))
+        judge(line for each in whole_words(wanted, record.current.arguments) for line in text_lines(each))
 
 
 @given(st.sampled_from(MADE), hostile())
