@@ -73,8 +73,8 @@ def read(**changes: Any) -> Event:
 def wanted(**changes: Any) -> Confirmation:
     question = read(**changes).question
     assert question is not None
-    assert question.confirmation is not None
-    return question.confirmation
+    assert question.asked.confirmation is not None
+    return question.asked.confirmation
 
 
 def consent(confirmation: Confirmation = WANTED, **more: Any) -> Ask:
@@ -96,14 +96,11 @@ def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None
     assert event.critical
     question = event.question
     assert question is not None
-    assert (question.reply_token, question.timeout_seconds, question.kinds) == (
-        "rpl_1",
-        300,
-        ("confirmation",),
-    )
-    assert question.text == "Approve: Transfer $500.\nConsequence: Funds move at once."
-    assert question.default_response == "reject"
-    assert question.confirmation == WANTED
+    asked = question.asked
+    assert (asked.reply_token, event.timeout_seconds, asked.kinds) == ("rpl_1", 300, ("confirmation",))
+    assert question.question == "Approve: Transfer $500.\nConsequence: Funds move at once."
+    assert asked.default_response == "reject"
+    assert asked.confirmation == WANTED
 
 
 @pytest.mark.parametrize(
@@ -392,12 +389,12 @@ def test_any_event_is_read_and_its_record_can_be_kept(changes: dict[str, Any]) -
     question = read(**changes).question
     if question is None:
         return
-    assert question.confirmation is not None
-    kept = open_record(question.confirmation)
+    assert question.asked.confirmation is not None
+    kept = open_record(question.asked.confirmation)
     text = json.dumps(dump(kept), allow_nan=False)
     again = parse(json.loads(text))
     assert again is not None
-    assert again.current.confirmation == question.confirmation
+    assert again.current.confirmation == question.asked.confirmation
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
