@@ -20,7 +20,7 @@ from bot.intake.notices import Notices
 from bot.signing import Owing
 from bot.storage.store import until_stored
 from bot.storage.tx import batches
-from core.clarification import Clarification, NotOpen, parse_id
+from core.clarification import Clarification, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
@@ -35,6 +35,7 @@ from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
 from core.router import Router
 from core.summary import Seen
+from core.transitions import NotOpen
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0

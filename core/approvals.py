@@ -24,8 +24,6 @@ from core.answers import words_in
 from core.clarification import (
     Answer,
     Approval,
-    ApprovedMeanwhile,
-    ArgumentsChanged,
     Ask,
     Clarification,
     Decider,
@@ -35,9 +33,6 @@ from core.clarification import (
     Refusal,
     Round,
     Standing,
-    amended,
-    answered,
-    renewed,
 )
 from core.errors import (
     AnswerRejected,
@@ -52,6 +47,7 @@ from core.errors import (
 )
 from core.forms import misfits
 from core.schemas import Problem
+from core.transitions import ApprovedMeanwhile, ArgumentsChanged, amended, answered, renewed
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")

@@ -1,8 +1,7 @@
-"""The clarification record, its legal changes, and the types of incoming questions and answers. Pure.
+"""The clarification record, and the types of incoming questions and answers. Pure.
 
-Field names are those of the ledger file (camelCase there, snake_case here); unknown fields are kept. Statuses and
-transitions: the Clarification Protocol's §6.1, as made exact in the project's design. Every change returns a new
-record; `core.router` decides which change to make.
+Field names are those of the ledger file (camelCase there, snake_case here); unknown fields are kept. What may become of a
+record is in `core.transitions`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from core.clock import iso
-from core.errors import BadInput, ClarifyError, IllegalTransition, NotToldApart
+from core.errors import BadInput
 from core.forms import Form, read_form
 
 # The kinds of answer that a question takes. AAEP's clarifications have the four of KINDS, its confirmations only
@@ -66,14 +65,6 @@ Standing = Literal["other", "same", "lapsed", "unknown"]
 DirectKind = Literal["yes_no", "choice", "number", "text", "approval", "form"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
-TRANSITIONS: dict[Status, frozenset[Status]] = {
-    "pending": frozenset({"answered", "stale", "escalated", "abandoned"}),
-    "stale": frozenset({"pending", "answered", "escalated", "abandoned"}),
-    "answered": frozenset({"pending", "resolved", "escalated"}),
-    "escalated": frozenset({"resolved", "abandoned"}),
-    "resolved": frozenset(),
-    "abandoned": frozenset(),
-}
 UNCLAIMED_AFTER = timedelta(hours=1)
 HIGHEST_ROUND = 999_999_999  # as far as a control can name it
 TOPIC_LIMIT = 200  # characters of a topic that are shown in lists and told to programs
@@ -83,7 +74,6 @@ _ON_ITS_WAY = UNDELIVERED | {"delivered", "unconfirmed"}
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
-_NOT_HELD = {"taken_by": None, "taken_from": None, "handed_to": None}
 
 _MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
 
@@ -493,7 +483,7 @@ class Round(Record):
         return self.question.confirmation
 
 
-_FREE_TEXT = Round()
+FREE_TEXT = Round()
 UNKNOWN = Round(question=Question(kinds=()))
 """A round of which nothing is known."""
 PARTS: dict[str, type[Record]] = {
@@ -540,7 +530,36 @@ class OfRound:
         return self.current.consent
 
 
-class Clarification(OfRound, Record):
+class _IsHeld(Protocol):
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def attention(self) -> Attention: ...
+
+
+class Held:
+    """Says whether a clarification, or a summary of it, is open, and who has it: a Slack user."""
+
+    __slots__ = ()
+
+    @property
+    def is_open(self: _IsHeld) -> bool:
+        """Whether it can be answered."""
+        return self.status in OPEN
+
+    @property
+    def claimed_by(self: _IsHeld) -> str | None:
+        """Who has claimed it."""
+        return self.attention.taken_by.user if self.attention.taken_by else None
+
+    @property
+    def offered_to(self: _IsHeld) -> str | None:
+        """Whom it was handed to, who has not claimed it yet."""
+        return self.attention.handed_to.user if self.attention.handed_to else None
+
+
+class Clarification(OfRound, Held, Record):
     id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
     issue_number: Count
     from_: str = Field(alias="from")
@@ -559,11 +578,6 @@ class Clarification(OfRound, Record):
 
     # What this very object is known to be; copies are not: see `core.records`.
     __slots__ = ("_agrees",)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be answered."""
-        return self.status in OPEN
 
     @property
     def needs_something(self) -> bool:
@@ -639,19 +653,9 @@ class Clarification(OfRound, Record):
         return self.delivery.reply
 
     @property
-    def claimed_by(self) -> str | None:
-        """The Slack user who has claimed it."""
-        return self.attention.taken_by.user if self.attention.taken_by else None
-
-    @property
-    def offered_to(self) -> str | None:
-        """The Slack user it was handed to, who has not claimed it yet."""
-        return self.attention.handed_to.user if self.attention.handed_to else None
-
-    @property
     def current(self) -> Round:
         """The current round; one that another implementation asked takes free text."""
-        return self.rounds[-1] if self.rounds else _FREE_TEXT
+        return self.rounds[-1] if self.rounds else FREE_TEXT
 
     @property
     def earlier(self) -> tuple[Round, ...]:
@@ -789,61 +793,6 @@ class Decider:
         return (self.surface == "slack" or self.consent) and not self.decided_by.startswith("agent:")
 
 
-class MaxRoundsExceeded(ClarifyError):
-    """The question was recorded and escalated: `record` is its state now."""
-
-    code = "MAX_ROUNDS_EXCEEDED"
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(f"{record.id} has used all {record.max_rounds} rounds and was escalated to on-call.")
-        self.record = record
-
-
-class NotOpen(ClarifyError):
-    """The clarification can no longer be answered. `record` is its state under the lock."""
-
-    code = "NOT_OPEN"
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(f"{record.id} is {record.status} and no longer takes an answer.")
-        self.record = record
-
-
-class AlreadyAnswered(NotOpen):
-    code = "ALREADY_ANSWERED"
-
-
-class Superseded(NotOpen):
-    code = "SUPERSEDED"
-
-
-class ArgumentsChanged(Superseded):
-    """Another person edited the arguments after this person saw them."""
-
-    code = "ARGUMENTS_CHANGED"
-
-
-class Closed(NotOpen):
-    code = "CLOSED"
-
-
-class ApprovedMeanwhile(NotToldApart):
-    """Someone accepted after it was looked up who did. `record` is its state under the lock."""
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(record.id, is_about="who approved before you")
-        self.record = record
-
-
-class NotAnswered(IllegalTransition):
-    """A follow-up came before the answer. Has the code of IllegalTransition."""
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(record.id, record.status, "pending")
-        self.args = (f"{record.id} is {record.status}. You can ask a follow-up once it is answered.",)
-        self.record = record
-
-
 def one_line(text: str, most: int | None = None) -> str:
     """Returns a text on one line of at most `most` characters, so that it cannot pass for a line of ours."""
     words = " ".join(text.split())
@@ -867,210 +816,10 @@ def parse_id(text: str) -> tuple[int, int]:
     return int(match.group(1)), int(match.group(2))
 
 
-def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
-    """Returns a new clarification, round 1. `sla`: the time to the first reminder, unless the question has its own."""
-    return Clarification(
-        id=f"CLR-{issue}-{seq:03d}",
-        issue_number=issue,
-        from_=ask.agent_id,
-        to=ask.to,
-        topic=ask.topic or ask.asked.summary_terse or one_line(ask.question, 200),
-        blocking=ask.blocking,
-        status="pending",
-        max_rounds=ask.max_rounds or (5 if ask.blocking else 6),
-        created=now,
-        stale_after=stale_after(now, ask.asked.sla(sla), ask.asked.expires_at),
-        thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
-        revision=1,
-        rounds=(asking(ask),),
-    )
-
-
-def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
-    """Records a reminder at `now` and restarts the time to the next step.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-        IllegalTransition: it was escalated.
-    """
-    check_open(record)
-    if record.status == "escalated":
-        raise IllegalTransition(record.id, record.status, "pending")
-    latest, sla = escalation_limit(record.asked_last, record.expires_at), record.sla(sla)
-    later = now + sla if latest is None else max(now, min(now + sla, latest))
-    at = max(now, record.asked_last)  # so that it counts for this question, though a clock went back
-    counted = amended(record, nudges=record.nudges + 1, nudged_at=at)
-    return renewed(counted, status="pending", stale_after=later)
-
-
-def escalated(record: Clarification, why: Why, words: str, now: datetime, by: str = US) -> Clarification:
-    """Escalates to on-call. `words` (plain text) go into the thread.
-
-    Raises:
-        IllegalTransition: it is already, or closed.
-    """
-    return changed_to(
-        amended(record, escalated_at=now, escalated_for=why, **_NOT_HELD),
-        "escalated",
-        thread=(*record.thread, new_entry(record.round, by, "escalation", words, now)),
-    )
-
-
-def held_back(record: Clarification, reason: str) -> Clarification:
-    """Records that people are asked instead of the target, for `reason`. Keeps the status."""
-    return renewed(amended(record, held_back=reason))
-
-
-def taken(record: Clarification, holder: Holder, before: str | None = None) -> Clarification:
-    """Records who claimed it. Keeps the status. `before`: the previous holder, who gets a message.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    held = {**_NOT_HELD, "taken_by": holder, "taken_from": before}
-    return renewed(amended(record, **held))
-
-
-def taken_over(record: Clarification, holder: Holder) -> Clarification:
-    """Records who took it over; the previous holder gets a message.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    before = record.attention.taken_by
-    return taken(record, holder, before.user if before is not None and before.user != holder.user else None)
-
-
-def claimed(record: Clarification, holder: Holder) -> Clarification:
-    """Records who claimed it. Returns the record unchanged if someone holds it already.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    return record if record.attention.taken_by is not None else taken(record, holder)
-
-
-def released(record: Clarification, user: str) -> Clarification:
-    """Records that `user` released it. Returns the record unchanged if they do not hold it, or if it is escalated: then the
-    pager takes it back.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    holder = record.attention.taken_by
-    if holder is None or holder.user != user or record.status == "escalated":
-        return record
-    return renewed(amended(record, **_NOT_HELD))
-
-
-def left(record: Clarification, user: str) -> Clarification:
-    """Records that `user` is gone, who claimed it or was handed it. Returns the record unchanged if they do not hold it.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    holder = record.attention.taken_by or record.attention.handed_to
-    if holder is None or holder.user != user:
-        return record
-    return renewed(amended(record, **_NOT_HELD))
-
-
-def handed(record: Clarification, holder: Holder) -> Clarification:
-    """Records whom it was handed to. Keeps the status.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    return renewed(amended(record, **{**_NOT_HELD, "handed_to": holder}))
-
-
-def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
-    """Records the first answer, given by a person or agent at `at`.
-
-    Raises:
-        AlreadyAnswered: somebody was first.
-        Closed: it was resolved, abandoned or has expired at `at`.
-    """
-    check_open(record)
-    asked = record.asked
-    at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
-    # Other implementations know agents by their bare role.
-    who = decider.decided_by.removeprefix("agent:")
-    entry = new_entry(record.round, who, "answer", answer.words, at)
-    given = given_by(decider, answer, at)
-    was_escalated = record.status == "escalated"
-    return changed_to(
-        amended(record, given=given, reply=first_reply_state(asked)),
-        "resolved" if was_escalated else "answered",
-        thread=(*record.thread, entry),
-        resolved_at=at if was_escalated else None,
-    )
-
-
-def first_reply_state(asked: Question) -> ReplyState | None:
-    """Returns the reply's state right after an answer, or None if no agent waits for one."""
-    if not asked.reply_token:
-        return None
-    return "sending" if asked.direct is None else "waiting"
-
-
-def given_by(decider: Decider, answer: Answer, at: datetime) -> Given:
-    """Returns what a record keeps of an answer."""
-    return Given(
-        response=answer.response,
-        label=answer.label,
-        rationale=answer.rationale,
-        decided_by=decider.decided_by,
-        answered_at=at,
-        answered_by=AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
-    )
-
-
 def has_expired(record: Clarification, at: datetime) -> bool:
     """Returns whether an open clarification had expired at `at`."""
     expires = record.asked.expires_at
     return record.is_open and expires is not None and at >= expires
-
-
-def abandoned(
-    record: Clarification, reason: CloseReason, now: datetime, by: str = US, words: str = ""
-) -> Clarification:
-    """Closes it without an answer. Reason and words go into the thread."""
-    entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}. {words}".rstrip(), now)
-    return changed_to(
-        amended(record, closed=reason),
-        "abandoned",
-        thread=(*record.thread, entry),
-        resolved_at=now,
-    )
-
-
-def resolved(record: Clarification, now: datetime) -> Clarification:
-    """Records that the requester took the answer."""
-    return changed_to(record, "resolved", resolved_at=now)
-
-
-def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
-    """Closes an answered clarification by hand, with words for its thread. A pending reply is still sent."""
-    at = max(at, record.asked_last)
-    entry = new_entry(record.round, decider.decided_by, "resolution", text, at)
-    done = record if record.status == "resolved" else changed_to(record, "resolved", resolved_at=at)
-    return done.model_copy(update={"thread": (*record.thread, entry)})
-
-
-def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
-    """Sets the state of the reply to the producer. Keeps the status."""
-    return renewed(amended(record, reply=state, reply_note=note))
-
-
-def went_on(record: Clarification, at: datetime) -> Clarification:
-    """Records that the session continued after the answer."""
-    return renewed(amended(record, went_on_at=at))
 
 
 def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
@@ -1081,37 +830,6 @@ def answer_of(record: Clarification, round: int | None = None) -> Entry | None: 
     if record.is_open or (round is not None and round > record.round):
         return None
     return record.answering_entry or record.answer
-
-
-def check_open(record: Clarification) -> None:
-    """Raises unless the clarification is open.
-
-    Raises:
-        AlreadyAnswered: it has an answer.
-        Closed: it was closed without one.
-    """
-    if not record.is_open:
-        has_answer = record.given.response is not None or record.answer is not None
-        raise AlreadyAnswered(record) if has_answer else Closed(record)
-
-
-def changed_to(record: Clarification, status: Status, **update: Any) -> Clarification:
-    if status not in TRANSITIONS[record.status]:
-        raise IllegalTransition(record.id, record.status, status)
-    return renewed(record, status=status, **update)
-
-
-def renewed(record: Clarification, **update: Any) -> Clarification:
-    return record.model_copy(update={"revision": record.revision + 1, **update})
-
-
-def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) -> Entry:
-    return Entry(round=number, from_=by, type=kind, body=body, timestamp=at)
-
-
-def amended(record: Clarification, **news: Any) -> Clarification:
-    """Returns a record with `news` in its current round, and with the same revision. `news`: fields of a round or its parts."""
-    return record.model_copy(update={"rounds": (*record.earlier, round_with(record.current, **news))})
 
 
 def round_with(before: Round, **news: Any) -> Round:
@@ -1128,23 +846,3 @@ def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester
     """Returns the requester if they do not count as an approver: a pinned one, or one that may be claimed."""
     counts = requester is not None and (requester.pinned or four_eyes == "claimed")
     return requester if four_eyes is not None and counts else None
-
-
-def asking(ask: Ask) -> Round:
-    """Returns the round that a question begins."""
-    return _FREE_TEXT.copied(question=ask.asked.copied(agent_id=ask.agent_id))  # validated at the door
-
-
-def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
-    """The first nudge: after the SLA, and at most half of what is left of the question's timeout."""
-    return now + (sla if expires_at is None else max(timedelta(0), min(sla, (expires_at - now) / 2)))
-
-
-def nudge_limit(asked: datetime, expires: datetime | None) -> datetime | None:
-    """When a nudge comes at the latest: at half of the question's own timeout. None: it has none."""
-    return None if expires is None else asked + max(timedelta(0), expires - asked) / 2
-
-
-def escalation_limit(asked: datetime, expires: datetime | None) -> datetime | None:
-    """When a question is escalated at the latest: at three quarters of its own timeout. None: it has none."""
-    return None if expires is None else asked + max(timedelta(0), expires - asked) * 3 / 4

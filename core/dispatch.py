@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from core.answers import from_text
-from core.clarification import Clarification, Decider, Entry, NotOpen, agent_key, has_expired
+from core.clarification import Clarification, Decider, Entry, agent_key, has_expired
 from core.clock import Clock, backoff, iso
 from core.errors import (
     AgentError,
@@ -31,6 +31,7 @@ from core.escalation import escalation_words
 from core.ledger import Ledger
 from core.router import Router
 from core.summary import Seen, Summary, summary_of
+from core.transitions import NotOpen
 from core.workflow import Scopes, role_name
 
 _log = logging.getLogger("clarify.responders")

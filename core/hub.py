@@ -21,11 +21,8 @@ from core.clarification import (
     Answer,
     Ask,
     Clarification,
-    Closed,
     Decider,
-    MaxRoundsExceeded,
     Question,
-    Superseded,
     Via,
     answer_of,
     one_line,
@@ -37,6 +34,7 @@ from core.escalation import escalation_words
 from core.ledger import Ledger
 from core.names import whole_characters
 from core.router import BODY_LIMIT, Router
+from core.transitions import Closed, MaxRoundsExceeded, Superseded
 from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
 
 CONTEXT_LIMIT = 4096  # as in AAEP

@@ -17,18 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from core.clarification import (
-    HUMAN,
-    US,
-    Clarification,
-    Entry,
-    agent_key,
-    escalation_limit,
-    nudge_limit,
-)
+from core.clarification import HUMAN, US, Clarification, Entry, agent_key
 from core.deadlock import Flips, Wait, Waits
 from core.similarity import Sayings, says_again
 from core.summary import Seen
+from core.transitions import escalation_limit, nudge_limit
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 FindingKind = Literal["due", "stuck", "deadlocked"]

@@ -15,39 +15,17 @@ from core.approvals import accepted, check_seen, why_refused, with_refusal
 from core.clarification import (
     DONE,
     US,
-    AlreadyAnswered,
     Answer,
     Ask,
     Clarification,
-    Closed,
     Decider,
     Holder,
-    MaxRoundsExceeded,
-    NotAnswered,
     Refusal,
     ReplyState,
-    Superseded,
     Why,
-    abandoned,
     agent_key,
-    amended,
-    answered,
-    check_open,
-    claimed,
-    escalated,
-    handed,
     has_expired,
-    held_back,
-    left,
-    nudged,
-    opened,
     parse_id,
-    released,
-    renewed,
-    reply_settled,
-    resolved_by_hand,
-    taken,
-    taken_over,
 )
 from core.clock import Clock
 from core.errors import (
@@ -75,6 +53,30 @@ from core.matching import (
 )
 from core.monitor import DueCall, due_call
 from core.records import PLAUSIBLE, Book, agrees, is_forgotten
+from core.transitions import (
+    AlreadyAnswered,
+    Closed,
+    MaxRoundsExceeded,
+    NotAnswered,
+    Superseded,
+    abandoned,
+    amended,
+    answered,
+    check_open,
+    claimed,
+    escalated,
+    handed,
+    held_back,
+    left,
+    nudged,
+    opened,
+    released,
+    renewed,
+    reply_settled,
+    resolved_by_hand,
+    taken,
+    taken_over,
+)
 
 _log = logging.getLogger("clarify.router")
 _T = TypeVar("_T")

@@ -28,16 +28,9 @@ from bot.views.wording import (
     warning_words,
 )
 from core import answers
-from core.clarification import (
-    ArgumentsChanged,
-    Clarification,
-    Confirmation,
-    Entry,
-    NotOpen,
-    Round,
-    Superseded,
-)
+from core.clarification import Clarification, Confirmation, Entry, Round
 from core.clock import iso
+from core.transitions import ArgumentsChanged, NotOpen, Superseded
 
 _COLUMNS = (
     Column("Id", whole=True),

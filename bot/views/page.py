@@ -76,7 +76,8 @@ from bot.views.wording import (
     words,
 )
 from core import answers
-from core.clarification import Clarification, amended
+from core.clarification import Clarification
+from core.transitions import amended
 
 ItemState = Literal["live", "taken", "snoozed", "closed"]
 OPEN_ONE = "Open"

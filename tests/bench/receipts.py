@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bot.decisions.chain import TYP, Head, claims_in, digest_of, following, verify
 from bot.signing import KeyPlace, Signing
-from core.clarification import Answer, Clarification, Confirmation, Decider, Direct, answered, opened
+from core.clarification import Answer, Clarification, Confirmation, Decider, Direct
+from core.transitions import answered, opened
 from tests.bench.table import Row, median, ms
 from tests.kit.builders import asking
 

@@ -14,18 +14,9 @@ from bot.storage.tx import Tx
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
-from core.clarification import (
-    Answer,
-    Ask,
-    Clarification,
-    Decider,
-    answered,
-    opened,
-    reply_settled,
-    resolved,
-    round_with,
-)
+from core.clarification import Answer, Ask, Clarification, Decider, round_with
 from core.records import dump, packed
+from core.transitions import answered, opened, reply_settled, resolved
 from tests.kit.builders import ask
 from tests.kit.databases import make_tables
 

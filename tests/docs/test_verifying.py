@@ -23,8 +23,9 @@ from bot.cli.app import app
 from bot.signing import KeyPlace, Signing
 from bot.workspace.seed import ADE, AGENTS
 from core.approvals import accepted
-from core.clarification import Answer, Clarification, Confirmation, Direct, opened
+from core.clarification import Answer, Clarification, Confirmation, Direct
 from core.receipts import claims_of
+from core.transitions import opened
 from tests.docs.references import ROOT
 from tests.docs.snippets import snippets
 from tests.kit import builders, node

@@ -6,23 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core import aaep
-from core.clarification import (
-    PART_OF,
-    Answer,
-    Ask,
-    Clarification,
-    Decider,
-    Entry,
-    Holder,
-    Question,
-    Round,
-    amended,
-    answered,
-    opened,
-    reply_settled,
-    resolved,
-)
+from core.clarification import PART_OF, Answer, Ask, Clarification, Decider, Entry, Holder, Question, Round
 from core.matching import SessionNews
+from core.transitions import amended, answered, opened, reply_settled, resolved
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)

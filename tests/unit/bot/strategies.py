@@ -13,19 +13,8 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from core.aaep import Event, parse_event
-from core.clarification import (
-    KINDS,
-    Answer,
-    Ask,
-    Clarification,
-    CloseReason,
-    Decider,
-    abandoned,
-    amended,
-    answered,
-    opened,
-    reply_settled,
-)
+from core.clarification import KINDS, Answer, Ask, Clarification, CloseReason, Decider
+from core.transitions import abandoned, amended, answered, opened, reply_settled
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)

@@ -17,13 +17,9 @@ from bot.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.settings.model import GithubSettings
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import (
-    Clarification,
-    abandoned,
-    escalated,
-    resolved,
-)
+from core.clarification import Clarification
 from core.records import dump, forgotten, parse
+from core.transitions import abandoned, escalated, resolved
 from tests.kit.clocks import START, ManualClock
 from tests.kit.until import until
 from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving

@@ -10,19 +10,11 @@ from typing import Literal
 
 from core import aaep, clarification
 from core.answers import from_text
-from core.clarification import (
-    Ask,
-    Choice,
-    Clarification,
-    Decider,
-    Kind,
-    MaxRoundsExceeded,
-    NotOpen,
-    ReplyState,
-)
+from core.clarification import Ask, Choice, Clarification, Decider, Kind, ReplyState
 from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews
+from core.transitions import MaxRoundsExceeded, NotOpen
 from tests.kit.builders import asking
 from tests.unit.core.parties import Party
 from tests.unit.core.witness import DONE, OPEN, Raw, Witness

@@ -31,13 +31,9 @@ from core.approvals import (
     with_refusal,
 )
 from core.clarification import (
-    AlreadyAnswered,
     Answer,
-    ApprovedMeanwhile,
-    ArgumentsChanged,
     Ask,
     Clarification,
-    Closed,
     Confirmation,
     Decider,
     Direct,
@@ -46,8 +42,6 @@ from core.clarification import (
     Refusal,
     Requester,
     Standing,
-    answered,
-    opened,
 )
 from core.errors import (
     AnswerRejected,
@@ -62,6 +56,7 @@ from core.errors import (
 )
 from core.questions import state_of
 from core.router import Router
+from core.transitions import AlreadyAnswered, ApprovedMeanwhile, ArgumentsChanged, Closed, answered, opened
 from tests.kit.builders import MINUTE, NOW, SLA, ask
 from tests.kit.clocks import ManualClock
 from tests.kit.ledgers import kept_ledger

@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from core import clarification
+from core import transitions
 from core.bus import FORGOTTEN, change, lifecycle, told_in
-from core.clarification import Answer, Clarification, amended
+from core.clarification import Answer, Clarification
 from core.matching import followed_up
+from core.transitions import amended
 from tests.kit.builders import ADE, LATER, SLA, ask, changed, record
 
 
 def answer(of: Clarification) -> Clarification:
-    return clarification.answered(of, Answer("yes", "Yes"), ADE, LATER)
+    return transitions.answered(of, Answer("yes", "Yes"), ADE, LATER)
 
 
 def escalate(of: Clarification) -> Clarification:
-    return clarification.escalated(of, "stale", "words", LATER)
+    return transitions.escalated(of, "stale", "words", LATER)
 
 
 def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
@@ -25,11 +26,11 @@ def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
 
 
 OPEN = record()
-NUDGED = clarification.nudged(OPEN, LATER, SLA)
+NUDGED = transitions.nudged(OPEN, LATER, SLA)
 ANSWERED = answer(OPEN)
 SECOND = again(ANSWERED)
-RESOLVED = clarification.resolved(ANSWERED, LATER)
-ABANDONED = clarification.abandoned(OPEN, "by hand", LATER)
+RESOLVED = transitions.resolved(ANSWERED, LATER)
+ABANDONED = transitions.abandoned(OPEN, "by hand", LATER)
 ESCALATED = escalate(OPEN)
 STALE = OPEN.model_copy(update={"status": "stale"})
 LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
@@ -56,9 +57,9 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
         (OPEN, ABANDONED, []),
         (ANSWERED, SECOND, ["requested"]),
         (ANSWERED, LAST, ["requested", "escalated"]),
-        (NUDGED, clarification.nudged(SECOND, LATER + 2 * SLA, SLA), ["requested", "stale"]),
+        (NUDGED, transitions.nudged(SECOND, LATER + 2 * SLA, SLA), ["requested", "stale"]),
         (ANSWERED, answer(SECOND), ["requested", "answered"]),
-        (ANSWERED, clarification.resolved(answer(SECOND), LATER), ["requested", "answered", "resolved"]),
+        (ANSWERED, transitions.resolved(answer(SECOND), LATER), ["requested", "answered", "resolved"]),
     ],
 )
 def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[str]) -> None:

@@ -14,23 +14,14 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Event, confirmation_reply, parse_event
-from core.clarification import (
-    Answer,
-    Ask,
-    Clarification,
-    Confirmation,
-    Decision,
-    amended,
-    answered,
-    reply_settled,
-    round_with,
-)
+from core.clarification import Answer, Ask, Clarification, Confirmation, Decision, round_with
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.ledgerformat import as_item, read_item
 from core.matching import is_duplicate, is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse
+from core.transitions import amended, answered, reply_settled
 from tests.kit.builders import ADE, NOW, ask, record
 
 SCHEMA = json.loads(

@@ -13,19 +13,13 @@ from typing import Any
 import pytest
 
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import (
-    Clarification,
-    Closed,
-    Decider,
-    MaxRoundsExceeded,
-    Superseded,
-    answer_of,
-)
+from core.clarification import Clarification, Decider, answer_of
 from core.clock import SystemClock
 from core.errors import ClarifyError, LedgerUnreadable, ScopeViolation
 from core.hub import Hub, Request
 from core.ledger import Contents
 from core.router import Router
+from core.transitions import Closed, MaxRoundsExceeded, Superseded
 from core.workflow import Scopes
 from tests.kit.builders import NOW, SLA
 from tests.kit.clocks import ManualClock

@@ -11,27 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.clarification import (
-    Answer,
-    Choice,
-    Clarification,
-    Entry,
-    Holder,
-    Status,
-    abandoned,
-    answered,
-    escalated,
-    nudged,
-    opened,
-    reply_settled,
-    resolved,
-    round_with,
-    taken,
-)
+from core.clarification import Answer, Choice, Clarification, Entry, Holder, Status, round_with
 from core.matching import followed_up
 from core.monitor import DueCall, Finding, Monitor, due_call, next_call, repetitions
 from core.records import dump, parse
 from core.router import after_due_call
+from core.transitions import abandoned, answered, escalated, nudged, opened, reply_settled, resolved, taken
 from tests.kit.builders import ADE, MINUTE, NOW, SLA, ask, changed, record
 
 ORDER = ("architect", "engineer", "reviewer")

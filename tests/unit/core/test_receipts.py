@@ -21,21 +21,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import clarify
 from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
 from core.approvals import accepted
-from core.clarification import (
-    Answer,
-    Clarification,
-    Confirmation,
-    Direct,
-    Requester,
-    abandoned,
-    amended,
-    answered,
-    opened,
-    round_with,
-)
+from core.clarification import Answer, Clarification, Confirmation, Direct, Requester, round_with
 from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
 from core.records import Book, agrees, as_of, dump, forgotten, packed, parse, unpacked, unsigned_rounds
+from core.transitions import abandoned, amended, answered, opened
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
 
 ACCEPT, REJECT = Answer("accept", "Accept"), Answer("reject", "Reject", "not on a Friday")

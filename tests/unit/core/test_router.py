@@ -13,23 +13,14 @@ import pytest
 from bot.storage.ledger import DatabaseLedger
 from core import aaep
 from core.answers import from_free_text, from_text
-from core.clarification import (
-    AlreadyAnswered,
-    Answer,
-    Ask,
-    Clarification,
-    Closed,
-    Holder,
-    NotAnswered,
-    ReplyState,
-    Superseded,
-)
+from core.clarification import Answer, Ask, Clarification, Holder, ReplyState
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import OfIssue
 from core.ledgerformat import as_item
 from core.monitor import DueCall
 from core.records import PLAUSIBLE, dump
 from core.router import Router
+from core.transitions import AlreadyAnswered, Closed, NotAnswered, Superseded
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, row_held

@@ -29,10 +29,11 @@ from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.workspace.seed import AGENTS
 from core.bus import FORGOTTEN
-from core.clarification import Answer, Clarification, Confirmation, Direct, abandoned, answered, opened
+from core.clarification import Answer, Clarification, Confirmation, Direct
 from core.ledger import OfIssue
 from core.matching import followed_up
 from core.records import Subject, forgotten
+from core.transitions import abandoned, answered, opened
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, open_store

@@ -17,8 +17,9 @@ from bot.people.directory import Installation, People, Profile
 from bot.routing import Audience
 from bot.settings.model import PersonalRoute, Settings
 from bot.workspace.seed import ADE, AGENTS, GIO, TEAM
-from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
+from core.clarification import Approval, Clarification, Decider, Standing
 from core.ledger import LOCK_TIMEOUT
+from core.transitions import ApprovedMeanwhile
 from tests.kit.builders import NOW, changed, record
 from tests.unit.bot.slack.kit import settings
 

@@ -29,8 +29,9 @@ from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from bot.workspace.controls import encode, initial
 from core.approvals import version_of
-from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened, round_with
+from core.clarification import Answer, Clarification, Decider, Edit, round_with
 from core.questions import NewQuestion, ask_of
+from core.transitions import amended, answered, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, words

@@ -25,23 +25,12 @@ from bot.views.page import outside_words, page_card
 from bot.views.render import Message
 from bot.views.wording import Verbosity
 from core import answers
-from core.clarification import (
-    Answer,
-    Approval,
-    Clarification,
-    Confirmation,
-    Decider,
-    Direct,
-    abandoned,
-    amended,
-    answered,
-    escalated,
-    nudged,
-)
+from core.clarification import Answer, Approval, Clarification, Confirmation, Decider, Direct
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.ledgerformat import as_item, read_item
 from core.records import dump
+from core.transitions import abandoned, amended, answered, escalated, nudged
 from tests.kit.times import walk
 from tests.unit.bot.judges import (
     RENDERER,

@@ -27,23 +27,13 @@ from bot.views.home import home
 from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, row, which_question
 from bot.views.page import outside_words, page_card
 from bot.views.wording import whole_words
-from core.clarification import (
-    Answer,
-    Approval,
-    Clarification,
-    Decider,
-    Edit,
-    abandoned,
-    amended,
-    answered,
-    escalated,
-    opened,
-)
+from core.clarification import Answer, Approval, Clarification, Decider, Edit
 from core.digest import DigestBuilder
 from core.escalation import escalation_words
 from core.lists import PastDecision, page_of
 from core.names import is_bare
 from core.questions import NewQuestion, ask_of
+from core.transitions import abandoned, amended, answered, escalated, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.strategies import NOW, SLA, record_of
