@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, product
+from itertools import chain, islice
 
 from core.clarification import agent_key
-from core.similarity import Saying, are_alike, read
+from core.similarity import are_alike, read
 
 _OTHERS = 8
 _COMPARED = 300
@@ -77,15 +77,17 @@ def flips(waits: Iterable[Wait]) -> list[tuple[Wait, tuple[str, ...]]]:
     """Every wait of a pair in which two agents ask each other about the same topic, with a few of the others in its pairs.
     Of two agents at most the latest `_COMPARED` waits each.
     """
-    of_edge: defaultdict[tuple[str, str], list[tuple[Wait, Saying]]] = defaultdict(list)
+    of_edge: defaultdict[tuple[str, str], list[Wait]] = defaultdict(list)
     for wait in waits:
         if wait.topic.strip():
-            of_edge[wait.edge].append((wait, read(wait.topic)))
+            of_edge[wait.edge].append(wait)
     pairs: dict[str, tuple[Wait, dict[str, None]]] = {}
     for (asker, asked), some in of_edge.items():
-        others = of_edge.get((asked, asker), []) if asker < asked else []
-        for (one, said), (other, said_back) in product(some[-_COMPARED:], others[-_COMPARED:]):
-            if are_alike(said, said_back):
+        back = of_edge.get((asked, asker), []) if asker < asked else []
+        others = [(each, read(each.topic)) for each in back[-_COMPARED:]]
+        for one in some[-_COMPARED:] if others else ():
+            said = read(one.topic)
+            for other in (each for each, saying in others if are_alike(said, saying)):
                 pairs.setdefault(one.clarification, (one, {}))[1][other.clarification] = None
                 pairs.setdefault(other.clarification, (other, {}))[1][one.clarification] = None
     return [(wait, tuple(islice(alike, _OTHERS))) for wait, alike in pairs.values()]
