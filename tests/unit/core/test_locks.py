@@ -89,12 +89,6 @@ def test_hold_takes_over_only_markers_of_the_dead(
     assert list(tmp_path.glob(".*orphan*")) == []
 
 
-def test_hold_that_waited_elsewhere_says_how_long_it_was_in_all(locks: Locks, tmp_path: Path) -> None:
-    put_marker(tmp_path, "rival")
-    with pytest.raises(LockTimeout, match=r"locked for 2\.0 s"), locks.hold(7, 2.0, left=0.0):
-        pytest.fail("robbed")
-
-
 def test_own_marker_is_refreshed_while_held(
     locks: Locks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
