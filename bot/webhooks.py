@@ -46,7 +46,7 @@ from bot.storage.changes import RecordChange
 from bot.storage.ledger import as_stored
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import FORGOTTEN, RECEIPT, LifecycleEvent, Name, lifecycle, told_in
+from core.bus import FORGOTTEN, RECEIPT, Name, lifecycle, payload, told_in
 from core.clarification import Clarification
 from core.clock import Clock, iso
 from core.receipts import at_round, is_decided
@@ -140,7 +140,9 @@ class Webhooks:
             return None
         stored, acts = as_stored(tx, record), list[Callable[[], None]]()
         for name, receipt in _events(tx, change, record):
-            data = _data(LifecycleEvent.of(name, stored, change.at), _kept(receipt, stored))
+            data = payload(stored, change.at)
+            if (kept := _kept(receipt, stored)) is not None:  # only it holds question and answer
+                data |= {"receipt": kept}
             acts.append(self._add(tx, record.id, _message(name, change.at, data), change.revision))
 
         def send() -> None:
@@ -208,7 +210,7 @@ def _events(tx: Tx, change: RecordChange, record: Clarification) -> Iterator[tup
     """
     told = told_in(change.what)
     if not told:  # it begins again with what is open
-        yield from ((event.name, None) for event in lifecycle(None, record, change.at))
+        yield from ((name, None) for name in lifecycle(None, record))
     for name, number in told:
         if name == RECEIPT:
             receipt = _receipt(record, at_round(record, number))
@@ -238,11 +240,6 @@ def _kept(receipt: str | None, stored: Clarification) -> str | None:
 
 def _message(event: str, at: datetime, data: Mapping[str, object]) -> dict[str, object]:
     return {"type": event, "timestamp": iso(at), "data": data}
-
-
-def _data(event: LifecycleEvent, receipt: str | None) -> Mapping[str, object]:
-    """Returns what a message says. Only a decision's receipt holds question and answer."""
-    return event.payload() if receipt is None else event.payload() | {"receipt": receipt}
 
 
 # Decisions that were told without a receipt

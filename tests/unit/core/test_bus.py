@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
 from core import transitions
-from core.bus import FORGOTTEN, change, lifecycle, told_in
+from core.bus import FORGOTTEN, change, lifecycle, payload, told_in
 from core.clarification import Answer, Clarification
 from core.matching import followed_up
 from core.transitions import amended
@@ -63,8 +62,7 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
     ],
 )
 def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[str]) -> None:
-    told = lifecycle(before, after, LATER)
-    assert [each.name for each in told] == [f"clarification-{kind}" for kind in kinds]
+    assert lifecycle(before, after) == [f"clarification-{kind}" for kind in kinds]
 
 
 UNSIGNED = changed(ANSWERED, revision=2)
@@ -107,12 +105,10 @@ def test_what_is_no_event_says_none(what: str) -> None:
     assert told_in(what) == []
 
 
-def test_lifecycle_says_whose_question_it_is() -> None:
+def test_payload_says_whose_question_it_is() -> None:
     record = changed(OPEN, from_="engineer", to="architect", topic="which", blocking=False)
-    (told,) = lifecycle(
-        None, record, datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
-    )
-    expected: dict[str, Any] = {
+    at = datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
+    assert payload(record, at) == {
         "clarificationId": "CLR-42-001",
         "issueNumber": 42,
         "fromAgent": "engineer",
@@ -121,4 +117,3 @@ def test_lifecycle_says_whose_question_it_is() -> None:
         "blocking": False,
         "timestamp": "2026-01-01T00:00:00.005Z",
     }
-    assert told.payload() == expected
