@@ -379,7 +379,9 @@ class Question(Record):
     @property
     def barred(self) -> Requester | None:
         """Whoever may not accept, because the agent works for them. None: no one, or it is not known (`lacks_requester`)."""
-        return barred(self.four_eyes, self.requested_by)
+        requester = self.requested_by
+        counts = requester is not None and (requester.pinned or self.four_eyes == "claimed")
+        return requester if self.four_eyes is not None and counts else None
 
     @property
     def lacks_requester(self) -> bool:
@@ -840,9 +842,3 @@ def round_with(before: Round, **news: Any) -> Round:
         (own if part is None else parts.setdefault(part, {}))[name] = each
     changed = {part: getattr(before, part).copied(**update) for part, update in parts.items()}
     return before.copied(**changed, **own)
-
-
-def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester | None:
-    """Returns the requester if they do not count as an approver: a pinned one, or one that may be claimed."""
-    counts = requester is not None and (requester.pinned or four_eyes == "claimed")
-    return requester if four_eyes is not None and counts else None

@@ -37,7 +37,6 @@ from core.clarification import (
     Question,
     Requester,
     Round,
-    barred,
 )
 from core.clock import iso
 from core.errors import BadInput
@@ -564,9 +563,9 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
     return Ask(question.agent or producer, words, "human", question.topic, blocking=True, asked=asked)
 
 
-def four_eyes_trouble(question: NewQuestion, asked: Question) -> BadField | None:
-    """Returns why this approval could never be given: four eyes are demanded, and it is not known whom the agent works for,
-    or only that person may answer. `asked`: the question under the rules of its route.
+def four_eyes_trouble(asked: Question) -> BadField | None:
+    """Returns why an approval could never be given under the rules of its route: four eyes are demanded, and it is not known
+    whom the agent works for, or only that person may answer.
     """
     if asked.lacks_requester and asked.four_eyes == "claimed":
         why = "`requested_by` is required: someone other than the person you work for must approve this."
@@ -577,23 +576,22 @@ def four_eyes_trouble(question: NewQuestion, asked: Question) -> BadField | None
             "Someone other than the person you work for must approve this, and the bot was not told who that is. Set "
             "`requested_by` in your [[producers]] table.",
         )
-    requester = barred(asked.four_eyes, asked.requested_by)
-    if requester is None or question.to is None or question.to.casefold() != requester.by.casefold():
+    requester, person = asked.barred, asked.direct.person if asked.direct else None
+    if requester is None or person is None or person.casefold() != requester.by.casefold():
         return None
     return BadField("to", "`to` is the person you work for, who can't approve this. Ask someone else.")
 
 
-def labels_trouble(question: NewQuestion, buttons: Collection[str]) -> BadField | None:
+def labels_trouble(asked: Question, buttons: Collection[str]) -> BadField | None:
     """Returns why people could not tell the labels of a question's choices apart from each other, or from the `buttons` that
     its card may have besides.
     """
-    form = None if question.form is None else read_form(question.form)
-    choices = (_choices_of_form(form) if form is not None else question.choices) or ()
-    labels = [each.label or each.value for each in choices]
+    labels, form = [each.label for each in asked.choices], asked.form
+    is_form = asked.direct is not None and asked.direct.form is not None
     for place, label in enumerate(labels):
         if resembles(label, buttons):
-            field = f"choices.{place}" if form is None else "schema"
-            where = f"`choices[{place}]`" if form is None else f"Choice {place + 1} of `schema`"
+            field = "schema" if is_form else f"choices.{place}"
+            where = f"Choice {place + 1} of `schema`" if is_form else f"`choices[{place}]`"
             return BadField(
                 field,
                 f"{where} looks like one of the bot's own buttons. Give it another label, in more words. To have an "
