@@ -63,6 +63,7 @@ _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "approval": ("confirmation",),
     "form": ("form",),
 }
+_KINDS_OF_RECORDS = {kind: name for name, (kind,) in _RECORD_KINDS.items()}
 _KINDS_WITH: dict[str, tuple[DirectKind, ...]] = {
     "choices": ("choice",),
     "multiple": ("choice",),
@@ -660,30 +661,31 @@ def asked_and_receipt(record: Clarification) -> dict[str, Any]:
 
 
 def asked_in(record: Clarification) -> dict[str, Any]:
-    """Returns the question as asked, after redaction, without the fields that are not set.
+    """Returns what was asked, by the names of the fields of `POST /questions`: after redaction, without the fields that are not
+    set.
 
     `approvals` is the number in force: the route may have raised it.
     """
-    asked, direct = record.asked, record.asked.direct
-    if direct is None:
-        raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
-    confirmation = record.current.confirmation
-    extra = (confirmation.extra_context if confirmation else None) or {}
+    asked, wanted = record.asked, record.current.confirmation
+    direct = asked.direct
+    extra = (wanted.extra_context if wanted and direct else None) or {}
+    silent = wanted.default_decision if wanted else asked.default_response
     fields = {
-        "question": extra.get("question") if confirmation else record.question,
-        "action": confirmation.action if confirmation else None,
-        "context": extra.get("context") if confirmation else asked.context,
-        "choices": _choices_in(asked, direct),
+        "question": extra.get("question") if wanted else record.question,
+        "action": wanted.action if wanted else None,
+        "context": extra.get("context") if wanted and direct else asked.context,
+        "choices": _choices_in(asked),
         "multiple": asked.multi_select or None,
-        "schema": direct.form,
-        "consequence": confirmation.consequence if confirmation else None,
-        "risk": risk_of(confirmation) if confirmation else None,
-        "irreversible": (confirmation.irreversible or None) if confirmation else None,
-        "arguments": confirmation.sent if confirmation else None,
-        "approvals": asked.needed if confirmation else None,
-        "default": direct.default,
+        "schema": direct.form if direct else None,
+        "consequence": wanted.consequence if wanted else None,
+        "risk": risk_of(wanted) if wanted else None,
+        "irreversible": (wanted.irreversible or None) if wanted else None,
+        "arguments": wanted.sent if wanted else None,
+        "approvals": asked.needed if wanted else None,
+        "default": direct.default if direct else silent,
     }
-    return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
+    kind = direct.kind if direct else _KINDS_OF_RECORDS[record.kind]
+    return {"kind": kind} | {name: each for name, each in fields.items() if each is not None}
 
 
 def risk_of(wanted: Confirmation) -> dict[str, str | None] | None:
@@ -693,8 +695,8 @@ def risk_of(wanted: Confirmation) -> dict[str, str | None] | None:
     return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
-def _choices_in(asked: Question, direct: Direct) -> list[dict[str, Any]] | None:
-    descriptions = direct.descriptions or (None,) * len(asked.choices)
+def _choices_in(asked: Question) -> list[dict[str, Any]] | None:
+    descriptions = (asked.direct.descriptions if asked.direct else ()) or (None,) * len(asked.choices)
     return [
         {"value": choice.value, "label": choice.label} | ({"description": description} if description else {})
         for choice, description in zip(asked.choices, descriptions, strict=True)
