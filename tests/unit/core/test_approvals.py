@@ -430,6 +430,15 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: 
     assert await accepts(5) == (["user:two", "user:one", "user:six"], ["U1"])
 
 
+@pytest.mark.parametrize("lacks", [{"editable": False}, {"sent": {"to": "all"}}])
+def test_edit_of_what_the_agent_lets_nobody_change_is_no_accept(lacks: dict[str, Any]) -> None:
+    asked = approval(1)
+    assert asked.asked.wanted is not None
+    record = opened(42, 1, asked.under(wanted=asked.asked.wanted.copied(**lacks)), NOW, SLA)
+    with pytest.raises(AnswerRejected, match="cannot be changed"):
+        accepted(record, Answer("accept", "Accept", changed={"count": 9}), decider_of(0), NOW)
+
+
 def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:
     schema = {"properties": {"count": {"type": "integer", "maximum": 9}}}
     asked = approval(1)

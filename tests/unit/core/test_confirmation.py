@@ -94,6 +94,12 @@ def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None
     assert asked.confirmation == WANTED
 
 
+def test_event_asks_people_for_approval_whichever_agent_it_names() -> None:
+    question = read(extensions={"agentx": {"to": "architect"}}).question
+    assert question is not None
+    assert question.to == "human"
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
