@@ -803,8 +803,8 @@ class Bot:
         before = self.base.index.get(record.id)
         self.base.telemetry.record_changed(before, record, self.base.audiences.route(record).name)
         if before is not None or record.needs_something:  # else it was settled before
-            for event in lifecycle(before, record, self.base.clock.now()):
-                _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
+            for name in lifecycle(before, record):
+                _lifecycle_log.info(name, id=record.id)  # never its text
         if ours and record.is_open and record.earlier and record.earlier[-1].receipt is None:
             self.slack.app.later.run(self.told.owing.sign_in_time(record.id), "receipt of an earlier round")
         for part in self._followers:

@@ -20,7 +20,7 @@ from bot.intake.notices import Notices
 from bot.signing import Owing
 from bot.storage.store import until_stored
 from bot.storage.tx import batches
-from core.clarification import Clarification, NotOpen, parse_id
+from core.clarification import Clarification, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
@@ -35,12 +35,12 @@ from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
 from core.router import Router
 from core.summary import Seen
+from core.transitions import NotOpen
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0
 # A record that cannot be read may be repaired in a way that causes no event.
 _PUT_BACK = timedelta(minutes=1)
-_AT_A_TIME = 10  # texts compared before other tasks get the event loop
 _LONGEST_SLEEP = (
     30.0  # seconds: sleeping counts monotonic time, so the alarm looks whether the wall clock jumped
 )
@@ -111,16 +111,9 @@ class Monitoring:
                 group.create_task(self._in_turn(finding), name=f"monitor {finding.clarification}")
 
     async def _suspects(self) -> list[Finding]:
-        """What is stuck or deadlocked between agents, each once; on start there may be thousands to compare."""
-        found: dict[str, Finding] = {}
-        while True:
-            for each in self.monitor.suspects(_AT_A_TIME):
-                known = found.setdefault(each.clarification, each)
-                if known.kind == each.kind and len(known.others) < len(each.others):
-                    found[each.clarification] = each
-            if not self.monitor.has_suspects:
-                return list(found.values())
-            await asyncio.sleep(0)
+        """What is stuck or deadlocked between agents, if some of them ask something new."""
+        waits = self.monitor.new_waits()
+        return await asyncio.to_thread(self.monitor.suspects, waits) if waits else []
 
     async def _repeated(self) -> list[Finding]:
         """Repeated questions and answers in the issues that changed."""

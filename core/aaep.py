@@ -15,22 +15,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from core.clarification import (
+    DECISIONS,
+    HUMAN,
+    IRREVERSIBLE,
+    KINDS,
+    Ask,
+    Choice,
+    Confirmation,
+    Decision,
+    Kind,
+    Question,
+    Response,
+)
 from core.clock import iso
+from core.names import whole_characters
 
-# The kinds of answer that a question takes. AAEP's clarifications have the four of KINDS, its confirmations only
-# "confirmation"; only questions that agents ask directly can be a "form".
-Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
-KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
-Response = str | bool | int | float | list[Any] | dict[str, Any]
-"""An answer. AAEP has the first four; only questions that agents ask directly (`core.questions`) are answered with a list
-(several choices) or an object (a form).
-"""
-Decision = Literal["accept", "reject"]
-DECISIONS: tuple[Decision, ...] = ("accept", "reject")
 RATIONALE_LIMIT = 4096
-NOT_GIVEN = "(the agent did not say)"
 
 CLARIFICATION = "agent.awaiting.clarification"
 CONFIRMATION = "agent.awaiting.confirmation"
@@ -64,12 +67,12 @@ _CORE_TYPE = re.compile(
     r"^(?:aaep:|https?://(?:www\.)?aaep-protocol\.org/[^ ]*?)(agent\.[a-z_]+(?:\.[a-z_]+)*)$"
 )
 _T = TypeVar("_T")
+Asked = tuple[str, int | None, Question]
+"""A question's words, its timeout in seconds, and what else it says."""
 _RISKS = frozenset({"low", "medium", "high"})
-_IRREVERSIBLE = "irreversible"
-_REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", _IRREVERSIBLE})
+_REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", IRREVERSIBLE})
 _LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
 _DEEPEST = 6  # levels of nesting that are kept; deeper ones become JSON text
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _TIMEOUT_LIMIT = 366 * 86400
 _FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
@@ -79,84 +82,11 @@ class NotAnEvent(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    value: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """An action to approve.
-
-    `risk_level` and `reversibility` are as sent, in lower case, even if the schema does not know the word.
-    `default_decision`: what the agent does without an answer; None: it did not say. `allowed`: the decisions that the
-    agent takes. `arguments`: the action's arguments, if it was asked directly. `claimed_risk`: the agent's own risk, if
-    its route raised it. `is_direct`: it was asked directly, so that missing fields do not mean what AAEP says.
-    """
-
-    action: str
-    consequence: str | None = None
-    risk_level: str | None = None
-    irreversible: bool | None = None
-    reversibility: str | None = None
-    default_decision: Decision | None = None
-    allowed: tuple[Decision, ...] = DECISIONS
-    extra_context: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    claimed_risk: str | None = None
-    is_direct: bool = False
-
-    @property
-    def is_irreversible(self) -> bool:
-        """Whether the action cannot be undone. If the two fields contradict each other, the graver one counts."""
-        return self.irreversible is True or self.reversibility == _IRREVERSIBLE
-
-    @property
-    def is_high_risk(self) -> bool:
-        """Whether its risk is high, or one that the schema does not know."""
-        return self.risk_level not in {None, "low", "medium"}
-
-    @property
-    def asks_twice(self) -> bool:
-        """Whether Accept needs a second click."""
-        return self.is_irreversible or self.is_high_risk
-
-    @property
-    def breaks_default_rule(self) -> bool:
-        """Whether the default breaks §6.4.1 by starting an irreversible action of medium or high risk."""
-        grave = self.risk_level not in {None, "low"}
-        return self.default_decision == "accept" and self.is_irreversible and grave
-
-    @property
-    def words(self) -> str:
-        """The action and its consequence as text, for readers of the ledger."""
-        if self.is_direct and self.consequence is None:
-            return f"Approve: {self.action}"
-        return f"Approve: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
-
-
-@dataclass(frozen=True, slots=True)
-class AskedByEvent:
-    """The question of an `agent.awaiting.clarification`, or of an `agent.awaiting.confirmation` with its action in
-    `confirmation`.
-
-    `timeout_seconds`: None if it is missing or invalid; then the question does not expire.
-    """
-
-    text: str
-    reply_token: str
-    timeout_seconds: int | None
-    kinds: tuple[Kind, ...]
-    choices: tuple[Choice, ...] = ()
-    multi_select: bool = False
-    context: str | None = None
-    default_response: str | None = None
-    confirmation: Confirmation | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
-    """An event. `problems`: how it breaks the schema (no contents); `raw`: the whole event."""
+    """An event. `question`: of an `agent.awaiting.clarification`, or of an `agent.awaiting.confirmation` with its action in
+    `wanted`; `timeout_seconds`: the question's; None: it does not expire, as they are missing or invalid. `problems`: how the
+    event breaks the schema (no contents); `raw`: the whole event.
+    """
 
     type: str
     event_id: str
@@ -167,7 +97,8 @@ class Event:
     critical: bool
     sequence_number: int | None
     correlation_id: str | None
-    question: AskedByEvent | None
+    question: Ask | None
+    timeout_seconds: int | None
     problems: tuple[str, ...]
     raw: Mapping[str, Any] = field(repr=False)
 
@@ -181,9 +112,7 @@ class Event:
 
     def extension(self, prefix: str) -> Mapping[str, Any]:
         """Returns the extension object of `prefix` (such as "agentx"), empty if there is none."""
-        extensions = self.raw.get("extensions")
-        value = extensions.get(prefix) if isinstance(extensions, Mapping) else None
-        return value if isinstance(value, Mapping) else {}
+        return _extension(self.raw, prefix)
 
 
 def core_type(raw: str) -> str:
@@ -214,23 +143,58 @@ def parse_event(obj: object, received: datetime) -> Event:
     agent_id = text_in(producer.get("agent_id")) or _note(
         problems, "producer.agent_id missing", "unknown-agent"
     )
-    sequence = obj.get("sequence_number")
+    event_id = text_in(obj.get("event_id")) or _note(problems, "event_id missing", f"evt_{_digest(obj)}")
+    session_id = text_in(obj.get("session_id")) or _note(
+        problems, "session_id missing", f"sess_{hashlib.sha256(agent_id.encode()).hexdigest()[:32]}"
+    )
+    timestamp = moment_in(obj.get("timestamp")) or _note(problems, "timestamp not RFC 3339", received)
+    agent_name, correlation_id = text_in(producer.get("agent_name")), text_in(obj.get("correlation_id"))
+    question, seconds, sequence = None, None, obj.get("sequence_number")
+    if (found := _asked(event_type, obj, problems)) is not None:
+        words, seconds, asked = found
+        asked = asked.copied(
+            agent_name=agent_name,
+            session_id=session_id,
+            event_id=event_id,
+            correlation_id=correlation_id,
+            asked_at=timestamp,
+            summary_terse=text_in(obj.get("summary_terse")),
+            summary_detailed=text_in(obj.get("summary_detailed")),
+        )
+        question = _ask(agent_id, words, asked, _extension(obj, "agentx"))
     return Event(
         type=event_type,
-        event_id=text_in(obj.get("event_id")) or _note(problems, "event_id missing", f"evt_{_digest(obj)}"),
-        session_id=text_in(obj.get("session_id"))
-        or _note(
-            problems, "session_id missing", f"sess_{hashlib.sha256(agent_id.encode()).hexdigest()[:32]}"
-        ),
-        timestamp=moment_in(obj.get("timestamp")) or _note(problems, "timestamp not RFC 3339", received),
+        event_id=event_id,
+        session_id=session_id,
+        timestamp=timestamp,
         agent_id=agent_id,
-        agent_name=text_in(producer.get("agent_name")),
+        agent_name=agent_name,
         critical=event_type in CRITICAL_TYPES or obj.get("urgency") == "critical",
         sequence_number=sequence if isinstance(sequence, int) and not isinstance(sequence, bool) else None,
-        correlation_id=text_in(obj.get("correlation_id")),
-        question=_question(event_type, obj, problems),
+        correlation_id=correlation_id,
+        question=question,
+        timeout_seconds=seconds,
         problems=tuple(problems),
         raw=obj,
+    )
+
+
+def _extension(obj: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+    extensions = obj.get("extensions")
+    value = extensions.get(prefix) if isinstance(extensions, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _ask(agent_id: str, words: str, asked: Question, agentx: Mapping[str, Any]) -> Ask:
+    """Returns a question with whom it is for: a confirmation is always for people, never for an agent."""
+    topic, to = agentx.get("topic"), agentx.get("to")
+    return Ask(
+        agent_id=agent_id,
+        question=words,
+        to=to if isinstance(to, str) and to.strip() and not asked.is_confirmation else HUMAN,
+        topic=topic if isinstance(topic, str) and topic else None,
+        blocking=agentx.get("blocking") is not False,
+        asked=asked,
     )
 
 
@@ -275,45 +239,43 @@ def _reply(
     return reply
 
 
-def _question(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> AskedByEvent | None:
+def _asked(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Asked | None:
+    """Returns what an event asks, or None."""
     if event_type == CONFIRMATION:
-        return _confirmation_question(obj, problems)
-    return _clarification_question(obj, problems) if event_type == CLARIFICATION else None
+        return _asked_to_approve(obj, problems)
+    return _asked_to_clarify(obj, problems) if event_type == CLARIFICATION else None
 
 
-def _confirmation_question(obj: Mapping[str, Any], problems: list[str]) -> AskedByEvent | None:
-    confirmation, token = _confirmation(obj, problems), text_in(obj.get("reply_token"))
+def _asked_to_approve(obj: Mapping[str, Any], problems: list[str]) -> Asked | None:
+    wanted, token = _confirmation(obj, problems), text_in(obj.get("reply_token"))
     if token is None:
         problems.append("reply_token missing")
-    if confirmation is None or token is None:
+    if wanted is None or token is None:
         return None
-    return AskedByEvent(
-        text=confirmation.words,
-        reply_token=token,
-        timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),
-        kinds=("confirmation",),
-        default_response=confirmation.default_decision,
-        confirmation=confirmation,
+    seconds = timeout_in(obj.get("timeout_seconds"), problems)
+    asked = Question(
+        reply_token=token, kinds=("confirmation",), default_response=wanted.default_decision, wanted=wanted
     )
+    return wanted.words, seconds, asked
 
 
-def _clarification_question(obj: Mapping[str, Any], problems: list[str]) -> AskedByEvent | None:
-    text = text_in(obj.get("question")) or text_in(obj.get("summary_normal"))
+def _asked_to_clarify(obj: Mapping[str, Any], problems: list[str]) -> Asked | None:
+    words = text_in(obj.get("question")) or text_in(obj.get("summary_normal"))
     token = text_in(obj.get("reply_token"))
-    if text is None or token is None:
-        problems.append("question missing" if text is None else "reply_token missing")
+    if words is None or token is None:
+        problems.append("question missing" if words is None else "reply_token missing")
         return None
     choices = _choices(obj, problems)
-    return AskedByEvent(
-        text=text,
+    seconds = timeout_in(obj.get("timeout_seconds"), problems)
+    asked = Question(
         reply_token=token,
-        timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),
         kinds=_kinds(obj, choices, problems),
         choices=choices,
         multi_select=obj.get("multi_select") is True and bool(choices),
         context=text_in(obj.get("context")),
         default_response=_default(obj.get("default_response")),
     )
+    return words, seconds, asked
 
 
 def _choices(obj: Mapping[str, Any], problems: list[str]) -> tuple[Choice, ...]:
@@ -399,8 +361,8 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
         irreversible=_boolean(irreversible),
         reversibility=_known_word(obj, "reversibility", _REVERSIBILITY, problems),
         default_decision=default,
-        allowed=allowed,
-        extra_context=_portable(extra, 0) if isinstance(extra, Mapping) else {},
+        allowed_replies=allowed,
+        extra_context=_portable(extra, 0) or None if isinstance(extra, Mapping) else None,
     )
     if found.breaks_default_rule:
         problems.append("default_decision accepts an irreversible action")
@@ -463,11 +425,6 @@ def _as_text(value: object) -> str:
         return json.dumps(value)
     except RecursionError:
         return "(nested too deeply to be kept)"
-
-
-def whole_characters(text: str) -> str:
-    """Returns `text` with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def text_in(value: object) -> str | None:

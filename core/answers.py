@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 
 import regex
 
-from core.aaep import RATIONALE_LIMIT, Choice, Decision, Response, whole_characters
-from core.clarification import Answer, Question
+from core.aaep import RATIONALE_LIMIT
+from core.clarification import Answer, Choice, Decision, Question, Response
 from core.errors import AnswerRejected
 from core.forms import Form, FormField
+from core.names import whole_characters
 
 TEXT_LIMIT = 16_384
 _LIST = '["one", "two"]'

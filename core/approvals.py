@@ -24,8 +24,6 @@ from core.answers import words_in
 from core.clarification import (
     Answer,
     Approval,
-    ApprovedMeanwhile,
-    ArgumentsChanged,
     Ask,
     Clarification,
     Decider,
@@ -35,9 +33,6 @@ from core.clarification import (
     Refusal,
     Round,
     Standing,
-    amended,
-    answered,
-    renewed,
 )
 from core.errors import (
     AnswerRejected,
@@ -52,6 +47,7 @@ from core.errors import (
 )
 from core.forms import misfits
 from core.schemas import Problem
+from core.transitions import ApprovedMeanwhile, ArgumentsChanged, amended, answered, renewed
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -100,16 +96,18 @@ def bounded(
     `reason`: of which risk an accept needs a reason; `four_eyes`: from which risk on they are demanded, and whose word says
     whom the agent works for.
     """
-    asked = ask.asked
-    if not asked.is_confirmation:
+    asked, wanted = ask.asked, ask.asked.confirmation
+    if wanted is None:
         return ask
-    risk = effective_risk(asked.risk_level, at_least)
+    risk = effective_risk(wanted.risk_level, at_least)
     rank = risk_rank(risk)
     bound = max(needed[each] for each in RISKS[: rank + 1])
     people = max(bound, asked.approvals_needed or 1)
     return ask.under(
-        risk_level=risk,
-        claimed_risk=(asked.risk_level or "not said") if risk != asked.risk_level else None,
+        wanted=wanted.copied(
+            risk_level=risk,
+            claimed_risk=(wanted.risk_level or "not said") if risk != wanted.risk_level else None,
+        ),
         approvals_needed=people if people > 1 else None,
         reason_wanted=reason == "always" or (reason == "high" and RISKS[rank] == "high") or None,
         four_eyes=four_eyes[1] if four_eyes is not None and rank >= RISKS.index(four_eyes[0]) else None,
@@ -293,12 +291,8 @@ def _depth(value: Any, level: int = 0) -> int:
 
 def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime) -> Clarification:
     """Records the next version of the arguments, without any accepts."""
-    asked = record.asked
-    if (
-        asked.direct is None
-        or not asked.direct.editable
-        or not changed.keys() <= record.current.arguments.keys()
-    ):
+    wanted = record.asked.confirmation
+    if wanted is None or not wanted.editable or not changed.keys() <= record.current.arguments.keys():
         raise AnswerRejected("This action's arguments cannot be changed.")
     edit = Edit(
         changed=dict(changed),
@@ -320,7 +314,7 @@ def edit_problems(current: Round, changed: Mapping[str, Any]) -> list[Problem]:
     """Returns where edited arguments do not fit the schema that the agent sent with them. What was there before does not
     count: a redacted value need not fit.
     """
-    raw = current.question.direct.arguments_schema if current.question.direct else None
+    raw = current.confirmation.arguments_schema if current.confirmation else None
     if raw is None:
         return []
     before = {(each.path, each.rule) for each in misfits(raw, current.arguments)}

@@ -16,7 +16,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,6 @@ FIRST_RESERVED = 100_001
 HIGHEST = 999_999_999
 _LIVE = re.compile(r"issue-([0-9]+)\.json")
 _ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
-_NUMBERED = re.compile(r"issue-([1-9][0-9]{0,8})\.seq")
 _MOST_LOGGED = 1000  # ignored names, so that each is logged once
 _NOT_OURS = f"numbers from {FIRST_RESERVED} up are reserved for sessions without an issue, and clarify-bot did not assign this one"
 
@@ -188,7 +187,6 @@ class Folder:
 
     def _named(self) -> Iterator[tuple[re.Match[str], os.DirEntry[str]]]:
         """The entries that are named like a ledger."""
-        self._numbers.learn()
         with os.scandir(self.path) as found:
             entries = list(found)  # the caller may stop half way
         for entry in entries:
@@ -224,21 +222,9 @@ class Numbers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._given_out: set[int] = set()
-        self._learned = False
 
     def path(self, issue: int) -> Path:
         return self._folder / f"issue-{issue}.seq"
-
-    def learn(self) -> None:
-        """Read once which numbers were given out, before thousands are asked for one by one. Does nothing if the folder
-        cannot be read.
-        """
-        if self._learned:
-            return
-        with suppress(OSError), os.scandir(self._folder) as found:
-            matches = (_NUMBERED.fullmatch(entry.name) for entry in found)
-            self._given_out.update(int(match[1]) for match in matches if match is not None)
-            self._learned = True
 
     def is_given_out(self, issue: int) -> bool:
         """Whether we ever wrote a ledger of that issue."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple, get_args
 
@@ -28,43 +27,19 @@ FORGOTTEN = "forgotten"
 _BY_WORD: dict[str, Name] = {name.removeprefix(_PREFIX): name for name in get_args(Name)}
 
 
-@dataclass(frozen=True, slots=True)
-class LifecycleEvent:
-    """A change of a clarification at `timestamp` (aware). `topic` is the agents' text: never log it."""
-
-    name: Name
-    clarification_id: str
-    issue_number: int
-    from_agent: str
-    to_agent: str
-    topic: str
-    blocking: bool
-    timestamp: datetime
-
-    @classmethod
-    def of(cls, name: Name, record: Clarification, now: datetime) -> LifecycleEvent:
-        return cls(
-            name,
-            record.id,
-            record.issue_number,
-            record.from_,
-            record.to,
-            record.short_topic,
-            record.blocking,
-            now,
-        )
-
-    def payload(self) -> dict[str, object]:
-        """Returns the event as JSON values under the protocol's names, with the time as RFC 3339."""
-        return {
-            "clarificationId": self.clarification_id,
-            "issueNumber": self.issue_number,
-            "fromAgent": self.from_agent,
-            "toAgent": self.to_agent,
-            "topic": self.topic,
-            "blocking": self.blocking,
-            "timestamp": iso(self.timestamp),
-        }
+def payload(record: Clarification, at: datetime) -> dict[str, object]:
+    """Returns what an event of a clarification at `at` says, as JSON values under the protocol's names. Its topic is the
+    agents' text: never log it.
+    """
+    return {
+        "clarificationId": record.id,
+        "issueNumber": record.issue_number,
+        "fromAgent": record.from_,
+        "toAgent": record.to,
+        "topic": record.short_topic,
+        "blocking": record.blocking,
+        "timestamp": iso(at),
+    }
 
 
 class State(NamedTuple):
@@ -80,22 +55,14 @@ class State(NamedTuple):
         return cls(record.status, record.round, record.asked_last, record.nudges)
 
 
-def lifecycle(before: Seen | None, record: Clarification, now: datetime) -> tuple[LifecycleEvent, ...]:
-    """Returns the events between two states of a clarification, in the order in which they happen.
-
-    An abandoned clarification has no event.
-
-    Args:
-        before: the earlier state; None: seen for the first time, which gives only the event of its current state.
-        record: the clarification.
-        now: the events' time, on our clock.
+def lifecycle(before: Seen | None, record: Seen) -> list[Name]:
+    """Returns the events between two states of a clarification, in the order in which they happen. `before`: None: seen for the
+    first time, which gives only the event of its current state. An abandoned clarification has no event.
     """
     if before is None:
         first = _FIRST_SEEN[record.status]
-        return () if first is None else (LifecycleEvent.of(first, record, now),)
-    return tuple(
-        LifecycleEvent.of(name, record, now) for name in _changes(State.of(before), State.of(record))
-    )
+        return [] if first is None else [first]
+    return _changes(State.of(before), State.of(record))
 
 
 def change(before: Clarification | None, record: Clarification) -> str:

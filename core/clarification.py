@@ -1,15 +1,14 @@
-"""The clarification record, its legal changes, and the types of incoming questions and answers. Pure.
+"""The clarification record, and the types of incoming questions and answers. Pure.
 
-Field names are those of the ledger file (camelCase there, snake_case here); unknown fields are kept. Statuses and
-transitions: the Clarification Protocol's §6.1, as made exact in the project's design. Every change returns a new
-record; `core.router` decides which change to make.
+Field names are those of the ledger file (camelCase there, snake_case here); unknown fields are kept. What may become of a
+record is in `core.transitions`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -21,14 +20,26 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
-from core.aaep import DECISIONS, NOT_GIVEN, Choice, Confirmation, Decision, Kind, Response
 from core.clock import iso
-from core.errors import BadInput, ClarifyError, IllegalTransition, NotToldApart
+from core.errors import BadInput
 from core.forms import Form, read_form
 
+# The kinds of answer that a question takes. AAEP's clarifications have the four of KINDS, its confirmations only
+# "confirmation"; only questions that agents ask directly can be a "form".
+Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
+KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
+Response = str | bool | int | float | list[Any] | dict[str, Any]
+"""An answer. AAEP has the first four; only questions that agents ask directly (`core.questions`) are answered with a list
+(several choices) or an object (a form).
+"""
+Decision = Literal["accept", "reject"]
+DECISIONS: tuple[Decision, ...] = ("accept", "reject")
+NOT_GIVEN = "(the agent did not say)"
+IRREVERSIBLE = "irreversible"
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
 ReplyState = Literal[
@@ -54,14 +65,6 @@ Standing = Literal["other", "same", "lapsed", "unknown"]
 DirectKind = Literal["yes_no", "choice", "number", "text", "approval", "form"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
-TRANSITIONS: dict[Status, frozenset[Status]] = {
-    "pending": frozenset({"answered", "stale", "escalated", "abandoned"}),
-    "stale": frozenset({"pending", "answered", "escalated", "abandoned"}),
-    "answered": frozenset({"pending", "resolved", "escalated"}),
-    "escalated": frozenset({"resolved", "abandoned"}),
-    "resolved": frozenset(),
-    "abandoned": frozenset(),
-}
 UNCLAIMED_AFTER = timedelta(hours=1)
 HIGHEST_ROUND = 999_999_999  # as far as a control can name it
 TOPIC_LIMIT = 200  # characters of a topic that are shown in lists and told to programs
@@ -71,7 +74,6 @@ _ON_ITS_WAY = UNDELIVERED | {"delivered", "unconfirmed"}
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
-_NOT_HELD = {"taken_by": None, "taken_from": None, "handed_to": None}
 
 _MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
 
@@ -199,13 +201,95 @@ class Requester(Record):
     pinned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    value: str
+    label: str
+
+
+class Confirmation(Record):
+    """An action to approve.
+
+    `risk_level` and `reversibility` are as sent, in lower case, even if the schema does not know the word. `claimed_risk`:
+    the agent's own risk, if its route raised it. `default_decision`: what the agent does without an answer; None: it did
+    not say. `allowed_replies`: the decisions that the agent takes.
+
+    `sent`: the action's arguments as the agent sent them (`Round.arguments` has people's edits, too); `editable`: whether
+    people may change them; `arguments_schema`: what they must fit. All three are None if an event asked.
+    """
+
+    action: str
+    consequence: str | None = None
+    risk_level: str | None = None
+    claimed_risk: str | None = None
+    irreversible: bool | None = None
+    reversibility: str | None = None
+    default_decision: Decision | None = None
+    allowed_replies: tuple[Decision, ...] | None = None
+    extra_context: dict[str, Any] | None = None
+    sent: dict[str, Any] | None = Field(default=None, alias="arguments")
+    editable: bool | None = None
+    arguments_schema: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_to_reject(cls, given: Any) -> Any:
+        """If another program lost the action, it can only be rejected."""
+        if not isinstance(given, dict) or given.get("action") is not None:
+            return given
+        rest = {
+            name: each for name, each in given.items() if name not in {"allowedReplies", "allowed_replies"}
+        }
+        return rest | {"action": NOT_GIVEN, "allowed_replies": ("reject",)}
+
+    @property
+    def allowed(self) -> tuple[Decision, ...]:
+        """The decisions that the agent takes."""
+        return self.allowed_replies or DECISIONS
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether an agent asked it directly, so that missing fields do not mean what AAEP says."""
+        return self.editable is not None
+
+    @property
+    def is_irreversible(self) -> bool:
+        """Whether the action cannot be undone. If the two fields contradict each other, the graver one counts."""
+        return self.irreversible is True or self.reversibility == IRREVERSIBLE
+
+    @property
+    def is_high_risk(self) -> bool:
+        """Whether its risk is high, or one that the schema does not know."""
+        return self.risk_level not in {None, "low", "medium"}
+
+    @property
+    def asks_twice(self) -> bool:
+        """Whether Accept needs a second click."""
+        return self.is_irreversible or self.is_high_risk
+
+    @property
+    def breaks_default_rule(self) -> bool:
+        """Whether the default breaks §6.4.1 by starting an irreversible action of medium or high risk."""
+        grave = self.risk_level not in {None, "low"}
+        return self.default_decision == "accept" and self.is_irreversible and grave
+
+    @property
+    def words(self) -> str:
+        """The action and its consequence as text, for readers of the ledger."""
+        if self.is_direct and self.consequence is None:
+            return f"Approve: {self.action}"
+        return f"Approve: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
+
+
+_LOST = Confirmation.model_validate({})
+
+
 class Direct(Record):
     """What only a question has that an agent asked directly, not by an AAEP event (`core.questions`).
 
     `default`: what the agent assumes if no one answers, as it sent it. `person`: the only one who may answer, an e-mail
-    address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
-    agent sent them; `editable`: whether people may change them, `arguments_schema`: what they must fit. `form`: the JSON
-    Schema of the object that is wanted, as it was sent.
+    address or a Slack user id. `escalate`: whether anybody is paged. `form`: the JSON Schema of the object that is wanted, as
+    it was sent.
     """
 
     kind: DirectKind
@@ -214,9 +298,6 @@ class Direct(Record):
     descriptions: tuple[str | None, ...] = ()
     person: str | None = None
     escalate: bool = True
-    arguments: dict[str, Any] | None = None
-    editable: bool = False
-    arguments_schema: dict[str, Any] | None = None
     form: dict[str, Any] | None = None
 
 
@@ -229,8 +310,8 @@ class Question(Record):
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead. `from_file`:
     the question was read from a ledger file, by a bot whose database did not know it.
 
-    `action` and what follows it: of a confirmation (see there). `approvals_needed`: how many different people have to accept
-    (None: one). `claimed_risk`: what the agent said, where its route raised that. `reason_wanted`: an accept needs a reason.
+    `wanted`: the action to approve, of a confirmation. `approvals_needed`: how many different people have to accept (None:
+    one). `reason_wanted`: an accept needs a reason.
     `requested_by`: whom the agent works for, if known; `four_eyes`: that person does not count as an approver, and whether
     it must be pinned or may be claimed.
     """
@@ -252,21 +333,13 @@ class Question(Record):
     default_response: str | None = None
     summary_terse: str | None = None
     summary_detailed: str | None = None
-    action: str | None = None
-    consequence: str | None = None
-    risk_level: str | None = None
-    irreversible: bool | None = None
-    reversibility: str | None = None
-    default_decision: Decision | None = None
-    allowed_replies: tuple[Decision, ...] | None = None
-    extra_context: dict[str, Any] | None = None
     via: str | None = None
     sla_minutes: float | None = None
     held_back: str | None = None
     from_file: bool | None = None
     rtl: bool | None = None
     direct: Direct | None = None
-    claimed_risk: str | None = None
+    wanted: Confirmation | None = None
     approvals_needed: Count | None = None
     reason_wanted: bool | None = None
     requested_by: Requester | None = None
@@ -277,30 +350,19 @@ class Question(Record):
         return "confirmation" in self.kinds
 
     @property
-    def allowed(self) -> tuple[Decision, ...]:
-        """The decisions that the agent takes. If another program lost the action, it can only be rejected."""
-        if not self.is_confirmation:
-            return ()
-        return ("reject",) if self.action is None else self.allowed_replies or DECISIONS
+    def confirmation(self) -> Confirmation | None:
+        """The action to approve, or None. If another program lost it, it says nothing and can only be rejected."""
+        return (self.wanted or _LOST) if self.is_confirmation else None
 
     @property
-    def sent(self) -> Confirmation | None:
-        """The action to approve as the agent sent it, or None. People see `Round.confirmation`."""
-        if not self.is_confirmation:
-            return None
-        return Confirmation(
-            self.action or NOT_GIVEN,
-            self.consequence,
-            self.risk_level,
-            self.irreversible,
-            self.reversibility,
-            self.default_decision,
-            self.allowed,
-            self.extra_context or {},
-            (self.direct.arguments if self.direct else None) or {},
-            self.claimed_risk,
-            is_direct=self.direct is not None,
-        )
+    def allowed(self) -> tuple[Decision, ...]:
+        """The decisions that the agent takes."""
+        return self.confirmation.allowed if self.confirmation else ()
+
+    @property
+    def sent_arguments(self) -> dict[str, Any]:
+        """The arguments of the action to approve, as the agent sent them."""
+        return dict((self.wanted.sent if self.wanted else None) or {})
 
     def sla(self, default: timedelta) -> timedelta:
         """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
@@ -317,7 +379,9 @@ class Question(Record):
     @property
     def barred(self) -> Requester | None:
         """Whoever may not accept, because the agent works for them. None: no one, or it is not known (`lacks_requester`)."""
-        return barred(self.four_eyes, self.requested_by)
+        requester = self.requested_by
+        counts = requester is not None and (requester.pinned or self.four_eyes == "claimed")
+        return requester if self.four_eyes is not None and counts else None
 
     @property
     def lacks_requester(self) -> bool:
@@ -384,7 +448,8 @@ class Consent(Record):
 
 class Round(Record):
     """A question, and what became of it. `closed`: why, if it was without an answer; `receipt`: once the round has ended
-    (`core.receipts`); `forgotten`: its contents were removed. The names of the fields of its parts are unique.
+    (`core.receipts`); `forgotten`: its contents were removed. The names of all fields in it are unique, but for those of
+    `Direct`.
     """
 
     question: Question = Question()
@@ -408,20 +473,19 @@ class Round(Record):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the action to be approved, with people's edits."""
-        found = dict((self.question.direct.arguments if self.question.direct else None) or {})
+        """The arguments of the action to approve, with people's edits."""
+        found = self.question.sent_arguments
         for edit in self.consent.edits or ():
             found |= edit.changed
         return found
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """The action to approve, with its arguments as they are now, or None."""
-        sent = self.question.sent
-        return None if sent is None else replace(sent, arguments=self.arguments)
+        """The action to approve, or None."""
+        return self.question.confirmation
 
 
-_FREE_TEXT = Round()
+FREE_TEXT = Round()
 UNKNOWN = Round(question=Question(kinds=()))
 """A round of which nothing is known."""
 PARTS: dict[str, type[Record]] = {
@@ -468,7 +532,36 @@ class OfRound:
         return self.current.consent
 
 
-class Clarification(OfRound, Record):
+class _IsHeld(Protocol):
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def attention(self) -> Attention: ...
+
+
+class Held:
+    """Says whether a clarification, or a summary of it, is open, and who has it: a Slack user."""
+
+    __slots__ = ()
+
+    @property
+    def is_open(self: _IsHeld) -> bool:
+        """Whether it can be answered."""
+        return self.status in OPEN
+
+    @property
+    def claimed_by(self: _IsHeld) -> str | None:
+        """Who has claimed it."""
+        return self.attention.taken_by.user if self.attention.taken_by else None
+
+    @property
+    def offered_to(self: _IsHeld) -> str | None:
+        """Whom it was handed to, who has not claimed it yet."""
+        return self.attention.handed_to.user if self.attention.handed_to else None
+
+
+class Clarification(OfRound, Held, Record):
     id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
     issue_number: Count
     from_: str = Field(alias="from")
@@ -487,11 +580,6 @@ class Clarification(OfRound, Record):
 
     # What this very object is known to be; copies are not: see `core.records`.
     __slots__ = ("_agrees",)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be answered."""
-        return self.status in OPEN
 
     @property
     def needs_something(self) -> bool:
@@ -567,19 +655,9 @@ class Clarification(OfRound, Record):
         return self.delivery.reply
 
     @property
-    def claimed_by(self) -> str | None:
-        """The Slack user who has claimed it."""
-        return self.attention.taken_by.user if self.attention.taken_by else None
-
-    @property
-    def offered_to(self) -> str | None:
-        """The Slack user it was handed to, who has not claimed it yet."""
-        return self.attention.handed_to.user if self.attention.handed_to else None
-
-    @property
     def current(self) -> Round:
         """The current round; one that another implementation asked takes free text."""
-        return self.rounds[-1] if self.rounds else _FREE_TEXT
+        return self.rounds[-1] if self.rounds else FREE_TEXT
 
     @property
     def earlier(self) -> tuple[Round, ...]:
@@ -717,61 +795,6 @@ class Decider:
         return (self.surface == "slack" or self.consent) and not self.decided_by.startswith("agent:")
 
 
-class MaxRoundsExceeded(ClarifyError):
-    """The question was recorded and escalated: `record` is its state now."""
-
-    code = "MAX_ROUNDS_EXCEEDED"
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(f"{record.id} has used all {record.max_rounds} rounds and was escalated to on-call.")
-        self.record = record
-
-
-class NotOpen(ClarifyError):
-    """The clarification can no longer be answered. `record` is its state under the lock."""
-
-    code = "NOT_OPEN"
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(f"{record.id} is {record.status} and no longer takes an answer.")
-        self.record = record
-
-
-class AlreadyAnswered(NotOpen):
-    code = "ALREADY_ANSWERED"
-
-
-class Superseded(NotOpen):
-    code = "SUPERSEDED"
-
-
-class ArgumentsChanged(Superseded):
-    """Another person edited the arguments after this person saw them."""
-
-    code = "ARGUMENTS_CHANGED"
-
-
-class Closed(NotOpen):
-    code = "CLOSED"
-
-
-class ApprovedMeanwhile(NotToldApart):
-    """Someone accepted after it was looked up who did. `record` is its state under the lock."""
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(record.id, is_about="who approved before you")
-        self.record = record
-
-
-class NotAnswered(IllegalTransition):
-    """A follow-up came before the answer. Has the code of IllegalTransition."""
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(record.id, record.status, "pending")
-        self.args = (f"{record.id} is {record.status}. You can ask a follow-up once it is answered.",)
-        self.record = record
-
-
 def one_line(text: str, most: int | None = None) -> str:
     """Returns a text on one line of at most `most` characters, so that it cannot pass for a line of ours."""
     words = " ".join(text.split())
@@ -795,210 +818,10 @@ def parse_id(text: str) -> tuple[int, int]:
     return int(match.group(1)), int(match.group(2))
 
 
-def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
-    """Returns a new clarification, round 1. `sla`: the time to the first reminder, unless the question has its own."""
-    return Clarification(
-        id=f"CLR-{issue}-{seq:03d}",
-        issue_number=issue,
-        from_=ask.agent_id,
-        to=ask.to,
-        topic=ask.topic or ask.asked.summary_terse or one_line(ask.question, 200),
-        blocking=ask.blocking,
-        status="pending",
-        max_rounds=ask.max_rounds or (5 if ask.blocking else 6),
-        created=now,
-        stale_after=stale_after(now, ask.asked.sla(sla), ask.asked.expires_at),
-        thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
-        revision=1,
-        rounds=(asking(ask),),
-    )
-
-
-def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
-    """Records a reminder at `now` and restarts the time to the next step.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-        IllegalTransition: it was escalated.
-    """
-    check_open(record)
-    if record.status == "escalated":
-        raise IllegalTransition(record.id, record.status, "pending")
-    latest, sla = escalation_limit(record.asked_last, record.expires_at), record.sla(sla)
-    later = now + sla if latest is None else max(now, min(now + sla, latest))
-    at = max(now, record.asked_last)  # so that it counts for this question, though a clock went back
-    counted = amended(record, nudges=record.nudges + 1, nudged_at=at)
-    return renewed(counted, status="pending", stale_after=later)
-
-
-def escalated(record: Clarification, why: Why, words: str, now: datetime, by: str = US) -> Clarification:
-    """Escalates to on-call. `words` (plain text) go into the thread.
-
-    Raises:
-        IllegalTransition: it is already, or closed.
-    """
-    return changed_to(
-        amended(record, escalated_at=now, escalated_for=why, **_NOT_HELD),
-        "escalated",
-        thread=(*record.thread, new_entry(record.round, by, "escalation", words, now)),
-    )
-
-
-def held_back(record: Clarification, reason: str) -> Clarification:
-    """Records that people are asked instead of the target, for `reason`. Keeps the status."""
-    return renewed(amended(record, held_back=reason))
-
-
-def taken(record: Clarification, holder: Holder, before: str | None = None) -> Clarification:
-    """Records who claimed it. Keeps the status. `before`: the previous holder, who gets a message.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    held = {**_NOT_HELD, "taken_by": holder, "taken_from": before}
-    return renewed(amended(record, **held))
-
-
-def taken_over(record: Clarification, holder: Holder) -> Clarification:
-    """Records who took it over; the previous holder gets a message.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    before = record.attention.taken_by
-    return taken(record, holder, before.user if before is not None and before.user != holder.user else None)
-
-
-def claimed(record: Clarification, holder: Holder) -> Clarification:
-    """Records who claimed it. Returns the record unchanged if someone holds it already.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    return record if record.attention.taken_by is not None else taken(record, holder)
-
-
-def released(record: Clarification, user: str) -> Clarification:
-    """Records that `user` released it. Returns the record unchanged if they do not hold it, or if it is escalated: then the
-    pager takes it back.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    holder = record.attention.taken_by
-    if holder is None or holder.user != user or record.status == "escalated":
-        return record
-    return renewed(amended(record, **_NOT_HELD))
-
-
-def left(record: Clarification, user: str) -> Clarification:
-    """Records that `user` is gone, who claimed it or was handed it. Returns the record unchanged if they do not hold it.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    holder = record.attention.taken_by or record.attention.handed_to
-    if holder is None or holder.user != user:
-        return record
-    return renewed(amended(record, **_NOT_HELD))
-
-
-def handed(record: Clarification, holder: Holder) -> Clarification:
-    """Records whom it was handed to. Keeps the status.
-
-    Raises:
-        AlreadyAnswered, Closed: it can no longer be answered.
-    """
-    check_open(record)
-    return renewed(amended(record, **{**_NOT_HELD, "handed_to": holder}))
-
-
-def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
-    """Records the first answer, given by a person or agent at `at`.
-
-    Raises:
-        AlreadyAnswered: somebody was first.
-        Closed: it was resolved, abandoned or has expired at `at`.
-    """
-    check_open(record)
-    asked = record.asked
-    at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
-    # Other implementations know agents by their bare role.
-    who = decider.decided_by.removeprefix("agent:")
-    entry = new_entry(record.round, who, "answer", answer.words, at)
-    given = given_by(decider, answer, at)
-    was_escalated = record.status == "escalated"
-    return changed_to(
-        amended(record, given=given, reply=first_reply_state(asked)),
-        "resolved" if was_escalated else "answered",
-        thread=(*record.thread, entry),
-        resolved_at=at if was_escalated else None,
-    )
-
-
-def first_reply_state(asked: Question) -> ReplyState | None:
-    """Returns the reply's state right after an answer, or None if no agent waits for one."""
-    if not asked.reply_token:
-        return None
-    return "sending" if asked.direct is None else "waiting"
-
-
-def given_by(decider: Decider, answer: Answer, at: datetime) -> Given:
-    """Returns what a record keeps of an answer."""
-    return Given(
-        response=answer.response,
-        label=answer.label,
-        rationale=answer.rationale,
-        decided_by=decider.decided_by,
-        answered_at=at,
-        answered_by=AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
-    )
-
-
 def has_expired(record: Clarification, at: datetime) -> bool:
     """Returns whether an open clarification had expired at `at`."""
     expires = record.asked.expires_at
     return record.is_open and expires is not None and at >= expires
-
-
-def abandoned(
-    record: Clarification, reason: CloseReason, now: datetime, by: str = US, words: str = ""
-) -> Clarification:
-    """Closes it without an answer. Reason and words go into the thread."""
-    entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}. {words}".rstrip(), now)
-    return changed_to(
-        amended(record, closed=reason),
-        "abandoned",
-        thread=(*record.thread, entry),
-        resolved_at=now,
-    )
-
-
-def resolved(record: Clarification, now: datetime) -> Clarification:
-    """Records that the requester took the answer."""
-    return changed_to(record, "resolved", resolved_at=now)
-
-
-def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
-    """Closes an answered clarification by hand, with words for its thread. A pending reply is still sent."""
-    at = max(at, record.asked_last)
-    entry = new_entry(record.round, decider.decided_by, "resolution", text, at)
-    done = record if record.status == "resolved" else changed_to(record, "resolved", resolved_at=at)
-    return done.model_copy(update={"thread": (*record.thread, entry)})
-
-
-def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
-    """Sets the state of the reply to the producer. Keeps the status."""
-    return renewed(amended(record, reply=state, reply_note=note))
-
-
-def went_on(record: Clarification, at: datetime) -> Clarification:
-    """Records that the session continued after the answer."""
-    return renewed(amended(record, went_on_at=at))
 
 
 def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
@@ -1011,37 +834,6 @@ def answer_of(record: Clarification, round: int | None = None) -> Entry | None: 
     return record.answering_entry or record.answer
 
 
-def check_open(record: Clarification) -> None:
-    """Raises unless the clarification is open.
-
-    Raises:
-        AlreadyAnswered: it has an answer.
-        Closed: it was closed without one.
-    """
-    if not record.is_open:
-        has_answer = record.given.response is not None or record.answer is not None
-        raise AlreadyAnswered(record) if has_answer else Closed(record)
-
-
-def changed_to(record: Clarification, status: Status, **update: Any) -> Clarification:
-    if status not in TRANSITIONS[record.status]:
-        raise IllegalTransition(record.id, record.status, status)
-    return renewed(record, status=status, **update)
-
-
-def renewed(record: Clarification, **update: Any) -> Clarification:
-    return record.model_copy(update={"revision": record.revision + 1, **update})
-
-
-def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) -> Entry:
-    return Entry(round=number, from_=by, type=kind, body=body, timestamp=at)
-
-
-def amended(record: Clarification, **news: Any) -> Clarification:
-    """Returns a record with `news` in its current round, and with the same revision. `news`: fields of a round or its parts."""
-    return record.model_copy(update={"rounds": (*record.earlier, round_with(record.current, **news))})
-
-
 def round_with(before: Round, **news: Any) -> Round:
     """Returns a copy of a round with some fields changed: its own, or those of its parts."""
     own, parts = dict[str, Any](), dict[str, dict[str, Any]]()
@@ -1050,43 +842,3 @@ def round_with(before: Round, **news: Any) -> Round:
         (own if part is None else parts.setdefault(part, {}))[name] = each
     changed = {part: getattr(before, part).copied(**update) for part, update in parts.items()}
     return before.copied(**changed, **own)
-
-
-def barred(four_eyes: FourEyes | None, requester: Requester | None) -> Requester | None:
-    """Returns the requester if they do not count as an approver: a pinned one, or one that may be claimed."""
-    counts = requester is not None and (requester.pinned or four_eyes == "claimed")
-    return requester if four_eyes is not None and counts else None
-
-
-def asking(ask: Ask) -> Round:
-    """Returns the round that a question begins."""
-    return _FREE_TEXT.copied(question=ask.asked.copied(agent_id=ask.agent_id))  # validated at the door
-
-
-def action_fields(wanted: Confirmation | None) -> dict[str, Any]:
-    """Returns the fields of a `Question` that an action to approve has."""
-    if wanted is None:
-        return {}
-    found = {name: getattr(wanted, name) for name in _ACTION}
-    return found | {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
-
-
-_ACTION = {field.name for field in fields(Confirmation)} & Question.model_fields.keys() - {
-    "extra_context",
-    "claimed_risk",
-}
-
-
-def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
-    """The first nudge: after the SLA, and at most half of what is left of the question's timeout."""
-    return now + (sla if expires_at is None else max(timedelta(0), min(sla, (expires_at - now) / 2)))
-
-
-def nudge_limit(asked: datetime, expires: datetime | None) -> datetime | None:
-    """When a nudge comes at the latest: at half of the question's own timeout. None: it has none."""
-    return None if expires is None else asked + max(timedelta(0), expires - asked) / 2
-
-
-def escalation_limit(asked: datetime, expires: datetime | None) -> datetime | None:
-    """When a question is escalated at the latest: at three quarters of its own timeout. None: it has none."""
-    return None if expires is None else asked + max(timedelta(0), expires - asked) * 3 / 4

@@ -1,29 +1,28 @@
-"""Finds agents that block each other: loops of waits, and two agents that ask each other the same thing. Pure.
-
-Examines only new waits: the cost grows with what a new wait can reach, not with the number of waits.
-"""
+"""Finds agents that block each other: loops of waits, and two agents that ask each other the same thing. Pure."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
 from core.clarification import agent_key
-from core.similarity import Sayings
+from core.similarity import are_alike, read
 
 _OTHERS = 8
+_COMPARED = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One open clarification between agents: `asker` waits for `asked`."""
+    """One open clarification between agents: `asker` waits for `asked`; only if it is `blocking`, it does nothing else."""
 
     clarification: str
     asker: str
     asked: str
+    topic: str = ""
+    blocking: bool = True
 
     @property
     def edge(self) -> tuple[str, str]:
@@ -45,112 +44,53 @@ class Deadlock:
 _Known = tuple[str, Wait]  # the key of the agent that is asked, and the wait
 
 
-class Waits:
-    """The blocking waits between agents. `order`: the agents, the most upstream first; others follow by name."""
+def deadlocks(waits: Iterable[Wait], order: Sequence[str]) -> list[Deadlock]:
+    """The deadlocks of blocking waits. The most upstream agent keeps waiting, all other waits must end. Loops that share agents
+    are one deadlock. An agent's wait for itself must always end.
 
-    def __init__(self, order: Sequence[str]) -> None:
-        self._rank = {agent_key(agent): rank for rank, agent in reversed(list(enumerate(order)))}
-        self._known: dict[str, Wait] = {}
-        self._edges: dict[str, dict[str, dict[str, Wait]]] = {}
-        self._fresh: set[str] = set()
-
-    def put(self, wait: Wait) -> None:
-        if self._known.get(wait.clarification) == wait:
-            return
-        self.drop(wait.clarification)
-        self._known[wait.clarification] = wait
-        asker, asked = wait.edge
-        self._edges.setdefault(asker, {}).setdefault(asked, {})[wait.clarification] = wait
-        self._fresh.add(asker)
-
-    def drop(self, clarification: str) -> None:
-        if (wait := self._known.pop(clarification, None)) is None:
-            return
-        asker, asked = wait.edge
-        self._edges[asker][asked].pop(clarification)
-        if not self._edges[asker][asked]:
-            del self._edges[asker][asked]
-        if not self._edges[asker]:
-            del self._edges[asker]
-
-    def look(self) -> list[Deadlock]:
-        """The deadlocks that new waits can reach. The most upstream agent keeps waiting, all other waits must end. Loops that
-        share agents are one deadlock. An agent's wait for itself must always end.
-        """
-        roots = sorted(self._fresh & self._edges.keys())
-        self._fresh.clear()
-        knots = (self._waits_within(knot) for knot in _ComponentSearch(self._edges, roots).knots)
-        return [_deadlock(waits) for waits in knots if any(waits.values())]
-
-    def _waits_within(self, knot: list[str]) -> dict[str, list[_Known]]:
-        """The waits within a knot by asker, the most upstream first."""
+    `order`: the agents, the most upstream first; others follow by name.
+    """
+    rank = {agent_key(agent): rank for rank, agent in reversed(list(enumerate(order)))}
+    edges: dict[str, dict[str, list[Wait]]] = {}
+    for wait in waits:
+        if wait.blocking:
+            asker, asked = wait.edge
+            edges.setdefault(asker, {}).setdefault(asked, []).append(wait)
+    found = []
+    for knot in _ComponentSearch(edges, sorted(edges)).knots:
         members = set(knot)
-        return {
+        within: dict[str, list[_Known]] = {
             asker: [
                 (asked, wait)
-                for asked, between in self._edges.get(asker, {}).items()
+                for asked, between in edges.get(asker, {}).items()
                 if asked in members
-                for wait in between.values()
+                for wait in between
             ]
-            for asker in sorted(members, key=self._upstream_first)
+            for asker in sorted(members, key=lambda agent: (rank.get(agent, len(rank)), agent))
         }
+        if any(within.values()):
+            found.append(_deadlock(within))
+    return found
 
-    def _upstream_first(self, agent: str) -> tuple[int, str]:
-        return self._rank.get(agent, len(self._rank)), agent
 
-
-class Flips:
-    """Pairs of open clarifications in which two agents ask each other the same topic.
-
-    Answered clarifications don't count: an agent may ask back on a topic that it has answered.
+def flips(waits: Iterable[Wait]) -> list[tuple[Wait, tuple[str, ...]]]:
+    """Every wait of a pair in which two agents ask each other about the same topic, with a few of the others in its pairs.
+    Of two agents at most the latest `_COMPARED` waits each.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Wait, str]] = {}
-        self._topics: defaultdict[tuple[str, str], Sayings] = defaultdict(Sayings)
-        self._fresh: dict[str, None] = {}
-
-    def put(self, wait: Wait, topic: str) -> None:
-        if self._known.get(wait.clarification) == (wait, topic) or wait.edge[0] == wait.edge[1]:
-            return
-        self.drop(wait.clarification)
-        self._known[wait.clarification] = (wait, topic)
-        self._topics[wait.edge].put(wait.clarification, topic)
-        self._fresh[wait.clarification] = None
-
-    def drop(self, clarification: str) -> None:
-        self._fresh.pop(clarification, None)
-        if (known := self._known.pop(clarification, None)) is None:
-            return
-        edge = known[0].edge
-        self._topics[edge].drop(clarification)
-        if not self._topics[edge]:
-            del self._topics[edge]
-
-    @property
-    def has_fresh(self) -> bool:
-        """Whether there are waits to examine."""
-        return bool(self._fresh)
-
-    def look(self, most: int = sys.maxsize) -> list[tuple[Wait, tuple[str, ...]]]:
-        """Every wait in the pairs that new ones form, with a few of the others in its pairs.
-
-        Reads or looks up at most `most` texts; the rest is left for the next call.
-        """
-        pairs: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        for fresh in list(self._fresh):
-            wait, topic = self._known[fresh]
-            asker, asked = wait.edge
-            if (asked, asker) in self._topics and topic.strip():
-                most -= 1 + self._topics[asked, asker].prepare(most)
-                if most < 0:
-                    break
-                alike = chain.from_iterable(self._topics[asked, asker].alike(topic))
-                for other in islice(alike, _OTHERS):
-                    pairs[fresh][other] = None
-                    pairs[other][fresh] = None
-            del self._fresh[fresh]
-        return [(self._known[one][0], tuple(islice(others, _OTHERS))) for one, others in pairs.items()]
+    of_edge: defaultdict[tuple[str, str], list[Wait]] = defaultdict(list)
+    for wait in waits:
+        if wait.topic.strip():
+            of_edge[wait.edge].append(wait)
+    pairs: dict[str, tuple[Wait, dict[str, None]]] = {}
+    for (asker, asked), some in of_edge.items():
+        back = of_edge.get((asked, asker), []) if asker < asked else []
+        others = [(each, read(each.topic)) for each in back[-_COMPARED:]]
+        for one in some[-_COMPARED:] if others else ():
+            said = read(one.topic)
+            for other in (each for each, saying in others if are_alike(said, saying)):
+                pairs.setdefault(one.clarification, (one, {}))[1][other.clarification] = None
+                pairs.setdefault(other.clarification, (other, {}))[1][one.clarification] = None
+    return [(wait, tuple(islice(alike, _OTHERS))) for wait, alike in pairs.values()]
 
 
 def _deadlock(waits: dict[str, list[_Known]]) -> Deadlock:

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from statistics import median
 
 from core.approvals import RISKS, approved_by, risk_rank
-from core.clarification import US, Clarification, Question, Round, one_line
+from core.clarification import US, Clarification, Confirmation, Round, one_line
 from core.clock import spoken
 
 _TOPIC = 120
@@ -173,6 +173,19 @@ class Digest:
         return ("Top topics", self.topics), ("Top askers", self.askers), ("Top answerers", self.answerers)
 
 
+class _Figures:
+    """What was counted of all, of one route, or of one person. `approvals`: by the fields of `Approvals`."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.seconds = array("d")
+        self.approvals: Counter[str] = Counter()
+
+    def share(self, name: str) -> Share:
+        middle = timedelta(seconds=median(self.seconds)) if self.seconds else None
+        return Share(name, self.asked, len(self.seconds), middle, Approvals(**self.approvals))
+
+
 class DigestBuilder:
     """`add` every record, then `result`.
 
@@ -191,19 +204,15 @@ class DigestBuilder:
         self._outcomes: defaultdict[date, Counter[str]] = defaultdict(Counter)
         self._statuses: Counter[str] = Counter()
         self._escalated = 0
-        self._seconds = array("d")
         self._rounds = 0
         self._rounds_max = 0
         self._topics: Counter[str] = Counter()
         self._spelled: dict[str, str] = {}
         self._askers: Counter[str] = Counter()
         self._answerers: Counter[str] = Counter()
-        self._routes: Counter[str] = Counter()
-        self._of_route: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._of_person: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._approvals: Counter[str] = Counter()  # by the fields of `Approvals`
-        self._approvals_of_route: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._approvals_of_person: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._all = _Figures()
+        self._of_route: defaultdict[str, _Figures] = defaultdict(_Figures)
+        self._of_person: defaultdict[str, _Figures] = defaultdict(_Figures)
         self._shared: Counter[str] = Counter()  # approvals that somebody else decided, by person
         self._of_risk: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -213,8 +222,8 @@ class DigestBuilder:
             return
         if self._until is not None and record.created >= self._until:
             return
-        if route:
-            self._routes[route] += 1
+        here = self._all, self._of_route[route]
+        self._of_route[route].asked += 1
         self._statuses["open" if record.is_open else record.status] += 1
         self._outcomes[self._day(record.created)][_OUTCOMES.get(record.status, "open")] += 1
         self._escalated += record.status == "escalated" or any(e.type == "escalation" for e in record.thread)
@@ -225,39 +234,36 @@ class DigestBuilder:
             self._topics[self._spelled.setdefault(topic.casefold(), topic)] += 1
         for who, seconds in _answers(record):
             self._answerers[who] += 1
-            self._seconds.append(seconds)
-            if who.startswith(_PERSON):
-                self._of_person[who].append(seconds)
-            if route:
-                self._of_route[route].append(seconds)
+            for each in (*here, self._of_person[who]):
+                each.seconds.append(seconds)
         for asked in record.rounds:
             if asked.question.is_confirmation:
-                self._add_approval(asked, record.created, route)
+                self._add_approval(asked, record.created, here)
 
-    def _add_approval(self, current: Round, created: datetime, route: str) -> None:
+    def _add_approval(self, current: Round, created: datetime, here: tuple[_Figures, ...]) -> None:
         became = _BECAME.get(current.given.response) if isinstance(current.given.response, str) else None
         ended = became or ("expired" if current.closed == "expired" else None)
-        for name in (ended, "edited" if current.consent.edits else None):
-            if name is not None:
-                self._approvals[name] += 1
-                self._approvals_of_route[route][name] += 1
+        for name in filter(None, (ended, "edited" if current.consent.edits else None)):
+            for each in here:
+                each.approvals[name] += 1
         for person in {edit.decided_by for edit in current.consent.edits or ()}:
-            self._approvals_of_person[person]["edited"] += 1
+            self._of_person[person].approvals["edited"] += 1
         if became is None:
             return
         others = approved_by(current) if became == "approved" else [current.given.decided_by or ""]
         for person in others:
-            self._approvals_of_person[person][became] += 1
+            self._of_person[person].approvals[became] += 1
             self._shared[person] += person != current.given.decided_by
         if current.given.answered_at is not None:
             since = current.question.received_at or created
             waited = max(0.0, (current.given.answered_at - since).total_seconds())
-            self._of_risk[_risk(current.question)].append(waited)
+            self._of_risk[_risk(current.confirmation)].append(waited)
 
     def result(self, now: datetime | None = None) -> Digest:
         """Returns the figures. `now`: the end of the span, if it has no `until`."""
         total = self._statuses.total()
-        seconds = sorted(self._seconds)
+        seconds = sorted(self._all.seconds)
+        routes = Counter({name: each.asked for name, each in self._of_route.items() if name})
         return Digest(
             since=self._since,
             total=total,
@@ -274,15 +280,9 @@ class DigestBuilder:
             topics=_top(self._topics),
             askers=_top(self._askers),
             answerers=_top(self._answerers),
-            routes=tuple(
-                _share(name, self._of_route[name], asked, Approvals(**self._approvals_of_route[name]))
-                for name, asked in _ordered(self._routes)
-            ),
-            people=tuple(
-                _share(name, self._of_person[name], approvals=Approvals(**self._approvals_of_person[name]))
-                for name, _ in _ordered(self._people())[:_PEOPLE]
-            ),
-            approvals=Approvals(**self._approvals),
+            routes=tuple(self._of_route[name].share(name) for name, _ in _ordered(routes)),
+            people=tuple(self._of_person[name].share(name) for name, _ in _ordered(self._people())[:_PEOPLE]),
+            approvals=Approvals(**self._all.approvals),
             decided=tuple(
                 TimeToDecide(risk, len(waited), timedelta(seconds=median(waited)))
                 for risk in reversed(RISKS)
@@ -315,11 +315,13 @@ class DigestBuilder:
 
     def _people(self) -> Counter[str]:
         """Returns how often each person answered, approved with others, or edited."""
-        found = Counter({who: len(each) for who, each in self._of_person.items()})
-        for who, approvals in self._approvals_of_person.items():
-            if who.startswith(_PERSON):
-                found[who] += self._shared[who] + approvals["edited"]
-        return found
+        return Counter(
+            {
+                who: len(each.seconds) + self._shared[who] + each.approvals["edited"]
+                for who, each in self._of_person.items()
+                if who.startswith(_PERSON)
+            }
+        )
 
 
 def in_one_unit(spans: Sequence[timedelta]) -> tuple[str, list[float]]:
@@ -353,11 +355,6 @@ def _ordered(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _share(name: str, seconds: Sequence[float], asked: int = 0, approvals: Approvals = NO_APPROVALS) -> Share:
-    middle = timedelta(seconds=median(seconds)) if seconds else None
-    return Share(name, asked, len(seconds), middle, approvals)
-
-
-def _risk(asked: Question) -> str:
+def _risk(wanted: Confirmation | None) -> str:
     """Returns the risk of an action as it counts: one that nobody said counts as medium, an unknown word as high."""
-    return RISKS[risk_rank(asked.risk_level)]
+    return RISKS[risk_rank(wanted.risk_level if wanted else None)]

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from core.answers import from_text
-from core.clarification import Clarification, Decider, Entry, NotOpen, agent_key, has_expired
+from core.clarification import Clarification, Decider, Entry, agent_key, has_expired
 from core.clock import Clock, backoff, iso
 from core.errors import (
     AgentError,
@@ -31,6 +31,7 @@ from core.escalation import escalation_words
 from core.ledger import Ledger
 from core.router import Router
 from core.summary import Seen, Summary, summary_of
+from core.transitions import NotOpen
 from core.workflow import Scopes, role_name
 
 _log = logging.getLogger("clarify.responders")
@@ -159,8 +160,7 @@ class Dispatcher:
             str, tuple[int, int]
         ] = {}  # by waiting clarification: round and nudges when its work ended
         self._jobs: dict[str, _Job] = {}
-        self._fresh: dict[str, None] = {}
-        self._wake = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None  # of the jobs; None: it does not run
 
     def record_changed(self, record: Seen) -> None:
         """Begin, continue or stop the work on a clarification that changed."""
@@ -170,40 +170,34 @@ class Dispatcher:
         if record.status not in _WAITS or record.is_held_back:
             self._waiting.pop(record.id, None)
             self._ended.pop(record.id, None)
-            self._fresh.pop(record.id, None)
             if job is not None:
                 job.stop()
             return
-        waiting = self._waiting[record.id] = summary_of(record)
+        self._waiting[record.id] = summary_of(record)
         if job is not None and job.record.round != record.round:
             job.stop()  # the next round begins when this has ended
-        if self._is_due(waiting):
-            self._begin(record.id)
+        self._begin(record.id)
 
     async def run(self) -> None:
         """Run responders until cancelled; returns when all of them are stopped."""
         async with asyncio.TaskGroup() as group:
-            while True:
-                self._wake.clear()
-                fresh, self._fresh = self._fresh, {}
-                for clarification in fresh:
-                    if self._is_due(self._waiting.get(clarification)):
-                        self._start(clarification, group)
-                await self._wake.wait()
-
-    def _is_due(self, waiting: Summary | None) -> bool:
-        """Whether work must begin: it waits, and no work is running or has ended since it was asked or nudged."""
-        if waiting is None or waiting.id in self._jobs:
-            return False
-        return self._ended.get(waiting.id) != (waiting.round, waiting.nudges)
+            self._group = group
+            try:
+                for clarification in self._waiting:
+                    self._begin(clarification)
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
 
     def _begin(self, clarification: str) -> None:
-        self._fresh[clarification] = None
-        self._wake.set()
-
-    def _start(self, clarification: str, group: asyncio.TaskGroup) -> None:
-        job = self._jobs[clarification] = _Job(self._waiting[clarification])
-        job.task = group.create_task(self._work(job), name=f"responder {clarification}")
+        """Begins work if it must: it waits, and no work is running or has ended since it was asked or nudged."""
+        waiting = self._waiting.get(clarification)
+        if self._group is None or waiting is None or clarification in self._jobs:
+            return
+        if self._ended.get(clarification) == (waiting.round, waiting.nudges):
+            return
+        job = self._jobs[clarification] = _Job(waiting)
+        job.task = self._group.create_task(self._work(job), name=f"responder {clarification}")
         job.task.add_done_callback(lambda _: self._finish(job))  # also when it was stopped before it ran
 
     def _finish(self, job: _Job) -> None:

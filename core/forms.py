@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from core.aaep import whole_characters
 from core.errors import AnswerRejected
+from core.names import whole_characters
 from core.schemas import BadSchema, Problem, Schema, compiled, encoded, is_time, schema_of
 
 FieldType = Literal[

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from core.aaep import whole_characters
 from core.answers import from_text
 from core.clarification import (
     DONE,
@@ -22,11 +21,8 @@ from core.clarification import (
     Answer,
     Ask,
     Clarification,
-    Closed,
     Decider,
-    MaxRoundsExceeded,
     Question,
-    Superseded,
     Via,
     answer_of,
     one_line,
@@ -36,7 +32,9 @@ from core.clock import Clock
 from core.errors import BadInput, LockTimeout, Tampered, TooLong
 from core.escalation import escalation_words
 from core.ledger import Ledger
+from core.names import whole_characters
 from core.router import BODY_LIMIT, Router
+from core.transitions import Closed, MaxRoundsExceeded, Superseded
 from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
 
 CONTEXT_LIMIT = 4096  # as in AAEP

@@ -14,14 +14,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
-from core.clarification import DONE, ID, PART_OF, PARTS, Clarification, Round
+from core.clarification import DONE, ID, PARTS, Clarification, Confirmation, Record, Round
 from core.records import Halved, Raw, forgotten, parse, read_json
 
 _NAME = 60  # characters of an id that are shown
-_PART_OF = PART_OF | {to_camel(name): part for name, part in PART_OF.items()}
+
+
+def _placed(model: type[Record], *path: str) -> dict[str, tuple[str, ...]]:
+    """Returns where a round has each field of one of its parts, by both of its names."""
+    fields = model.model_fields.items()
+    return {name: path for field, info in fields for name in (field, info.alias or field)}
+
+
+_NESTED = frozenset({*PARTS, "wanted"})
+_PATHS = {name: path for part, model in PARTS.items() for name, path in _placed(model, part).items()}
+_PATHS |= _placed(Confirmation, "question", "wanted")
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 
 
@@ -112,19 +121,22 @@ def as_raw(item: Raw) -> Raw:
 
 def _flat(asked: Raw) -> Raw:
     """Returns a round's JSON without its parts: the names of their fields are unique."""
-    own = {name: each for name, each in asked.items() if name not in PARTS}
+    own: Raw = {name: each for name, each in asked.items() if name not in PARTS}
     for part in PARTS:
         own |= asked.get(part, {})
+    own |= own.pop("wanted", {})
     return own
 
 
 def _in_parts(asked: Raw) -> Raw:
     found: Raw = {}
     for name, each in asked.items():
-        if name in PARTS:  # another program's field: a flat round has no parts
+        if name in _NESTED:  # another program's field: a flat round has no parts
             continue
-        part = _PART_OF.get(name)
-        (found if part is None else found.setdefault(part, {}))[name] = each
+        place = found
+        for part in _PATHS.get(name, ()):
+            place = place.setdefault(part, {})
+        place[name] = each
     return found
 
 
@@ -179,7 +191,7 @@ def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None
 def _field(path: tuple[int | str, ...]) -> str:
     """Returns the path of an invalid field, without unusual keys: they may be contents."""
     if path[:1] == ("rounds",):
-        path = ("aaep", *(part for part in path[2:] if part not in PARTS))
+        path = ("aaep", *(part for part in path[2:] if part not in _NESTED))
     known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
     return ".".join(known[:3]) or "record"
 

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,11 +32,7 @@ AGENT = "clarify-bot"
 PRIVATE = ".clarify"  # the folder beside the ledgers that is ours alone
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
-_SELDOM, _OFTEN = 0.002, 0.0005  # seconds between looks; the next in the queue looks often
-_FIRST_WAIT, _LONGEST_WAIT = (
-    0.001,
-    0.01,
-)  # seconds, for others' markers; only one process of ours waits for one
+_FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # seconds between looks
 _LENGTH = 120  # bytes of our markers, so that each overwrites the one before
 
 
@@ -76,21 +72,19 @@ class Locks:
         return self._private
 
     @contextmanager
-    def hold(self, issue: int, timeout: float, left: float | None = None) -> Iterator[HeldLock]:
-        """Lock the ledger of `issue`. `left`: what remains of `timeout`, in seconds, if the caller waited already.
+    def hold(self, issue: int, timeout: float) -> Iterator[HeldLock]:
+        """Lock the ledger of `issue`.
 
         Raises:
             LockTimeout: not locked within `timeout` seconds.
         """
-        with self.hold_file(f"issue-{issue}", issue, timeout, left) as held:
+        with self.hold_file(f"issue-{issue}", issue, timeout) as held:
             yield held
 
     @contextmanager
-    def hold_file(
-        self, name: str, issue: int, timeout: float, left: float | None = None
-    ) -> Iterator[HeldLock]:
+    def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[HeldLock]:
         """Lock `{name}.json`, as `hold` does; `issue` is for errors."""
-        deadline = time.monotonic() + (timeout if left is None else left)
+        deadline = time.monotonic() + timeout
         private = f"{self._private}/{name}"
         with _kernel_lock(private, issue, deadline, timeout):
             ours = f"{private}.marker"
@@ -141,44 +135,29 @@ class Locks:
 
 @contextmanager
 def _kernel_lock(path: str, issue: int, deadline: float, timeout: float) -> Iterator[None]:
-    """Exclude our other processes. Waiting ones queue to be next: the next one looks often, the others seldom."""
-    with ExitStack() as open_files:
-        try:
-            lock = open_files.enter_context(_lock_file(f"{path}.lock"))
-            if not _locked(lock):
-                with _lock_file(f"{path}.queue") as queue:
-                    _wait_for(queue, deadline, _SELDOM)
-                    _wait_for(lock, deadline, _OFTEN)
-        except TimeoutError:
-            raise LockTimeout(issue, timeout, "another process of ours") from None
-        except OSError as error:
-            raise LedgerUnwritable(issue, error.strerror or "lock file") from error
-        yield
-
-
-@contextmanager
-def _lock_file(path: str) -> Iterator[int]:
-    """A file to lock; closing it releases the lock. Never removed: waiting processes must share one file."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Exclude our other processes. The lock file is never removed: waiting processes must share one."""
     try:
-        yield handle
+        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerUnwritable(issue, error.strerror or "lock file") from error
+    try:
+        while not _locked(handle, issue):
+            if time.monotonic() >= deadline:
+                raise LockTimeout(issue, timeout, "another process of ours")
+            time.sleep(_FIRST_WAIT)
+        yield
     finally:
-        os.close(handle)
+        os.close(handle)  # which releases it
 
 
-def _locked(handle: int) -> bool:
+def _locked(handle: int, issue: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise LedgerUnwritable(issue, error.strerror or "lock file") from error
     return True
-
-
-def _wait_for(handle: int, deadline: float, every: float) -> None:
-    while not _locked(handle):
-        if time.monotonic() >= deadline:
-            raise TimeoutError
-        time.sleep(every)
 
 
 def _mark(held: HeldLock, ours: str, issue: int, deadline: float) -> bool:

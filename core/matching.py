@@ -23,23 +23,25 @@ from core.clarification import (
     Clarification,
     CloseReason,
     ReplyState,
-    abandoned,
     agent_key,
+    one_line,
+)
+from core.clock import iso
+from core.escalation import escalation_words
+from core.summary import Seen
+from core.transitions import (
+    abandoned,
     amended,
     asking,
     changed_to,
     escalated,
     new_entry,
-    one_line,
     renewed,
     reply_settled,
     resolved,
     stale_after,
     went_on,
 )
-from core.clock import iso
-from core.escalation import escalation_words
-from core.summary import Seen
 
 _NO_CONSENT = "Only people in Slack can approve this. It is open again."
 _NAME = 256  # characters of `author_of`
@@ -79,7 +81,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask
     directly.
     """
-    stand_alone = (ask.asked.direct, record.asked.direct, ask.asked.sent, record.asked.sent)
+    stand_alone = (ask.asked.direct, record.asked.direct, ask.asked.confirmation, record.asked.confirmation)
     if any(each is not None for each in stand_alone):
         return False
     if ask.asked.reply_token is None:

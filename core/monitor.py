@@ -4,35 +4,28 @@ After one SLA the answerers are nudged and `stale_after` is renewed; after anoth
 question has a timeout of its own, the nudge comes after half of it at the latest, the escalation after three quarters.
 
 Pure: no clock, no files. The router acts on the findings, and decides again under the record's lock. The cost grows with what
-changed and what is due, not with the number of clarifications.
+changed and what is due, and with the clarifications that are open between agents, not with the number of all.
 """
 
 from __future__ import annotations
 
 import heapq
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from core.clarification import (
-    HUMAN,
-    US,
-    Clarification,
-    Entry,
-    agent_key,
-    escalation_limit,
-    nudge_limit,
-)
-from core.deadlock import Flips, Wait, Waits
-from core.similarity import Sayings, says_again
+from core.clarification import HUMAN, US, Clarification, Entry, agent_key
+from core.deadlock import Wait, deadlocks, flips
+from core.similarity import are_alike, read, says_again
 from core.summary import Seen
+from core.transitions import escalation_limit, nudge_limit
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 FindingKind = Literal["due", "stuck", "deadlocked"]
 _NAMED = 6
+_COMPARED = 300  # answered questions of a session
 _NAME = 40
 # Answers that mean nothing without their question, so that two alike are no repetition.
 _BARE = frozenset({"yes", "no", "y", "n", "ok", "okay", "true", "false"})
@@ -128,8 +121,9 @@ class Monitor:
         self._armed: set[str] = set()  # the ones in `_timed` not yet reported as due
         self._retries: dict[str, datetime] = {}
         self._heap: list[tuple[datetime, str]] = []  # may hold outdated entries, which are skipped
-        self._waits = Waits(order)
-        self._flips = Flips()
+        self._order = tuple(order)
+        self._waits: dict[str, Wait] = {}
+        self._has_new_waits = False
         self._latest: datetime | None = None
 
     def record_changed(self, record: Seen) -> None:
@@ -169,26 +163,21 @@ class Monitor:
         self._retries[clarification] = at
         heapq.heappush(self._heap, (at, clarification))
 
-    @property
-    def has_suspects(self) -> bool:
-        """Whether `suspects` has not examined everything new yet."""
-        return self._flips.has_fresh
+    def new_waits(self) -> list[Wait]:
+        """The open clarifications between agents, if some are new or changed since the last call; else none."""
+        is_new, self._has_new_waits = self._has_new_waits, False
+        return list(self._waits.values()) if is_new else []
 
-    def suspects(self, most: int = sys.maxsize) -> list[Finding]:
-        """Finds what is newly stuck or deadlocked between agents since the last call.
-
-        Two that ask each other the same thing are both stuck, rather than deadlocked. With `most`, one call compares about
-        that many texts: call again while `has_suspects`. It may then return a finding more than once, and deadlocks in the
-        last call.
+    def suspects(self, waits: Sequence[Wait]) -> list[Finding]:
+        """What is stuck or deadlocked between agents. Two that ask each other the same thing are both stuck, rather than
+        deadlocked.
         """
         stuck = {
             wait.clarification: Finding("stuck", wait.clarification, _flip_words(wait), others)
-            for wait, others in self._flips.look(most)
+            for wait, others in flips(waits)
         }
         found = [*stuck.values()]
-        if self.has_suspects:
-            return found
-        for deadlock in self._waits.look():
+        for deadlock in deadlocks(waits, self._order):
             words = _deadlock_words(deadlock.agents)
             found += [
                 Finding("deadlocked", wait.clarification, words, others)
@@ -222,22 +211,17 @@ class Monitor:
 
     def _note_wait(self, record: Seen) -> None:
         if record.status not in {"pending", "stale"} or agent_key(record.to) == HUMAN:
-            self._waits.drop(record.id)
-            self._flips.drop(record.id)
+            self._waits.pop(record.id, None)
             return
-        wait = Wait(record.id, record.from_, record.to)
-        self._flips.put(wait, record.short_topic)
-        if record.blocking:
-            self._waits.put(wait)
-        else:
-            self._waits.drop(record.id)
+        wait = Wait(record.id, record.from_, record.to, record.short_topic, record.blocking)
+        self._has_new_waits |= self._waits.get(record.id) != wait
+        self._waits[record.id] = wait
 
     def _end_wait(self, clarification: str, now: datetime) -> None:
         """Forget a wait that has expired, although its record does not say so yet: its agent goes on."""
         timed = self._timed.get(clarification)
         if timed is not None and timed.expires_at is not None and timed.expires_at <= now:
-            self._waits.drop(clarification)
-            self._flips.drop(clarification)
+            self._waits.pop(clarification, None)
 
 
 def repetitions(records: Sequence[Clarification]) -> list[Finding]:
@@ -295,7 +279,7 @@ def _says_something(answer: str, labels: set[str]) -> bool:
 
 
 def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarification, Clarification]]:
-    """Waiting clarifications, each with the earlier, answered one whose question it repeats."""
+    """Waiting clarifications, each with the earlier, answered one whose question it repeats, of the latest `_COMPARED`."""
     sessions: defaultdict[tuple[str | None, str], list[Clarification]] = defaultdict(list)
     for record in records:
         if record.asked.session_id is not None:
@@ -304,13 +288,17 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
         waiting = [record for record in session if _may_be_stuck(record)]
         if not waiting:
             continue
-        reported = {record.id: record for record in sorted(filter(_was_reported, session), key=_answered_at)}
-        sayings = Sayings()
-        for record in reported.values():
-            sayings.put(record.id, record.question)
-        for record in waiting if reported else ():
-            first = (reported[next(iter(keys))] for keys in sayings.alike(record.question))
-            before = (e for e in first if _answered_at(e) <= record.asked_last and _may_repeat(record, e))
+        reported = sorted(filter(_was_reported, session), key=_answered_at)[-_COMPARED:]
+        sayings = [read(each.question) for each in reported]
+        for record in waiting:
+            mine = read(record.question)
+            before = (
+                earlier
+                for earlier, saying in zip(reported, sayings, strict=True)
+                if _answered_at(earlier) <= record.asked_last
+                and _may_repeat(record, earlier)
+                and are_alike(saying, mine)
+            )
             if (match := next(before, None)) is not None:
                 yield record, match
 

@@ -1,4 +1,4 @@
-"""How the words of others stand within a sentence of ours: so that they can neither end it nor go on with it. Pure."""
+"""The words of others: whole, and within a sentence of ours so that they can neither end it nor go on with it. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ _OURS = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[!#-~]{1,300}…?")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _QUOTATION = str.maketrans('“”„‟❝❞〝〞〟＂«»″"', "‘’’’‘’‘’’'‘’′'")
+
+
+def whole_characters(text: str) -> str:
+    """Returns `text` with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def quoted(words: str) -> str:

@@ -23,24 +23,26 @@ from pydantic import (
     model_validator,
 )
 
-from core.aaep import Choice, Confirmation, Kind, whole_characters
 from core.answers import describe
 from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import (
+    DECISIONS,
     Ask,
+    Choice,
     Clarification,
+    Confirmation,
     Direct,
     DirectKind,
+    Kind,
     Question,
     Requester,
     Round,
-    action_fields,
-    barred,
 )
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
 from core.lookalikes import first_double, resembles, skeleton
+from core.names import whole_characters
 from core.schemas import BadSchema, TooSlow, dotted, schema_of
 from core.workflow import CONTROLS
 
@@ -61,6 +63,7 @@ _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "approval": ("confirmation",),
     "form": ("form",),
 }
+_KINDS_OF_RECORDS = {kind: name for name, (kind,) in _RECORD_KINDS.items()}
 _KINDS_WITH: dict[str, tuple[DirectKind, ...]] = {
     "choices": ("choice",),
     "multiple": ("choice",),
@@ -551,22 +554,19 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
             else (),
             person=question.to,
             escalate=question.escalate,
-            arguments=question.arguments,
-            editable=question.editable,
-            arguments_schema=question.arguments_schema,
             form=question.form,
         ),
         approvals_needed=question.approvals if question.approvals != 1 else None,
         requested_by=None if question.requested_by is None else Requester(by=question.requested_by),
-        **action_fields(confirmation),
+        wanted=confirmation,
     )
     words = confirmation.words if confirmation else question.question or ""
     return Ask(question.agent or producer, words, "human", question.topic, blocking=True, asked=asked)
 
 
-def four_eyes_trouble(question: NewQuestion, asked: Question) -> BadField | None:
-    """Returns why this approval could never be given: four eyes are demanded, and it is not known whom the agent works for,
-    or only that person may answer. `asked`: the question under the rules of its route.
+def four_eyes_trouble(asked: Question) -> BadField | None:
+    """Returns why an approval could never be given under the rules of its route: four eyes are demanded, and it is not known
+    whom the agent works for, or only that person may answer.
     """
     if asked.lacks_requester and asked.four_eyes == "claimed":
         why = "`requested_by` is required: someone other than the person you work for must approve this."
@@ -577,23 +577,22 @@ def four_eyes_trouble(question: NewQuestion, asked: Question) -> BadField | None
             "Someone other than the person you work for must approve this, and the bot was not told who that is. Set "
             "`requested_by` in your [[producers]] table.",
         )
-    requester = barred(asked.four_eyes, asked.requested_by)
-    if requester is None or question.to is None or question.to.casefold() != requester.by.casefold():
+    requester, person = asked.barred, asked.direct.person if asked.direct else None
+    if requester is None or person is None or person.casefold() != requester.by.casefold():
         return None
     return BadField("to", "`to` is the person you work for, who can't approve this. Ask someone else.")
 
 
-def labels_trouble(question: NewQuestion, buttons: Collection[str]) -> BadField | None:
+def labels_trouble(asked: Question, buttons: Collection[str]) -> BadField | None:
     """Returns why people could not tell the labels of a question's choices apart from each other, or from the `buttons` that
     its card may have besides.
     """
-    form = None if question.form is None else read_form(question.form)
-    choices = (_choices_of_form(form) if form is not None else question.choices) or ()
-    labels = [each.label or each.value for each in choices]
+    labels, form = [each.label for each in asked.choices], asked.form
+    is_form = asked.direct is not None and asked.direct.form is not None
     for place, label in enumerate(labels):
         if resembles(label, buttons):
-            field = f"choices.{place}" if form is None else "schema"
-            where = f"`choices[{place}]`" if form is None else f"Choice {place + 1} of `schema`"
+            field = "schema" if is_form else f"choices.{place}"
+            where = f"Choice {place + 1} of `schema`" if is_form else f"`choices[{place}]`"
             return BadField(
                 field,
                 f"{where} looks like one of the bot's own buttons. Give it another label, in more words. To have an "
@@ -662,41 +661,42 @@ def asked_and_receipt(record: Clarification) -> dict[str, Any]:
 
 
 def asked_in(record: Clarification) -> dict[str, Any]:
-    """Returns the question as asked, after redaction, without the fields that are not set.
+    """Returns what was asked, by the names of the fields of `POST /questions`: after redaction, without the fields that are not
+    set.
 
     `approvals` is the number in force: the route may have raised it.
     """
-    asked, direct = record.asked, record.asked.direct
-    if direct is None:
-        raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
-    confirmation = record.current.confirmation
-    extra = confirmation.extra_context if confirmation else {}
+    asked, wanted = record.asked, record.current.confirmation
+    direct = asked.direct
+    extra = (wanted.extra_context if wanted and direct else None) or {}
+    silent = wanted.default_decision if wanted else asked.default_response
     fields = {
-        "question": extra.get("question") if confirmation else record.question,
-        "action": confirmation.action if confirmation else None,
-        "context": extra.get("context") if confirmation else asked.context,
-        "choices": _choices_in(asked, direct),
+        "question": extra.get("question") if wanted else record.question,
+        "action": wanted.action if wanted else None,
+        "context": extra.get("context") if wanted and direct else asked.context,
+        "choices": _choices_in(asked),
         "multiple": asked.multi_select or None,
-        "schema": direct.form,
-        "consequence": confirmation.consequence if confirmation else None,
-        "risk": risk_of(asked) if confirmation else None,
-        "irreversible": (confirmation.irreversible or None) if confirmation else None,
-        "arguments": direct.arguments,
-        "approvals": asked.needed if confirmation else None,
-        "default": direct.default,
+        "schema": direct.form if direct else None,
+        "consequence": wanted.consequence if wanted else None,
+        "risk": risk_of(wanted) if wanted else None,
+        "irreversible": (wanted.irreversible or None) if wanted else None,
+        "arguments": wanted.sent if wanted else None,
+        "approvals": asked.needed if wanted else None,
+        "default": direct.default if direct else silent,
     }
-    return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
+    kind = direct.kind if direct else _KINDS_OF_RECORDS[record.kind]
+    return {"kind": kind} | {name: each for name, each in fields.items() if each is not None}
 
 
-def risk_of(asked: Question) -> dict[str, str | None] | None:
+def risk_of(wanted: Confirmation) -> dict[str, str | None] | None:
     """Returns the risk of an action as its agent `claimed` it, and as its route `counted` it; None: neither is set."""
-    counted = asked.risk_level
-    claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
+    counted = wanted.risk_level
+    claimed = {None: counted, "not said": None}.get(wanted.claimed_risk, wanted.claimed_risk)
     return {"claimed": claimed, "counted": counted} if counted or claimed else None
 
 
-def _choices_in(asked: Question, direct: Direct) -> list[dict[str, Any]] | None:
-    descriptions = direct.descriptions or (None,) * len(asked.choices)
+def _choices_in(asked: Question) -> list[dict[str, Any]] | None:
+    descriptions = (asked.direct.descriptions if asked.direct else ()) or (None,) * len(asked.choices)
     return [
         {"value": choice.value, "label": choice.label} | ({"description": description} if description else {})
         for choice, description in zip(asked.choices, descriptions, strict=True)
@@ -835,8 +835,11 @@ def _confirmation(question: NewQuestion) -> Confirmation | None:
         risk_level=question.risk or "medium",
         irreversible=question.irreversible or None,
         default_decision=None if question.default is None else "reject",
-        is_direct=True,
-        extra_context={name: each for name, each in extra.items() if each},
+        allowed_replies=DECISIONS,
+        extra_context={name: each for name, each in extra.items() if each} or None,
+        sent=question.arguments,
+        editable=question.editable,
+        arguments_schema=question.arguments_schema,
     )
 
 

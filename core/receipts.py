@@ -14,29 +14,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 import rfc8785
 
-from core.aaep import Kind
 from core.clarification import US, Clarification, Round
 from core.clock import iso
-from core.questions import answer_in, asked_in, closing_comment, risk_of, status_of
+from core.questions import answer_in, asked_in, closing_comment, status_of
 from core.records import as_of
 
 TYP = "clarify-decision+jwt"
 INLINE = 2048  # bytes of a text or value that is not replaced by its digest
 _SAFE = 2**53 - 1  # as far as all readers of JSON count
 Claims = dict[str, Any]
-_KINDS: Mapping[Kind, str] = {
-    "multiple_choice": "choice",
-    "numeric": "number",
-    "freetext": "text",
-    "confirmation": "approval",
-}
 # What is wrong with a receipt: there is none; it has no good signature; we do not know its key; it is of another question or
 # round; the record says something else; the log has another one; the log has one, the record has none; its entry in the log
 # is not genuine.
@@ -103,7 +96,7 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
         "session": asked.session_id,
         "jti": jti_of(record),
         "iat": int(decided_at(record).timestamp()),
-        "asked": {name: _short(each) for name, each in _shown(record).items()},
+        "asked": {name: _short(each) for name, each in asked_in(record).items()},
     }
     claims = {name: each for name, each in claims.items() if each is not None}
     claims |= {
@@ -209,29 +202,6 @@ def _canonical(value: Any) -> bytes:
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _shown(record: Clarification) -> dict[str, Any]:
-    """Returns what people were shown, by the names of the fields of `/questions`."""
-    asked, wanted = record.asked, record.current.confirmation
-    if asked.direct is not None:
-        shown = asked_in(record)
-    else:
-        fields = {
-            "question": None if wanted else record.question,
-            "action": wanted.action if wanted else None,
-            "context": asked.context,
-            "choices": [{"value": each.value, "label": each.label} for each in asked.choices] or None,
-            "multiple": asked.multi_select or None,
-            "consequence": wanted.consequence if wanted else None,
-            "risk": risk_of(asked) if wanted else None,
-            "irreversible": (wanted.irreversible or None) if wanted else None,
-            "approvals": asked.needed if wanted else None,
-            "default": asked.default_decision if wanted else asked.default_response,
-        }
-        shown = {"kind": _KINDS.get(record.kind, record.kind)}
-        shown |= {name: each for name, each in fields.items() if each is not None}
-    return shown
-
-
 def _answer(current: Round) -> Any:
     if current.question.is_confirmation:
         return {"decision": current.given.response, "arguments": _short(current.arguments)}
@@ -242,10 +212,7 @@ def _answer(current: Round) -> Any:
 
 def _edits(current: Round) -> list[dict[str, Any]]:
     """Returns who changed the arguments when, and the digest of what they were before."""
-    found, arguments = (
-        [],
-        dict((current.question.direct.arguments if current.question.direct else None) or {}),
-    )
+    found, arguments = [], current.question.sent_arguments
     for edit in current.consent.edits or ():
         found.append({"by": edit.decided_by, "at": iso(edit.at), "was_sha256": arguments_digest(arguments)})
         arguments |= edit.changed

@@ -18,7 +18,6 @@ from typing import Any, Protocol, get_args
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from core.aaep import whole_characters
 from core.clarification import (
     DONE,
     ID,
@@ -35,6 +34,7 @@ from core.clarification import (
     round_with,
 )
 from core.errors import NotFound
+from core.names import whole_characters
 
 Raw = dict[str, Any]
 PLAUSIBLE = 999_999_999  # the highest number of a record that we count on from
@@ -214,7 +214,8 @@ def dump(record: Clarification) -> Raw:
 
 def _set(asked: Raw) -> Raw:
     """Returns what is set in a round and its parts."""
-    return {name: _set(each) if name in PARTS else each for name, each in asked.items() if each is not None}
+    nested = PARTS.keys() | {"wanted"}
+    return {name: _set(each) if name in nested else each for name, each in asked.items() if each is not None}
 
 
 def packed(raw: Raw) -> str:

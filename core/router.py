@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -15,39 +15,17 @@ from core.approvals import accepted, check_seen, why_refused, with_refusal
 from core.clarification import (
     DONE,
     US,
-    AlreadyAnswered,
     Answer,
     Ask,
     Clarification,
-    Closed,
     Decider,
     Holder,
-    MaxRoundsExceeded,
-    NotAnswered,
     Refusal,
     ReplyState,
-    Superseded,
     Why,
-    abandoned,
     agent_key,
-    amended,
-    answered,
-    check_open,
-    claimed,
-    escalated,
-    handed,
     has_expired,
-    held_back,
-    left,
-    nudged,
-    opened,
     parse_id,
-    released,
-    renewed,
-    reply_settled,
-    resolved_by_hand,
-    taken,
-    taken_over,
 )
 from core.clock import Clock
 from core.errors import (
@@ -75,6 +53,30 @@ from core.matching import (
 )
 from core.monitor import DueCall, due_call
 from core.records import PLAUSIBLE, Book, agrees, is_forgotten
+from core.transitions import (
+    AlreadyAnswered,
+    Closed,
+    MaxRoundsExceeded,
+    NotAnswered,
+    Superseded,
+    abandoned,
+    amended,
+    answered,
+    check_open,
+    claimed,
+    escalated,
+    handed,
+    held_back,
+    left,
+    nudged,
+    opened,
+    released,
+    renewed,
+    reply_settled,
+    resolved_by_hand,
+    taken,
+    taken_over,
+)
 
 _log = logging.getLogger("clarify.router")
 _T = TypeVar("_T")
@@ -92,8 +94,13 @@ class Opened:
     how: Literal["new", "follow_up", "duplicate"]
 
 
+@dataclass(eq=False, repr=False)
 class Router:
     """Opens, answers, reminds, escalates, closes. Calls `changed(record)` after each write.
+
+    `sla`: the time to the first reminder. `patience`: seconds to wait for a locked ledger before LockTimeout.
+    `may_be_answered`: whether a clarification may have an answer that the bot has not read yet; until that is known it does
+    not expire. `shown_whole`: whether its card shows the whole action; only then a typed accept counts.
 
     Every method can raise LockTimeout, LedgerUnreadable or LedgerUnwritable (see `Ledger.transact`); then nothing has
     changed. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
@@ -101,31 +108,17 @@ class Router:
     answer that the bot has not read yet.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: Clock,
-        sla: timedelta,
-        changed: Changed,
-        patience: float = LOCK_TIMEOUT,
-        *,
-        may_be_answered: Callable[[str], bool] = lambda _: False,
-        shown_whole: Callable[[Clarification], bool] = lambda _: True,
-    ) -> None:
-        """`sla`: the time to the first reminder. `patience`: seconds to wait for a locked ledger before LockTimeout.
-        `may_be_answered`: whether a clarification may have an answer that the bot has not read yet; until that is known
-        it does not expire. `shown_whole`: whether its card shows the whole action; only then a typed accept counts.
-        """
-        self._ledger = ledger
-        self._clock = clock
-        self._sla = sla
-        self._changed = changed
-        self._patience = patience
-        self._may_be_answered = may_be_answered
-        self._shown_whole = shown_whole
-        # By id and round; bounded like the records themselves.
-        self._refused: dict[tuple[str, int], tuple[Refusal, ...]] = {}
-        self._has_refused, self._writing = asyncio.Event(), asyncio.Lock()
+    ledger: Ledger
+    clock: Clock
+    sla: timedelta
+    changed: Changed
+    patience: float = LOCK_TIMEOUT
+    may_be_answered: Callable[[str], bool] = field(default=lambda _: False, kw_only=True)
+    shown_whole: Callable[[Clarification], bool] = field(default=lambda _: True, kw_only=True)
+    # By id and round; bounded like the records themselves.
+    _refused: dict[tuple[str, int], tuple[Refusal, ...]] = field(default_factory=dict, init=False)
+    _has_refused: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def open(
         self,
@@ -151,13 +144,13 @@ class Router:
         for record in records:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
-        now = self._clock.now()
+        now = self.clock.now()
         for record in records:
             if is_follow_up(record, ask) and self._agrees(record):
-                return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
+                return Opened(book.put(followed_up(record, ask, now, self.sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
-        fresh = opened(book.issue, book.next_seq(), ask, now, self._sla)
+        fresh = opened(book.issue, book.next_seq(), ask, now, self.sla)
         if before := rounds_before(records, ask, fresh.max_rounds):
             words = escalation_words(fresh, "rounds exhausted", before)
             fresh = escalated(fresh, "rounds exhausted", words, now)
@@ -195,7 +188,7 @@ class Router:
                 return Opened(record, "duplicate")
             check_follow_up(record, ask)
             self._check_agrees(record)
-            return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
+            return Opened(book.put(followed_up(record, ask, self.clock.now(), self.sla)), "follow_up")
 
         return await self._decide(clarification_id, decide)
 
@@ -235,7 +228,7 @@ class Router:
             check_consent(record, answer, decider)
             check_length(record, answer.label)
             if record.asked.is_confirmation and answer.response == "accept":
-                shown = version is not None or self._shown_whole(record)
+                shown = version is not None or self.shown_whole(record)
                 check_seen(record, version, shown_whole=shown)
                 return accepted(record, answer, decider, at)
             return answered(record, answer, decider, at)
@@ -255,7 +248,7 @@ class Router:
         """
         if not (record.is_open and record.asked.is_confirmation):
             return
-        now = self._clock.now()
+        now = self.clock.now()
         attempt = Refusal(
             team=decider.team,
             user=decider.user,
@@ -276,7 +269,7 @@ class Router:
             await self._has_refused.wait()
             # Not cancelled in the middle: it would be unknown what is written.
             if not await asyncio.shield(self.write_refusals()):
-                await self._clock.sleep(_RETRY)
+                await self.clock.sleep(_RETRY)
                 self._has_refused.set()
 
     async def write_refusals(self) -> bool:
@@ -307,12 +300,12 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> DueCall | Literal["held"] | None:
-            now = self._clock.now()
-            call = due_call(record, self._sla, now)
-            if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
+            now = self.clock.now()
+            call = due_call(record, self.sla, now)
+            if call is not None and call.kind == "expire" and self.may_be_answered(clarification_id):
                 return "held"
             if call is not None:
-                book.put(after_due_call(record, call, now, self._sla))
+                book.put(after_due_call(record, call, now, self.sla))
             return call
 
         return await self._decide(clarification_id, decide)
@@ -340,7 +333,7 @@ class Router:
             if record.status == "escalated" or (only is not None and not only(record)):
                 return record
             text = words if words is not None else escalation_words(record, why)
-            return escalated(record, why, text, self._clock.now(), by.decided_by if by else US)
+            return escalated(record, why, text, self.clock.now(), by.decided_by if by else US)
 
         return await self._change_record(clarification_id, change)
 
@@ -430,7 +423,7 @@ class Router:
 
         def change(record: Clarification) -> Clarification:
             check_open(record)
-            return abandoned(record, "by hand", self._clock.now(), decider.decided_by, words)
+            return abandoned(record, "by hand", self.clock.now(), decider.decided_by, words)
 
         return await self._change_record(clarification_id, change)
 
@@ -447,7 +440,7 @@ class Router:
                 raise AlreadyAnswered(record)
             if not record.is_open:
                 return record
-            now = self._clock.now()
+            now = self.clock.now()
             return book.put(abandoned(record, "withdrawn", now, record.from_, words))
 
         return await self._decide(clarification_id, decide)
@@ -474,7 +467,7 @@ class Router:
             after = renewed(amended(record, too_few=found))
             if found is not None and record.escalates and record.status != "escalated":
                 words = escalation_words(after, "too few people")
-                after = escalated(after, "too few people", words, self._clock.now())
+                after = escalated(after, "too few people", words, self.clock.now())
             book.put(after)
 
         await self._decide(clarification_id, decide)
@@ -494,7 +487,7 @@ class Router:
         """Applies a session's event to its clarifications (see `after_event`)."""
 
         def decide(book: Book) -> None:
-            for record in after_event(book.records, news, self._clock.now()):
+            for record in after_event(book.records, news, self.clock.now()):
                 book.put(record)
 
         await self._transact(OfSession(news.producer, news.session_id, news.at), decide)
@@ -521,7 +514,7 @@ class Router:
                 and record.delivery.reply not in {"confirmed", state}
             )
             if is_news:
-                book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
+                book.put(settled(record, state, note, self.clock.now(), resolve=resolve))
             return is_news
 
         return await self._decide(clarification_id, decide)
@@ -551,10 +544,10 @@ class Router:
 
         def decide(book: Book, record: Clarification) -> Clarification | Closed:
             self._check_agrees(record)
-            now = self._clock.now()
+            now = self.clock.now()
             if has_expired(record, at or now):
                 # Stays open as long as an answer given in time may come to light.
-                stays_open = self._may_be_answered(record.id)
+                stays_open = self.may_be_answered(record.id)
                 return Closed(record if stays_open else book.put(abandoned(record, "expired", now)))
             after = change(record)
             return record if after is record else book.put(after)
@@ -572,7 +565,7 @@ class Router:
         )
 
     def _agrees(self, record: Clarification) -> bool:
-        return self._ledger.receipts is None or agrees(record, self._ledger.receipts)
+        return self.ledger.receipts is None or agrees(record, self.ledger.receipts)
 
     def _check_agrees(self, record: Clarification) -> None:
         """Raises Tampered if a record does not agree with its receipts."""
@@ -594,10 +587,10 @@ class Router:
 
         def report() -> None:
             for record in written:
-                self._changed(record)
+                self.changed(record)
 
         # `report` runs even if the caller is cancelled: what is written must be shown.
-        return await self._ledger.transact(reach, run, self._patience, report, along)
+        return await self.ledger.transact(reach, run, self.patience, report, along)
 
 
 def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record: Clarification) -> None:

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 import jsonschema_rs
 from jsonschema_rs import EmailOptions, FancyRegexOptions, RegexOptions, ValidationErrorKind
 
-from core.aaep import whole_characters
 from core.errors import AnswerRejected, BadInput
+from core.names import whole_characters
 
 SCHEMA_LIMIT = 262_144  # bytes of JSON
 MOST_PROBLEMS = 20  # that are told of one value

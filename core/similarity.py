@@ -11,17 +11,14 @@ doubt two texts are different. Word order and filler do not count; what changes 
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 THRESHOLD = 0.8  # the Jaccard index of the word sets
 
 _LONGEST = 8000  # characters; longer texts must be equal
-_COMPARED = 300  # at most so many of the texts that begin alike, the latest
 
 _WORD = re.compile(r"(?:(?<!\w)[-$€£])?[^\W_]+(?:['._:/@\\-]+[^\W_]+)*[%+#]*")
 _ENDS_SENTENCE = re.compile(r"[.!?:;\n]\s*[\"'(*_`\s-]*$")
@@ -100,10 +97,6 @@ class Saying:
     keys: frozenset[str]
     has: frozenset[str]
 
-    @property
-    def numbers(self) -> frozenset[str]:
-        return frozenset(word for word in self.words if _has_digit(word))
-
 
 def read(text: str) -> Saying:
     """The parts of `text` that count."""
@@ -126,92 +119,24 @@ def read(text: str) -> Saying:
     return Saying(plain, tuple(order), content, keys | pairs, content | pairs)
 
 
-def similarity(a: str, b: str) -> float:
-    """From 0 (a key differs, or nothing in common) to 1 (the same words)."""
-    return compare(read(a), read(b))
-
-
 def says_again(a: str, b: str) -> bool:
     """Whether `b` says what `a` says."""
+    return are_alike(read(a), read(b))
+
+
+def are_alike(a: Saying, b: Saying) -> bool:
+    """`says_again` of two read texts."""
     return similarity(a, b) >= THRESHOLD
 
 
-def compare(a: Saying, b: Saying) -> float:
-    """`similarity` of two read texts."""
+def similarity(a: Saying, b: Saying) -> float:
+    """From 0 (a key differs, or nothing in common) to 1 (the same words)."""
     if a.plain == b.plain:
         return 1.0
     common = len(a.words & b.words)
     if not common or not (a.keys <= b.has and b.keys <= a.has) or _changed_places(a.order, b.order):
         return 0.0
     return common / (len(a.words) + len(b.words) - common)
-
-
-class Sayings:
-    """Finds texts that say the same, without comparing every pair.
-
-    Word sets as alike as THRESHOLD share one of their first few words in any fixed order, and their numbers are equal. Texts
-    are read at the first look-up. If more than 300 different texts begin with the same word, only the latest are compared, so
-    that look-ups stay short.
-    """
-
-    def __init__(self) -> None:
-        self._unread: dict[str, str] = {}
-        self._read: dict[str, Saying] = {}
-        self._by_start: dict[tuple[frozenset[str], str], dict[Saying, dict[str, None]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._unread) + len(self._read)
-
-    def put(self, key: str, text: str) -> None:
-        self.drop(key)
-        self._unread[key] = text
-
-    def drop(self, key: str) -> None:
-        self._unread.pop(key, None)
-        if (saying := self._read.pop(key, None)) is None:
-            return
-        for start in _starts(saying):
-            of_start = self._by_start[start]
-            of_start[saying].pop(key)
-            if not of_start[saying]:
-                del of_start[saying]
-            if not of_start:
-                del self._by_start[start]
-
-    def prepare(self, most: int) -> int:
-        """Read at most `most` texts for later look-ups; returns how many were read."""
-        keys = list(islice(self._unread, most))
-        for key in keys:
-            self._take_in(key)
-        return len(keys)
-
-    def alike(self, text: str) -> Iterator[Iterable[str]]:
-        """The keys of the texts that say the same as `text`, grouped by equal texts, in the order of `put`."""
-        self.prepare(len(self._unread))
-        mine, seen = read(text), set[Saying]()
-        for start in _starts(mine):
-            for saying, keys in islice(reversed(self._by_start.get(start, {}).items()), _COMPARED):
-                if _may_be_alike(saying, mine) and saying not in seen and compare(saying, mine) >= THRESHOLD:
-                    seen.add(saying)
-                    yield keys
-
-    def _take_in(self, key: str) -> None:
-        saying = self._read[key] = read(self._unread.pop(key))
-        for start in _starts(saying):
-            self._by_start.setdefault(start, {}).setdefault(saying, {})[key] = None
-
-
-def _may_be_alike(a: Saying, b: Saying) -> bool:
-    """A cheap check of the word counts that never rejects similar texts."""
-    return a.plain == b.plain or len(a.words & b.words) >= THRESHOLD * max(len(a.words), len(b.words)) - 1e-9
-
-
-def _starts(saying: Saying) -> list[tuple[frozenset[str], str]]:
-    # Long words are the rarer ones, so that few texts share one.
-    ordered = sorted(saying.words or {saying.plain}, key=lambda word: (-len(word), word))
-    count = len(ordered) - math.ceil(THRESHOLD * len(ordered) - 1e-9) + 1
-    numbers = saying.numbers
-    return [(numbers, word) for word in ordered[:count]]
 
 
 def _canonical(raw: str) -> list[str]:

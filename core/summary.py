@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from core.clarification import OPEN, Attention, Clarification, ReplyState, Status
+from core.clarification import Attention, Clarification, Held, ReplyState, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Held):
     """Has the attributes of the same names of its `Clarification`, as of `revision`."""
 
     id: str
@@ -42,18 +42,6 @@ class Summary:
     attention: Attention
     reply: ReplyState | None
     unclaimed_at: datetime | None
-
-    @property
-    def is_open(self) -> bool:
-        return self.status in OPEN
-
-    @property
-    def claimed_by(self) -> str | None:
-        return self.attention.taken_by.user if self.attention.taken_by else None
-
-    @property
-    def offered_to(self) -> str | None:
-        return self.attention.handed_to.user if self.attention.handed_to else None
 
 
 Seen = Clarification | Summary

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
-import stat
 import threading
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,7 +34,6 @@ ROUNDS_BLOCKING, ROUNDS = 5, 6
 _MOST_ROUNDS = 100
 _CONTROL = re.compile(f"[{CONTROLS}]")
 _WHERE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
-_YOUNG = 2 * 10**9  # ns: at least the resolution of any file system's times
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +60,9 @@ class WorkflowStep:
 
 @dataclass(frozen=True, slots=True)
 class _WorkflowFile:
-    """A workflow file as read. `seen`: its time, size and inode; None: read it again."""
+    """A workflow file as read. `content`: None: it cannot be read, or is not TOML."""
 
-    seen: tuple[int, int, int] | None
+    content: bytes | None
     steps: tuple[WorkflowStep, ...]
     problems: tuple[str, ...]
 
@@ -171,11 +168,12 @@ def is_role(text: str) -> bool:
 def _read(path: Path, known: _WorkflowFile | None) -> _WorkflowFile | None:
     """The current file, or `known` if it did not change; None if it is gone or no regular file."""
     try:
-        seen = _seen(path)
-        if seen is None or (known is not None and known.seen == seen):
-            return known if seen is not None else None
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        after = _seen(path)
+        if not path.is_file():
+            return None
+        content = path.read_bytes()
+        if known is not None and known.content == content:
+            return known
+        raw = tomllib.loads(content.decode())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -187,14 +185,7 @@ def _read(path: Path, known: _WorkflowFile | None) -> _WorkflowFile | None:
     steps, problems = _steps(path.name, raw)
     for problem in problems if known is None or known.problems != problems else ():
         _log.warning("invalid workflow file: %s", problem)
-    # If it was written just before, another write may leave no trace in its time: read it again next time.
-    settled = seen == after and time.time_ns() - seen[0] > _YOUNG
-    return _WorkflowFile(seen if settled else None, steps, problems)
-
-
-def _seen(path: Path) -> tuple[int, int, int] | None:
-    found = path.stat()
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return _WorkflowFile(content, steps, problems)
 
 
 def _is_workflow(path: Path) -> bool:

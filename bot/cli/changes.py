@@ -13,11 +13,11 @@ from bot.views import inert
 from bot.views.records import record_json
 from bot.views.wording import ASK_AGAIN, whole_words
 from core import answers
-from core.aaep import whole_characters
 from core.approvals import check_reason, version_of
 from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key, answer_of
 from core.errors import AnswerRejected, BadInput, ConsentRefused
 from core.hub import Request
+from core.names import whole_characters
 
 _EXAMPLE = 'clarify request --from engineer --to architect --issue 42 "Which database?"'
 _LONGEST = 1 << 20  # bytes of standard input; far more than any answer may have
@@ -215,7 +215,7 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
     if wanted is None or not decider.may_accept or asked.needed > 1 or asked.four_eyes is not None:
         raise ConsentRefused(record.id)
     if not yes:
-        shell.ask_back(ASK_AGAIN, reading=whole_words(wanted))
+        shell.ask_back(ASK_AGAIN, reading=whole_words(wanted, record.current.arguments))
 
 
 def _tell(shell: Shell, after: Clarification, sentence: str) -> None:

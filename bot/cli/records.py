@@ -28,9 +28,9 @@ from bot.views.wording import (
     warning_words,
 )
 from core import answers
-from core.aaep import Confirmation
-from core.clarification import ArgumentsChanged, Clarification, Entry, NotOpen, Round, Superseded
+from core.clarification import Clarification, Confirmation, Entry, Round
 from core.clock import iso
+from core.transitions import ArgumentsChanged, NotOpen, Superseded
 
 _COLUMNS = (
     Column("Id", whole=True),
@@ -204,7 +204,7 @@ def _decided_on(current: Round) -> Iterator[Part]:
     if (wanted := current.confirmation) is None:
         return
     yield Cell(risk_words(wanted), style="yellow")
-    if with_what := argument_words(wanted.arguments):
+    if with_what := argument_words(current.arguments):
         yield _indented(with_what)
     for edit in current.consent.edits or ():
         yield f"Edited by {inert.named(edit.decided_by)} · {exact(edit.at)}"
@@ -230,7 +230,7 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
     ):
         if more:
             yield Cell(more, style="yellow")
-    if with_what := argument_words(wanted.arguments):
+    if with_what := argument_words(record.current.arguments):
         yield _indented(with_what)
     for extra in extra_aloud(wanted):
         yield _indented(extra)

@@ -129,15 +129,15 @@ def _entries(record: Clarification) -> Iterator[tuple[datetime, Line]]:
 def _asked(asked: Question) -> Line:
     surface = asked.via or ("aaep" if asked.producer else "ledger")
     line: Line = {"surface": surface, "producer": asked.producer, "session": asked.session_id}
-    if not asked.is_confirmation:
+    if (wanted := asked.confirmation) is None:
         return line
     return line | {
-        "action": asked.action,
-        "consequence": asked.consequence,
-        "irreversible": asked.irreversible,
-        "risk": risk_of(asked),
-        "arguments": asked.direct.arguments if asked.direct else None,
-        "extraContext": asked.extra_context,
+        "action": wanted.action,
+        "consequence": wanted.consequence,
+        "irreversible": wanted.irreversible,
+        "risk": risk_of(wanted),
+        "arguments": wanted.sent,
+        "extraContext": wanted.extra_context,
         "approvalsNeeded": asked.needed,
         "requestedBy": asked.requested_by.model_dump(mode="json") if asked.requested_by else None,
         "fourEyes": asked.four_eyes,
@@ -156,11 +156,11 @@ def _answered(current: Round, entry: Entry) -> Line:
         "rationale": current.given.rationale,
         "reply": current.delivery.reply,
     }
-    if current.question.is_confirmation:
+    if (wanted := current.confirmation) is not None:
         line |= {
             "approvedBy": approved_by(current),
             "deciders": deciders_of(current, None) if current.given.decided_by else [],
-            "risk": risk_of(current.question),
+            "risk": risk_of(wanted),
             "arguments": current.arguments if current.question.direct else None,
             "edits": [_edit(edit, before) | {"at": iso(edit.at)} for edit, before in _edits(current)],
         }
@@ -220,7 +220,7 @@ def _refusals(record: Clarification, number: int, current: Round) -> Iterator[tu
 
 def _edits(current: Round) -> Iterator[tuple[Edit, Line]]:
     """Yields the edits, each with the arguments before it."""
-    arguments: Line = dict((current.question.direct.arguments if current.question.direct else None) or {})
+    arguments: Line = current.question.sent_arguments
     for edit in current.consent.edits or ():
         yield edit, dict(arguments)
         arguments |= edit.changed

@@ -30,11 +30,12 @@ from bot.views.lists import choice_of, said, search_modal
 from bot.views.reaction import Tell, Told, explained
 from bot.views.render import Renderer
 from core import answers
-from core.clarification import Clarification, Decider, Holder, NotOpen
+from core.clarification import Clarification, Decider, Holder
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition, NotFound
 from core.escalation import Override
 from core.hub import Hub
+from core.transitions import NotOpen
 
 _log = logging.getLogger("clarify.commands")
 _REASON = 2000

@@ -13,9 +13,10 @@ from bot.signing import Signing
 from bot.storage.store import Store
 from bot.storage.tx import Row
 from bot.views.verify import Proof
-from core.clarification import Clarification, amended
+from core.clarification import Clarification
 from core.ledger import Ledger
 from core.receipts import Checked, Problem, at_round, jti_of
+from core.transitions import amended
 
 ENTRY = "select seq, entry, receipt, (select max(seq) from decisions) as last from decisions where jti = :jti"
 

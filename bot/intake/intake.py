@@ -25,7 +25,7 @@ from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
 from core.agents import SessionFact, going_on
-from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, Question, action_fields, agent_key
+from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, agent_key
 from core.clock import Clock
 from core.errors import (
     BadInput,
@@ -258,40 +258,16 @@ def _runs(items: list[Incoming]) -> list[list[Incoming]]:
 
 
 def _ask(item: Incoming) -> Ask:
-    """Returns a question event as the router takes it. A confirmation is always for people, never for an agent."""
+    """Returns a question event as the router takes it."""
     event, question = item.event, item.event.question
     if question is None:
         raise ClarifyError(f"event {event.event_id} asks nothing")
-    agentx = event.extension("agentx")
-    topic, to = agentx.get("topic"), agentx.get("to")
-    asked = Question(
+    return question.under(
         producer=item.producer,
-        agent_name=event.agent_name,
-        session_id=event.session_id,
-        event_id=event.event_id,
-        reply_token=question.reply_token,
-        correlation_id=event.correlation_id,
-        asked_at=event.timestamp,
         received_at=item.received_at,
         expires_at=item.expires_at,
-        kinds=question.kinds,
-        choices=question.choices,
-        multi_select=question.multi_select,
-        context=question.context,
-        default_response=question.default_response,
-        summary_terse=event.text("summary_terse"),
-        summary_detailed=event.text("summary_detailed"),
-        held_back=None if question.confirmation else _misaddressed(event),
+        held_back=None if question.asked.is_confirmation else _misaddressed(event),
         rtl=reads_rtl(event.raw.get("localization_hints")) or None,
-        **action_fields(question.confirmation),
-    )
-    return Ask(
-        agent_id=event.agent_id,
-        question=question.text,
-        to=to if isinstance(to, str) and to.strip() and not question.confirmation else HUMAN,
-        topic=topic if isinstance(topic, str) and topic else None,
-        blocking=agentx.get("blocking") is not False,
-        asked=asked,
     )
 
 

@@ -28,7 +28,7 @@ from bot.views.codec import HAND_BLOCK, PagePress
 from bot.views.forms import full_view, hand_modal, message_modal
 from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, explained
 from bot.views.render import Renderer
-from core.clarification import Clarification, Holder, NotOpen
+from core.clarification import Clarification, Holder
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout
 from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, quiet_until
@@ -36,6 +36,7 @@ from core.index import Index
 from core.ledger import Ledger
 from core.router import Router
 from core.summary import Seen
+from core.transitions import NotOpen
 
 _log = structlog.get_logger("clarify.paging")
 GONE = "This page is closed. There is nothing left to do."

@@ -19,7 +19,6 @@ import structlog
 
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
-from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (
     Began,
@@ -35,6 +34,7 @@ from core.escalation import (
     Taken,
     is_news,
 )
+from core.names import whole_characters
 from core.records import FORGOTTEN, Subject
 
 _log = structlog.get_logger("clarify.paging")

@@ -31,8 +31,9 @@ from bot.people.directory import (
 )
 from bot.routing import Audience, audience_of
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
-from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
+from core.clarification import Approval, Clarification, Decider, Standing
 from core.summary import Seen
+from core.transitions import ApprovedMeanwhile
 
 _T = TypeVar("_T")
 Reason = OutsiderReason | Literal["not in the channel", "not listed", "asked of another"]

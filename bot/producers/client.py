@@ -23,7 +23,8 @@ from bot.http import (
 )
 from bot.producers.dialects import Spoken, Subscription, redirected
 from bot.storage.store import Acting
-from core.aaep import Response, clarification_reply, confirmation_reply
+from core.aaep import clarification_reply, confirmation_reply
+from core.clarification import Response
 
 
 @dataclass(frozen=True, slots=True)

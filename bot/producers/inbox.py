@@ -237,7 +237,7 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     event = incoming.event
     payload_hash = _payload_hash(event)
     event_id, arrived = _stored_id(tx, incoming, payload_hash)
-    token = event.question.reply_token if event.question else None
+    token = event.question.asked.reply_token if event.question else None
     if arrived == "new" and token is not None:
         arrived = _check_token(tx, incoming, token, payload_hash)
     if arrived != "new":

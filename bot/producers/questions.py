@@ -415,12 +415,11 @@ class Questions:
         """Returns a question as it is to be recorded; see `ask`."""
         asked = await self._redacted(given, producer)
         digest = await self._digest(given, asked, producer)
-        trouble = await self._trouble_with(asked)
+        why = None if asked.to is None else await self.trouble_with(asked.to)
         now = self.clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
         ask = self.bounded(ask_of(asked, producer=producer, token=token, at=now, expires_at=expires_at))
-        if trouble is None and asked.kind == "approval":
-            trouble = four_eyes_trouble(asked, ask.asked)
+        trouble = labels_trouble(ask.asked, BUTTONS) or (None if why is None else BadField("to", why))
         return _New(
             asked=asked,
             ask=ask,
@@ -428,7 +427,7 @@ class Questions:
             producer=producer,
             token=token,
             digest=digest,
-            trouble=trouble,
+            trouble=trouble or four_eyes_trouble(ask.asked),
             may_be_joined=repeats
             and asked.key is None
             and (asked.kind != "approval" or asked.session is not None),
@@ -467,14 +466,6 @@ class Questions:
 
         await self.store.write(work)
         self.wake_feed()
-
-    async def _trouble_with(self, asked: NewQuestion) -> BadField | None:
-        """Returns why no one could answer a question, or could mistake a choice for something else, if that is known."""
-        if (trouble := labels_trouble(asked, BUTTONS)) is not None:
-            return trouble
-        if asked.to is not None and (why := await self.trouble_with(asked.to)) is not None:
-            return BadField("to", why)
-        return None
 
     async def find(self, clarification_id: str, producer: str) -> Clarification:
         """Returns a question of this producer as it is now.

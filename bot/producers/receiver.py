@@ -185,9 +185,7 @@ class Receiver:
         age = self.offset.age(event.timestamp, arrival.received_at, arrival.steady)
         sent = arrival.steady - age.total_seconds()
         agent = event.agent_id
-        ran_out = event.question is not None and age.total_seconds() >= (
-            event.question.timeout_seconds or math.inf
-        )
+        ran_out = event.question is not None and age.total_seconds() >= (event.timeout_seconds or math.inf)
         if (
             age > _LATE
             and self._last_received.get(agent, -math.inf) <= sent < self._away_until
@@ -410,10 +408,9 @@ def _reason(error: Exception, *, torn: bool) -> str:
 
 def _expiry(event: Event, at: datetime) -> datetime | None:
     """Returns when the question of an event sent `at` expires."""
-    question = event.question
-    if question is None or question.timeout_seconds is None:
+    if event.timeout_seconds is None:
         return None
     try:
-        return at + timedelta(seconds=question.timeout_seconds)
+        return at + timedelta(seconds=event.timeout_seconds)
     except OverflowError:  # a timestamp in the year 9999
         return datetime.max.replace(tzinfo=UTC)

@@ -41,13 +41,14 @@ from bot.views.verify import Proof, verify_view
 from core import answers
 from core.answers import Written
 from core.approvals import check_four_eyes, check_seen, why_refused
-from core.clarification import Answer, Clarification, Decider, Holder, NotOpen
+from core.clarification import Answer, Clarification, Decider, Holder
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index
 from core.ledger import Ledger
 from core.lists import page_of, urgency
 from core.router import Router
+from core.transitions import NotOpen
 
 _log = logging.getLogger("clarify.slack")
 _answers_log = logging.getLogger("clarify.answering")

@@ -40,11 +40,11 @@ from bot.views.blockkit import (
 )
 from bot.views.fields import choosing, positions
 from bot.views.markdown import GAP, rich_parts
-from core.aaep import whole_characters
 from core.answers import from_field_text
 from core.clarification import Round, round_with
 from core.errors import AnswerRejected
 from core.forms import FormField, FormOption, fields_in
+from core.names import whole_characters
 from core.questions import REDACTED
 
 FIELD = "argument."
@@ -223,7 +223,7 @@ def change_words(current: Round) -> list[str]:
 def shows_originals(current: Round) -> bool:
     """Returns whether `change_words` has all of what the agent sent in the arguments that people changed."""
     edits = current.consent.edits or ()
-    sent = (current.question.direct.arguments if current.question.direct else None) or {}
+    sent = current.question.sent_arguments
     last = edits[-1].changed if edits else {}
     return all(
         name in last and max(map(inert.size, map(_brief, (sent.get(name), last[name])))) <= _BRIEF
@@ -236,7 +236,7 @@ def changed_in_all(current: Round) -> str:
     """Returns how the arguments differ from what the agent sent, one line each, after `CHANGED`; empty if they were never
     changed.
     """
-    sent = (current.question.direct.arguments if current.question.direct else None) or {}
+    sent = current.question.sent_arguments
     names = {name: None for edit in current.consent.edits or () for name in edit.changed}
     said = [
         line

@@ -108,9 +108,8 @@ from bot.views.wording import (
     words,
 )
 from core import answers
-from core.aaep import Confirmation
 from core.approvals import version_of
-from core.clarification import Clarification
+from core.clarification import Clarification, Confirmation
 
 CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
@@ -317,11 +316,11 @@ def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
 def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
     """An action and its consequence. The stakes are always shown in full, whatever else is cut."""
     terse, extra = verbosity == "terse", extra_words(wanted)
-    stakes, again = stakes_alerts(wanted), _dialog(wanted)
+    stakes, again = stakes_alerts(wanted), _dialog(shown, wanted)
     budget.spend(*(each.words.text for each in stakes), *LABELS.values())
     if again is not None:
         budget.spend(again.title, again.text, again.confirm, again.deny)
-    with_what = argument_pieces(wanted.arguments)
+    with_what = argument_pieces(shown.current.arguments)
     heading = change_heading(shown.current)
     budget.spend(heading, *(each.title for each in with_what))
     detail = _detail(shown, verbosity)
@@ -341,7 +340,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
         *argument_parts(shorter),
     ]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
-        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(wanted.arguments)[1:])
+        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(shown.current.arguments)[1:])
     if heading:
         said += [Context(live_words(heading)), *barred(changes)]
     return Card(
@@ -378,7 +377,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     line.
     """
     wanted, decided = shown.current.confirmation, shown.decided is not None
-    arguments = wanted.arguments if wanted is not None else {}
+    arguments = shown.current.arguments
     action = (
         plain(words(shown.question))
         if wanted is None
@@ -429,7 +428,9 @@ def closed_card(shown: ShownRound, text: str) -> Card:
     brief = budget.brief(answer) if shown.asked.form is None else answer.replace(_ANSWER_IS, _FORM_IS, 1)
     reason = budget.brief(_reason(shown))
     changes = budget.brief(changed_in_all(shown.current) if decided is not None else "")
-    with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
+    with_what = (
+        main_argument(shown.current.arguments, _LINE) if wanted is not None and decided is not None else ""
+    )
     whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
     question, consequence, with_what, answer, changes, reason = budget.fit(
         [
@@ -574,7 +575,7 @@ def _decisions(shown: ShownRound, wanted: Confirmation, *, cut: bool) -> Iterabl
     instead, which also asks. The colour that warns is on the button that does harm: Accept where the risk is high, else
     Reject.
     """
-    again = _dialog(wanted) if wanted.asks_twice else None
+    again = _dialog(shown, wanted) if wanted.asks_twice else None
     opens = cut or bool(shown.asked.reason_wanted) or (wanted.asks_twice and again is None)
     styles: dict[bool, Style] = (
         {True: "danger", False: ""} if wanted.is_high_risk else {True: "primary", False: "danger"}
@@ -592,14 +593,14 @@ def _decisions(shown: ShownRound, wanted: Confirmation, *, cut: bool) -> Iterabl
         )
 
 
-def _dialog(wanted: Confirmation) -> Dialog | None:
+def _dialog(shown: ShownRound, wanted: Confirmation) -> Dialog | None:
     """Returns the dialog before Accept counts, which names the stakes and the action, or None if they do not fit: several
     lines would not be told apart. It also has the command and the consequence, each if there is room.
     """
     said = [risk_words(wanted), f"{ACTION}{_action_line(wanted)}"]
     if "\n" in wanted.action.strip() or inert.size("\n".join(said)) > CONFIRM_TEXT:
         return None
-    command = main_argument(wanted.arguments, inert.NO_LIMIT, only_code=True)
+    command = main_argument(shown.current.arguments, inert.NO_LIMIT, only_code=True)
     for more in (command, said_of(wanted)[1]):
         if more and "\n" not in more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
             said.append(more)
@@ -685,10 +686,11 @@ def _how(shown: ShownRound, *, is_whole: bool) -> str:
     asked = shown.asked
     if not answers.takes_words(asked):
         return f"Click {ANSWER} to fill in the form."
-    if _accept_shows_all(shown, is_whole=is_whole):
-        if shown.current.confirmation and "reject" not in shown.current.confirmation.allowed:
+    wanted = shown.current.confirmation
+    if wanted is not None and _accept_shows_all(shown, is_whole=is_whole):
+        if "reject" not in wanted.allowed:
             return ""
-        asked = asked.model_copy(update={"allowed_replies": ("reject",)})
+        asked = asked.copied(wanted=wanted.copied(allowed_replies=("reject",)))
     return answers.hint(asked)
 
 
@@ -748,7 +750,7 @@ def closed_text(shown: ShownRound, limit: int = inert.TEXT_LIMIT) -> str:
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
     wanted = shown.current.confirmation
-    with_what = inert.fallback(main_argument(wanted.arguments, _LINE)) if wanted is not None else ""
+    with_what = inert.fallback(main_argument(shown.current.arguments, _LINE)) if wanted is not None else ""
     risk = inert.fallback(_risk(shown), 500)
     answer = _answer(shown, how)
     answer = attributed(answer, label=_ANSWER_IS) if answer else ""
@@ -870,7 +872,7 @@ def _consent_parts(shown: ShownRound, wanted: Confirmation) -> list[str]:
     """Returns an action in the agent's own words, with people's changes."""
     changes = change_words(shown.current)
     changed = "\n".join((CHANGED, *map(inert.with_bar, changes))) if changes else ""
-    said = (*said_of(wanted), changed, *argument_texts(wanted.arguments), *extra_aloud(wanted))
+    said = (*said_of(wanted), changed, *argument_texts(shown.current.arguments), *extra_aloud(wanted))
     return [part for part in said if part]
 
 

@@ -100,9 +100,19 @@ from bot.views.wording import (
     words,
 )
 from core import answers
-from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import LEAST_REASON, check_reason, check_seen, edit_problems, version_of
-from core.clarification import Answer, Approval, Clarification, Edit, Question, Round, round_with
+from core.clarification import (
+    DECISIONS,
+    Answer,
+    Approval,
+    Clarification,
+    Confirmation,
+    Decision,
+    Edit,
+    Question,
+    Round,
+    round_with,
+)
 from core.errors import AnswerRejected, ReasonWanted
 from core.lists import Page, page_of
 from core.questions import REDACTED
@@ -358,7 +368,7 @@ def _misfits(current: Round, changed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _arguments_schema(asked: Question) -> dict[str, Any] | None:
-    return asked.direct.arguments_schema if asked.direct else None
+    return asked.confirmation.arguments_schema if asked.confirmation else None
 
 
 def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
@@ -383,12 +393,8 @@ def _check_reason(asked: Question, answer: Answer) -> None:
 
 def _changeable(current: Round) -> dict[str, Input]:
     """Returns the fields in which a person may edit arguments before accepting."""
-    is_editable = (
-        current.question.direct is not None
-        and current.question.direct.editable
-        and current.question.is_confirmation
-    )
-    return editable(current.arguments, _arguments_schema(current.question)) if is_editable else {}
+    wanted = current.confirmation
+    return editable(current.arguments, wanted.arguments_schema) if wanted and wanted.editable else {}
 
 
 def _read(block: str, said: list[str], asked: Question) -> Answer:
@@ -419,7 +425,9 @@ def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...
     """Returns what is to be accepted, without the arguments that an input shows in full."""
     fields = _changeable(shown.current)
     left = {
-        name: each for name, each in wanted.arguments.items() if name not in fields or overflows(fields[name])
+        name: each
+        for name, each in shown.current.arguments.items()
+        if name not in fields or overflows(fields[name])
     }
     heading = change_heading(shown.current)
     people = live_words(people_words(shown.current), heading)
@@ -437,7 +445,7 @@ def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...
 
 def _hides(asked: Question, arguments: Mapping[str, Any]) -> bool:
     """Returns whether some of these arguments are redacted. A person's own `[redacted]` does not count."""
-    sent = (asked.direct.arguments if asked.direct else None) or {}
+    sent = asked.sent_arguments
     texts = {name: json.dumps(each) for name, each in arguments.items()}
     return any(REDACTED in text and text == json.dumps(sent.get(name)) for name, text in texts.items())
 
@@ -449,7 +457,7 @@ def _whole_consent(shown: ShownRound, wanted: Confirmation) -> Iterator[str | _S
     if shown.consent.edits:
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"
-    yield from argument_parts(argument_pieces(wanted.arguments))
+    yield from argument_parts(argument_pieces(shown.current.arguments))
     yield from extra_parts(extra_words(wanted))
     for number, edit in enumerate(shown.consent.edits or (), 1):
         until = round_with(shown.current, edits=(shown.consent.edits or ())[:number])
@@ -465,9 +473,8 @@ def _whole_consent(shown: ShownRound, wanted: Confirmation) -> Iterator[str | _S
 
 def _originals(asked: Question) -> tuple[Section | Rich, ...]:
     """Returns the arguments as the agent sent them."""
-    sent = (asked.direct.arguments if asked.direct else None) or {}
     heading = "The original arguments, as the agent sent them:"
-    return (*sections(heading), *argument_parts(argument_pieces(sent)))
+    return (*sections(heading), *argument_parts(argument_pieces(asked.sent_arguments)))
 
 
 def _by(did: str, what: Approval | Edit, end: str) -> Section:

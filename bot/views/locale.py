@@ -21,10 +21,8 @@ _KEPT = (
     "default_response",
     "summary_terse",
     "summary_detailed",
-    "action",
-    "consequence",
-    "extra_context",
 )
+_KEPT_OF_ACTION = ("action", "consequence", "extra_context")
 
 
 def reads_rtl(hints: object) -> bool:
@@ -67,6 +65,8 @@ def _directed_round(asked: Round) -> Round:
     question = asked.question
     choices = tuple(replace(each, label=isolate(each.label, rtl=True)) for each in question.choices)
     told = {key: _directed(getattr(question, key)) for key in _KEPT}
+    if (wanted := question.wanted) is not None:
+        told["wanted"] = wanted.copied(**{key: _directed(getattr(wanted, key)) for key in _KEPT_OF_ACTION})
     return round_with(asked, **told, choices=choices)
 
 

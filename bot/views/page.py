@@ -76,7 +76,8 @@ from bot.views.wording import (
     words,
 )
 from core import answers
-from core.clarification import Clarification, amended
+from core.clarification import Clarification
+from core.transitions import amended
 
 ItemState = Literal["live", "taken", "snoozed", "closed"]
 OPEN_ONE = "Open"
@@ -548,7 +549,7 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     if (shown := item.shown) is not None:
         record, wanted = shown.record, shown.current.confirmation
         context = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if shown.context else ""
-        with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
+        with_what = main_argument(shown.current.arguments, _ARGUMENT) if wanted else ""
         said = said_of(wanted) if wanted else (attributed(words(shown.question)),)
         asked = ["\n".join(filter(None, (*said, with_what, shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"

@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.errors import RepliesUnread, SlackError
 from bot.views import inert, phrases
-from core.clarification import ArgumentsChanged, Clarification, NotOpen, Superseded
+from core.clarification import Clarification
 from core.errors import (
     AnswerRejected,
     BadInput,
@@ -20,6 +20,7 @@ from core.errors import (
     NotFound,
     Tampered,
 )
+from core.transitions import ArgumentsChanged, NotOpen, Superseded
 
 View = dict[str, Any]
 # The message for an error, and whether something may have been recorded.

@@ -78,8 +78,8 @@ def _consent_json(record: Clarification) -> dict[str, Any] | None:
         "reversibility": wanted.reversibility,
         "defaultDecision": wanted.default_decision,
         "allowedReplies": list(wanted.allowed),
-        "extraContext": dict(wanted.extra_context),
-        "arguments": dict(wanted.arguments),
+        "extraContext": wanted.extra_context or {},
+        "arguments": record.current.arguments,
         "approvedBy": approved_by(record.current),
         "approvalsNeeded": record.asked.needed,
     }

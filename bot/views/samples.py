@@ -39,11 +39,12 @@ from bot.views.render import Renderer
 from bot.views.shifts import ShiftBegins, ShiftEnds, shift_card
 from bot.views.verify import Proof, verify_view
 from core.agents import AgentNode, ReadyItem
-from core.clarification import Answer, Clarification, Decider, amended, answered, opened
+from core.clarification import Answer, Clarification, Decider
 from core.digest import DigestBuilder
 from core.lists import Decided, DecidedBy, PastDecision, page_of
 from core.questions import NewQuestion, ask_of
 from core.receipts import Checked, claims_of
+from core.transitions import amended, answered, opened
 
 _AT = datetime(2026, 6, 16, 9, 30, tzinfo=UTC)
 _LATER = _AT + timedelta(minutes=20)

@@ -7,11 +7,11 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument
@@ -19,13 +19,16 @@ from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, W
 from bot.views.classic import SIGN
 from bot.views.markdown import attributed, plain
 from core import answers
-from core.aaep import NOT_GIVEN, Choice, Confirmation, Decision
 from core.approvals import RISKS
 from core.clarification import (
     HUMAN,
+    NOT_GIVEN,
     UNKNOWN,
     US,
+    Choice,
     Clarification,
+    Confirmation,
+    Decision,
     Entry,
     EntryType,
     OfRound,
@@ -632,14 +635,14 @@ def brief_words(shown: ShownRound, limit: int) -> str:
         for label, text in lines
         if text
     ]
-    return "\n".join(filter(None, (*said, main_argument(wanted.arguments, limit))))
+    return "\n".join(filter(None, (*said, main_argument(shown.current.arguments, limit))))
 
 
 def brief_line(shown: ShownRound, limit: int) -> str:
     """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
     wanted = shown.current.confirmation
     asked = plain(words(shown.question)) if wanted is None else asked_words(shown.question)
-    said = [asked, main_argument(wanted.arguments, limit) if wanted else ""]
+    said = [asked, main_argument(shown.current.arguments, limit) if wanted else ""]
     room = inert.shares(list(map(inert.size, said)), limit)
     return " · ".join(
         inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each
@@ -652,16 +655,16 @@ def extra_words(wanted: Confirmation) -> list[str]:
     """
     if wanted.is_direct:
         given = ((QUESTION, "question"), (CONTEXT, "context"))
-        said = ((label, str(wanted.extra_context.get(name) or "")) for label, name in given)
+        said = ((label, str((wanted.extra_context or {}).get(name) or "")) for label, name in given)
         return [f"{label}{inert.visible(text, prose=True)}" for label, text in said if text]
     told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
     return [f"{DETAILS}{told}"] if told.strip() else []
 
 
-def whole_words(wanted: Confirmation) -> list[str]:
+def whole_words(wanted: Confirmation, arguments: Mapping[str, Any]) -> list[str]:
     """Returns all of an action but the time: the stakes, what is done, the consequence, the arguments, other details."""
     risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
-    said = (risk, *said_of(wanted), argument_words(wanted.arguments), *extra_aloud(wanted))
+    said = (risk, *said_of(wanted), argument_words(arguments), *extra_aloud(wanted))
     return [part for part in said if part]
 
 

@@ -19,13 +19,13 @@ from bot.producers.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
-from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
 from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.hub import Request as HubRequest
 from core.ledger import Ledger
+from core.names import whole_characters
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 

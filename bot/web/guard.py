@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot.errors import StorageError
 from bot.producers.questions import QuestionRefused
-from core.clarification import MaxRoundsExceeded, NotOpen
 from core.errors import (
     AgentError,
     AnswerRejected,
@@ -42,6 +41,7 @@ from core.errors import (
     Tampered,
 )
 from core.questions import BadField
+from core.transitions import MaxRoundsExceeded, NotOpen
 
 _log = structlog.get_logger("clarify.http")
 _QUIET = {b"/livez", b"/healthz", b"/readyz", b"/metrics"}  # polled every few seconds

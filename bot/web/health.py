@@ -42,8 +42,7 @@ from bot.routing import Audiences
 from bot.telemetry import Distribution, Telemetry
 from bot.views import inert
 from bot.web.callers import Callers
-from core.aaep import Kind
-from core.clarification import Status
+from core.clarification import Kind, Status
 from core.clock import Clock
 from core.summary import Summary
 

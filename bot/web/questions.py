@@ -20,9 +20,10 @@ from bot.producers.questions import LARGE, MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from clarify import RepeatedName, named_once
-from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
+from core.clarification import Clarification, DirectKind, one_line
 from core.fairness import SharedPlaces
 from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
+from core.transitions import AlreadyAnswered
 from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request

@@ -35,11 +35,12 @@ from bot.tools import error_result, make_server, read_arguments, say, state_resu
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from clarify import ASKING, DEFAULT_WAIT
-from core.clarification import ID, AlreadyAnswered, Clarification, one_line, parse_id
+from core.clarification import ID, Clarification, one_line, parse_id
 from core.clock import iso
 from core.errors import ClarifyError, NotFound, Tampered
 from core.fairness import FairLimit
 from core.questions import BadField, NewQuestion
+from core.transitions import AlreadyAnswered
 from core.workflow import Speaker
 
 _STATUS = 300  # characters of a task's status message; its result has all

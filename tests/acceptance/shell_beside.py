@@ -17,9 +17,10 @@ from pathlib import Path
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, Decider, NotOpen, Question
+from core.clarification import Answer, Ask, Clarification, Decider, Question
 from core.clock import SystemClock
 from core.router import Router
+from core.transitions import NotOpen
 
 PATIENCE = 10.0
 SLA = timedelta(minutes=30)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from core.aaep import Confirmation
-from core.clarification import Ask
+from core.clarification import Ask, Confirmation
 from tests.acceptance.week_plan import Question
 from tests.kit.builders import ask
 
@@ -132,7 +131,7 @@ def ask_of(question: Question, number: int, now: datetime) -> Ask:
         question=words,
         topic=f"part {question.number}",
         kinds=("confirmation",) if question.needs else ("freetext",),
-        confirmation=Confirmation(f"do part {question.number}") if question.needs else None,
+        wanted=Confirmation(action=f"do part {question.number}") if question.needs else None,
         approvals_needed=question.needs if question.needs > 1 else None,
     )
 

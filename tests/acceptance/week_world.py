@@ -19,8 +19,9 @@ from bot.views.codec import PagePress, PageVerb, Press, Verb
 from bot.views.reaction import Reaction, Recorded, Tell
 from core.answers import from_text
 from core.approvals import version_of
-from core.clarification import Clarification, Decider, NotOpen
+from core.clarification import Clarification, Decider
 from core.ledgerformat import as_item
+from core.transitions import NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, SlackMessage
 from tests.acceptance.week_plan import (

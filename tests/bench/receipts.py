@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bot.decisions.chain import TYP, Head, claims_in, digest_of, following, verify
 from bot.signing import KeyPlace, Signing
-from core.aaep import Confirmation
-from core.clarification import Answer, Clarification, Decider, Direct, answered, opened
+from core.clarification import Answer, Clarification, Confirmation, Decider, Direct
+from core.transitions import answered, opened
 from tests.bench.table import Row, median, ms
 from tests.kit.builders import asking
 
@@ -69,8 +69,10 @@ def _signing(folder: Path) -> Signing:
 
 def _approved(number: int) -> Clarification:
     now = datetime.now(UTC)
-    wanted = Confirmation(action="Send the newsletter to 1,204 customers", risk_level="high", is_direct=True)
     arguments = {"to": "all@example.com", "count": 1204, "price": 1.0, "test": False, "tags": ["a", "b"]}
+    wanted = Confirmation(
+        action="Send the newsletter to 1,204 customers", risk_level="high", sent=arguments, editable=False
+    )
     ask = asking(
         agent_id="mailer",
         question=wanted.action,
@@ -81,8 +83,8 @@ def _approved(number: int) -> Clarification:
         producer="planner",
         session_id="ses-1",
         kinds=("confirmation",),
-        confirmation=wanted,
-        direct=Direct(kind="approval", arguments=arguments),
+        wanted=wanted,
+        direct=Direct(kind="approval"),
     )
     decider = Decider("user:slack/T0LOCAL/U0ANN", "slack", "T0LOCAL", "U0ANN")
     return answered(

@@ -11,18 +11,9 @@ from pathlib import Path
 
 from bot.storage.ledger import write
 from bot.storage.tx import Tx
-from core.clarification import (
-    Answer,
-    Ask,
-    Clarification,
-    Decider,
-    answered,
-    opened,
-    reply_settled,
-    resolved,
-    round_with,
-)
+from core.clarification import Answer, Ask, Clarification, Decider, round_with
 from core.records import dump, packed
+from core.transitions import answered, opened, reply_settled, resolved
 from tests.kit.builders import ask
 from tests.kit.databases import make_tables
 from workspace import Workspace

@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 import clarify
 from bot.cli.app import app
 from bot.signing import KeyPlace, Signing
-from core.aaep import Confirmation
 from core.approvals import accepted
-from core.clarification import Answer, Clarification, Direct, opened
+from core.clarification import Answer, Clarification, Confirmation, Direct
 from core.receipts import claims_of
+from core.transitions import opened
 from tests.docs.references import ROOT
 from tests.docs.snippets import snippets
 from tests.kit import builders, node
@@ -65,8 +65,8 @@ def decided(
     asked = builders.ask(
         question="Send the newsletter",
         kinds=("confirmation",),
-        confirmation=Confirmation(action="Send the newsletter", risk_level="high", is_direct=True),
-        direct=Direct(kind="approval", arguments=arguments),
+        wanted=Confirmation(action="Send the newsletter", risk_level="high", sent=arguments, editable=False),
+        direct=Direct(kind="approval"),
         producer=producer,
     )
     record = opened(42, seq, asked, at - timedelta(minutes=1), builders.SLA)

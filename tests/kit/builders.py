@@ -6,24 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core import aaep
-from core.clarification import (
-    PART_OF,
-    Answer,
-    Ask,
-    Clarification,
-    Decider,
-    Entry,
-    Holder,
-    Question,
-    Round,
-    action_fields,
-    amended,
-    answered,
-    opened,
-    reply_settled,
-    resolved,
-)
+from core.clarification import PART_OF, Answer, Ask, Clarification, Decider, Entry, Holder, Question, Round
 from core.matching import SessionNews
+from core.transitions import amended, answered, opened, reply_settled, resolved
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)
@@ -100,8 +85,7 @@ def ask(**more: Any) -> Ask:
 
 
 def asking(**fields: Any) -> Ask:
-    """A question to be recorded, from its own fields and those of what it asks. `sla`, `confirmation`: as they are given."""
-    fields |= action_fields(fields.pop("confirmation", None))
+    """A question to be recorded, from its own fields and those of what it asks. `sla`: as it is given."""
     if (sla := fields.pop("sla", None)) is not None:
         fields["sla_minutes"] = sla / timedelta(minutes=1)
     own = {

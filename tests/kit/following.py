@@ -9,8 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from bot.feed import Consumer, Feed
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Ask, Clarification, Decider, Question, answered, opened
+from core.clarification import Answer, Ask, Clarification, Decider, Question
 from core.ledger import OfIssue, OfRecord
+from core.transitions import answered, opened
 from tests.kit.clocks import ManualClock
 
 SLA = timedelta(minutes=30)

@@ -21,11 +21,11 @@ async def until(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
 @contextmanager
 def impatient(*routers: Router, seconds: float = 0.5) -> Iterator[None]:
     """Inside, no ledger that somebody holds is waited for as long as elsewhere in tests (`tests.conftest`), or in life."""
-    before = [each._patience for each in routers]
+    before = [each.patience for each in routers]
     for each in routers:
-        each._patience = seconds
+        each.patience = seconds
     try:
         yield
     finally:
         for each, patience in zip(routers, before, strict=True):
-            each._patience = patience
+            each.patience = patience

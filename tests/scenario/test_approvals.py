@@ -266,7 +266,7 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
         arguments = MAIL["arguments"] | {"count": 12, "test": True}
         assert json.dumps(state["answer"]) == json.dumps({"decision": "accept", "arguments": arguments})
         kept = stage.record()["aaep"]
-        assert kept["direct"]["arguments"] == MAIL["arguments"]
+        assert kept["arguments"] == MAIL["arguments"]
         assert kept["edits"][0]["changed"] == {"count": 12, "test": True}
         after = await stage.now_says(card, f"Arguments edited by <@{FOLAKE}>")
         assert controls(after) == ["View full", "Verify"]

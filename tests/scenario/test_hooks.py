@@ -178,7 +178,7 @@ async def test_accepted_edit_is_what_runs(
 async def test_codex_gets_no_edits(stage: World, hooks: Hooks) -> None:
     process = await hooks.start(event(), agent="codex")
     card = await stage.card("Run a shell command")
-    assert stage.record()["aaep"]["direct"]["editable"] is False
+    assert stage.record()["aaep"]["editable"] is False
     await press(stage, card, "Accept")
     assert (await hooks.decided(process))["decision"] == {"behavior": "allow"}
 
@@ -781,7 +781,7 @@ async def test_end_of_a_long_plan_can_be_read(stage: World, hooks: Hooks, size: 
     given = {"plan": "1. Add a table\n".ljust(size - len(last), "x") + last, "allowedPrompts": allowed}
     process = await hooks.start(event(tool_name="ExitPlanMode", tool_input=given))
     card = await stage.card("Carry out this plan")
-    assert stage.record()["aaep"]["direct"]["arguments"] == given
+    assert stage.record()["aaep"]["arguments"] == given
     await press(stage, card, "View full")
     whole = json.dumps((await stage.modal(FOLAKE)).payload)
     while "Next" in controls(stage.workspace.view(FOLAKE)):

@@ -243,7 +243,7 @@ async def test_accept_and_nothing_else_exits_with_0(stage: World, file: OneFile)
     words = ("--argument", "version=4.2", "--argument", "replicas:=3", "--risk", "high", "--irreversible")
     accepted = await file.start("approve", "Deploy", *words)
     card = await stage.card("Deploy")
-    assert stage.record()["aaep"]["direct"]["arguments"] == {"version": "4.2", "replicas": 3}
+    assert stage.record()["aaep"]["arguments"] == {"version": "4.2", "replicas": 3}
     assert "High" in said(card) or "high" in said(card)
     assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
     await confirmed(stage)
@@ -678,7 +678,7 @@ HOSTILE = "4.2\"; touch deployed; --help $(touch deployed) `touch deployed` '--d
 async def test_workflow_deploys_what_people_approve(stage: World, workflow: Workflow, version: str) -> None:
     running = asyncio.create_task(workflow.run(version))
     card = await stage.card("to production")
-    asked = stage.record()["aaep"]["direct"]
+    asked = stage.record()["aaep"]
     assert asked["arguments"] == {
         "version": version,
         "branch": "main",

@@ -594,7 +594,7 @@ async def test_numbers_are_redacted_and_nothing_vanishes(stage: World) -> None:
         await asker.ask(action="Charge the card", arguments={"card": 4111111111111111, "cents": [1250]})
         card = await stage.card("Charge the card")
         assert "4111111111111111" not in said(card) + str(stage.ledger(100001))
-        assert stage.record()["aaep"]["direct"]["arguments"] == {"card": "[redacted]", "cents": [1250]}
+        assert stage.record()["aaep"]["arguments"] == {"card": "[redacted]", "cents": [1250]}
         problem = await asker.ask(question="Which?", choices=["hunter1", "hunter2"], status=422)
         assert problem["field"] == "choices"
         both = {"of": [{"hunter1": 1, "hunter2": 2}]}

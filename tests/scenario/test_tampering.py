@@ -73,7 +73,7 @@ def told(stage: World, text: str = NAME) -> int:
 
 
 def argument(record: Json) -> None:
-    record["aaep"]["direct"]["arguments"]["amount"] = 100_000
+    record["aaep"]["arguments"]["amount"] = 100_000
 
 
 def signed_by_another(record: Json) -> None:

@@ -133,7 +133,7 @@ def forged(record: Json) -> None:
 
 TAMPERED: dict[str, tuple[Callable[[Json], None], str, bool]] = {
     "an argument": (
-        lambda record: record["aaep"]["direct"]["arguments"].update(count=99_999),
+        lambda record: record["aaep"]["arguments"].update(count=99_999),
         "The signature is good, but the question's record says something else",
         True,
     ),

@@ -54,7 +54,6 @@ from core.clarification import (
     Given,
     Round,
     Status,
-    amended,
     round_with,
 )
 from core.errors import ClarifyError, LedgersAway
@@ -63,6 +62,7 @@ from core.ledgerfiles import LedgerFiles
 from core.ledgerformat import Stray, decode, read_item
 from core.matching import author_of, reopened
 from core.records import Book, Raw, as_of, dump, forgotten, is_forgotten, parse
+from core.transitions import amended
 
 _log = structlog.get_logger("clarify.ledger")
 _KEY = "notice:storage-began"

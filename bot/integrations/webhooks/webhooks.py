@@ -29,7 +29,7 @@ from bot.api import (
     signing_key,
 )
 from bot.integrations.webhooks import WebhookSettings
-from core.bus import RECEIPT, LifecycleEvent, Name, lifecycle, told_in
+from core.bus import RECEIPT, Name, lifecycle, payload, told_in
 from core.clarification import Clarification
 from core.clock import iso
 from core.receipts import at_round, is_decided
@@ -87,7 +87,9 @@ class Webhooks:
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Iterator[Message]:
         for name, receipt in _events(tx, change, record):
-            data = _data(LifecycleEvent.of(name, record, change.at), receipt)
+            data = payload(record, change.at)
+            if receipt is not None:  # only it holds question and answer
+                data |= {"receipt": receipt}
             yield from self._messages(record.id, name, change.at, data, change.revision)
 
     def announcement(self, event: str, data: Mapping[str, object], now: datetime) -> Iterator[Message]:
@@ -121,7 +123,7 @@ def _events(tx: Tx, change: RecordChange, record: Clarification) -> Iterator[tup
     """
     told = told_in(change.what)
     if not told:  # it begins again with what is open
-        yield from ((event.name, None) for event in lifecycle(None, record, change.at))
+        yield from ((name, None) for name in lifecycle(None, record))
     for name, number in told:
         if name == RECEIPT:
             receipt = _receipt(record, at_round(record, number))
@@ -142,11 +144,6 @@ def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
     if ended is None or not is_decided(ended) or not agrees(record, None):
         return None
     return ended.current.receipt
-
-
-def _data(event: LifecycleEvent, receipt: str | None) -> Mapping[str, object]:
-    """Returns what a message says. Only a decision's receipt holds question and answer."""
-    return event.payload() if receipt is None else event.payload() | {"receipt": receipt}
 
 
 # Decisions that were told without a receipt

@@ -15,13 +15,9 @@ from bot.integrations.github import GithubSettings
 from bot.integrations.github.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import (
-    Clarification,
-    abandoned,
-    escalated,
-    resolved,
-)
+from core.clarification import Clarification
 from core.records import dump, forgotten, parse
+from core.transitions import abandoned, escalated, resolved
 from tests.kit.clocks import START, ManualClock
 from tests.kit.fake_github import PREFIX, TOKEN, Fault, Github, serving
 from tests.kit.following import Following

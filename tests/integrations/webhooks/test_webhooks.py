@@ -30,18 +30,11 @@ from bot.retention.sqlite import InSqlite
 from bot.settings.environment import signing_key
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.tx import Tx
-from core.clarification import (
-    Answer,
-    Clarification,
-    amended,
-    answered,
-    escalated,
-    nudged,
-    resolved,
-)
+from core.clarification import Answer, Clarification
 from core.ledger import OfIssue, OfRecord
 from core.matching import followed_up
 from core.receipts import is_decided, jti_of
+from core.transitions import amended, answered, escalated, nudged, resolved
 from tests.kit import builders
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import sqlite_of

@@ -6,25 +6,15 @@ summary_terse 4096, 2 to 32 choices with labels of 1024 and values of 256).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from core.aaep import KINDS, Event, parse_event
-from core.clarification import (
-    Answer,
-    Ask,
-    Clarification,
-    CloseReason,
-    Decider,
-    abandoned,
-    amended,
-    answered,
-    opened,
-    reply_settled,
-)
-from tests.kit.builders import asking
+from core.aaep import Event, parse_event
+from core.clarification import KINDS, Answer, Ask, Clarification, CloseReason, Decider
+from core.transitions import abandoned, amended, answered, opened, reply_settled
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)
@@ -93,18 +83,9 @@ def event_of(raw: dict[str, Any]) -> Event:
 def ask_of(raw: dict[str, Any], topic: str | None = None) -> Ask:
     """As the router makes it of an event."""
     event = event_of(raw)
-    question = event.question
-    assert question is not None
-    expires = None if question.timeout_seconds is None else NOW + timedelta(seconds=question.timeout_seconds)
-    return asking(
-        producer="p", agent_id=event.agent_id, agent_name=event.agent_name, session_id=event.session_id,
-        event_id=event.event_id, reply_token=question.reply_token, correlation_id=None, asked_at=NOW,
-        received_at=NOW, expires_at=expires, question=question.text, kinds=question.kinds,
-        choices=question.choices, multi_select=question.multi_select, context=question.context,
-        default_response=question.default_response, summary_terse=event.text("summary_terse"),
-        summary_detailed=event.text("summary_detailed"), to="human", topic=topic, blocking=True,
-        confirmation=question.confirmation,
-    )  # fmt: skip
+    assert event.question is not None
+    expires = None if event.timeout_seconds is None else NOW + timedelta(seconds=event.timeout_seconds)
+    return replace(event.question.under(producer="p", received_at=NOW, expires_at=expires), topic=topic)
 
 
 def record_of(topic: str | None = None, issue: int = 42, **fields: Any) -> Clarification:

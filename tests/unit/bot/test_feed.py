@@ -19,9 +19,10 @@ from bot.storage.ledger import DatabaseLedger, hold, rewrite, tell
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.bus import FORGOTTEN
-from core.clarification import Clarification, abandoned
+from core.clarification import Clarification
 from core.ledger import OfIssue
 from core.records import forgotten
+from core.transitions import abandoned
 from tests.kit import builders
 from tests.kit.builders import LATER
 from tests.kit.clocks import ManualClock

@@ -15,13 +15,14 @@ from bot.errors import StorageUnavailable
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.signing import Owing
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Clarification, Closed
+from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
 from core.index import Index
 from core.ledgerformat import as_item
 from core.monitor import Monitor
 from core.records import dump
 from core.router import Router
+from core.transitions import Closed
 from tests.kit import builders
 from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock

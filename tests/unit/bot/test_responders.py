@@ -25,10 +25,10 @@ from pydantic import SecretStr
 
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
-from core.aaep import Kind
-from core.clarification import amended
+from core.clarification import Kind
 from core.dispatch import Inquiry
 from core.errors import AgentError
+from core.transitions import amended
 from tests.kit.builders import record
 from tests.kit.served import served
 from tests.kit.until import until

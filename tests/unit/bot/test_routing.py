@@ -6,9 +6,10 @@ import pytest
 
 from bot.routing import Audience, Group, Thread, audience_of
 from bot.settings.model import ResponderSettings, RouteSettings
-from core.clarification import Clarification, opened
+from core.clarification import Clarification
 from core.index import Index, session_of
 from core.summary import summary_of
+from core.transitions import opened
 from tests.kit.builders import NOW, SLA, ask, changed, record
 from tests.unit.bot.audiences import audiences
 

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from core import aaep, clarification
-from core.aaep import Choice, Kind
 from core.answers import from_text
-from core.clarification import Ask, Clarification, Decider, MaxRoundsExceeded, NotOpen, ReplyState
+from core.clarification import Ask, Choice, Clarification, Decider, Kind, ReplyState
 from core.errors import ClarifyError
 from core.hub import Request
 from core.matching import SessionNews
+from core.transitions import MaxRoundsExceeded, NotOpen
 from tests.kit.builders import asking
 from tests.unit.core.parties import Party
 from tests.unit.core.witness import DONE, OPEN, Raw, Witness

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import aaep
-from core.aaep import Choice, Event, NotAnEvent, Response, clarification_reply, core_type, parse_event
+from core.aaep import Event, NotAnEvent, clarification_reply, core_type, parse_event
+from core.clarification import Ask, Choice, Question, Response
 
 RECEIVED = datetime(2026, 5, 24, 14, 23, tzinfo=UTC)
 SENT = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
@@ -45,10 +46,10 @@ def read(**changes: Any) -> Event:
     return parse_event({k: v for k, v in (EVENT | changes).items() if v is not GONE}, RECEIVED)
 
 
-def question(**changes: Any) -> aaep.AskedByEvent:
-    asked = read(**changes).question
-    assert asked is not None
-    return asked
+def question(**changes: Any) -> Ask:
+    found = read(**changes).question
+    assert found is not None
+    return found
 
 
 def test_event_by_the_schema_has_no_problems() -> None:
@@ -61,9 +62,20 @@ def test_event_by_the_schema_has_no_problems() -> None:
     )
     assert (event.timestamp, event.agent_id, event.agent_name) == (SENT, "planner", "Planner")
     assert (event.critical, event.sequence_number, event.correlation_id) == (True, 7, "corr_1")
-    assert event.question == aaep.AskedByEvent(
-        "Which database?", "rpl_1", 300, ("multiple_choice",), TWO, False, "We migrate.", "pg"
+    asked = Question(
+        agent_name="Planner",
+        session_id="sess_1",
+        event_id="evt_1",
+        reply_token="rpl_1",
+        correlation_id="corr_1",
+        asked_at=SENT,
+        kinds=("multiple_choice",),
+        choices=TWO,
+        context="We migrate.",
+        default_response="pg",
     )
+    assert event.question == Ask("planner", "Which database?", "human", None, blocking=True, asked=asked)
+    assert event.timeout_seconds == 300
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,7 @@ def test_event_by_the_schema_has_no_problems() -> None:
 def test_kinds_and_choices_as_found(
     changes: Any, kinds: tuple[str, ...], choices: tuple[Choice, ...]
 ) -> None:
-    asked = question(**changes)
+    asked = question(**changes).asked
     assert (asked.kinds, asked.choices) == (kinds, choices)
 
 
@@ -97,7 +109,7 @@ def test_kinds_and_choices_as_found(
     [({"multi_select": True}, True), ({"multi_select": 1}, False), ({}, False), ({"multi_select": True, "choices": GONE}, False)],
 )  # fmt: skip
 def test_multi_select_as_found(changes: Any, several: bool) -> None:
-    assert question(**changes).multi_select is several
+    assert question(**changes).asked.multi_select is several
 
 
 @pytest.mark.parametrize(
@@ -111,7 +123,7 @@ def test_multi_select_as_found(changes: Any, several: bool) -> None:
 def test_timeout_as_found(value: object, seconds: int | None) -> None:
     event = read(timeout_seconds=value)
     assert event.question is not None
-    assert event.question.timeout_seconds == seconds
+    assert event.timeout_seconds == seconds
     assert bool(event.problems) is (seconds is None)
 
 
@@ -173,7 +185,7 @@ def test_question_that_cannot_be_answered_is_still_critical(changes: Any, proble
 
 
 def test_question_without_words_of_its_own_has_the_summarys() -> None:
-    assert question(question=GONE).text == "Which database is it?"
+    assert question(question=GONE).question == "Which database is it?"
 
 
 def test_ids_that_are_missing_are_stable() -> None:
@@ -196,14 +208,14 @@ def test_ids_that_are_missing_are_stable() -> None:
     ],
 )
 def test_default_response_as_found(value: object, words: str | None) -> None:
-    assert question(default_response=value).default_response == words
+    assert question(default_response=value).asked.default_response == words
 
 
 def test_half_characters_are_replaced_everywhere_that_is_used() -> None:
     event = read(question="Who\ud83d?", event_id="evt_\udc00", choices=["\ud83d", "b"])
     assert event.question is not None
-    assert (event.question.text, event.event_id) == ("Who\ufffd?", "evt_\ufffd")
-    assert event.question.choices[0].value == "\ufffd"
+    assert (event.question.question, event.event_id) == ("Who\ufffd?", "evt_\ufffd")
+    assert event.question.asked.choices[0].value == "\ufffd"
 
 
 def test_summary_is_the_normal_one_or_the_nearest_there_is() -> None:
@@ -274,9 +286,10 @@ def test_event_with_any_fields_is_read(fields: dict[str, object], kind: str) -> 
     for text in (event.event_id, event.session_id, event.agent_id):
         text.encode()
     if event.question is not None:
-        assert event.question.kinds
-        assert "multiple_choice" not in event.question.kinds or event.question.choices
-        event.question.text.encode()
+        asked = event.question.asked
+        assert asked.kinds
+        assert "multiple_choice" not in asked.kinds or asked.choices
+        event.question.question.encode()
     event.summary()
     event.extension("agentx")
     assert parse_event(json.loads(json.dumps(event.raw)), RECEIVED).event_id == event.event_id

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import clarification
+from core import transitions
 from core.agents import (
     AgentNode,
     BlockedOn,
@@ -236,15 +236,15 @@ def asked(seq: int = 1, asker: str = "engineer", target: str = "architect", **mo
 
 
 def answered(of: Clarification) -> Clarification:
-    return clarification.answered(of, Answer("yes", "Yes"), ARCHITECT, LATER)
+    return transitions.answered(of, Answer("yes", "Yes"), ARCHITECT, LATER)
 
 
 def escalated(of: Clarification) -> Clarification:
-    return clarification.escalated(of, "agent failed", "words", LATER)
+    return transitions.escalated(of, "agent failed", "words", LATER)
 
 
 def abandoned(of: Clarification) -> Clarification:
-    return clarification.abandoned(of, "by hand", LATER)
+    return transitions.abandoned(of, "by hand", LATER)
 
 
 def note(of: Clarification) -> Deed:
@@ -375,7 +375,7 @@ async def test_run_writes_nothing_when_nothing_changes(agents: Agents, clock: Ma
         await until(lambda: clock.sleeping)
         before = inode(agents.path)
         for seq in range(1000):
-            agents.record_changed(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA))
+            agents.record_changed(transitions.nudged(A, LATER + timedelta(seconds=seq), SLA))
         await clock.advance(1.0)
         await until(lambda: len(clock.slept) == 2)
     assert inode(agents.path) == before

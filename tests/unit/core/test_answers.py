@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.aaep import KINDS, Choice, Kind
 from core.answers import (
     TEXT_LIMIT,
     default_label,
@@ -21,7 +20,7 @@ from core.answers import (
     hint,
     number,
 )
-from core.clarification import Answer, Question
+from core.clarification import KINDS, Answer, Choice, Kind, Question
 from core.errors import AnswerRejected
 
 ABC = (

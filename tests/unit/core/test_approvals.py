@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bot.storage.ledger import DatabaseLedger
-from core.aaep import Confirmation
 from core.approvals import (
     MOST_REFUSALS,
     OTHERS,
@@ -32,13 +31,10 @@ from core.approvals import (
     with_refusal,
 )
 from core.clarification import (
-    AlreadyAnswered,
     Answer,
-    ApprovedMeanwhile,
-    ArgumentsChanged,
     Ask,
     Clarification,
-    Closed,
+    Confirmation,
     Decider,
     Direct,
     FourEyes,
@@ -46,8 +42,6 @@ from core.clarification import (
     Refusal,
     Requester,
     Standing,
-    answered,
-    opened,
 )
 from core.errors import (
     AnswerRejected,
@@ -62,6 +56,7 @@ from core.errors import (
 )
 from core.questions import state_of
 from core.router import Router
+from core.transitions import AlreadyAnswered, ApprovedMeanwhile, ArgumentsChanged, Closed, answered, opened
 from tests.kit.builders import MINUTE, NOW, SLA, ask
 from tests.kit.clocks import ManualClock
 from tests.kit.ledgers import kept_ledger
@@ -142,12 +137,13 @@ def decider_of(who: int, gone: Container[int] = ()) -> Decider:
 
 
 def approval(needed: int) -> Ask:
-    wanted = Confirmation("Send it", risk_level="high", default_decision="reject")
-    direct = Direct(kind="approval", arguments=ARGUMENTS, editable=True)
+    wanted = Confirmation(
+        action="Send it", risk_level="high", default_decision="reject", sent=ARGUMENTS, editable=True
+    )
     return ask(
         kinds=("confirmation",),
-        confirmation=wanted,
-        direct=direct,
+        wanted=wanted,
+        direct=Direct(kind="approval"),
         approvals_needed=needed if needed > 1 else None,
     )
 
@@ -310,8 +306,7 @@ class Approval(RuleBasedStateMachine):
         assert state["approvals_needed"] == self.needed
         decided = {"decision": self.end, "arguments": self.arguments}
         assert state["answer"] == (decided if status == "answered" else None)
-        assert record.asked.direct is not None
-        assert record.asked.direct.arguments == ARGUMENTS
+        assert record.asked.sent_arguments == ARGUMENTS
         entries = [each.type for each in record.thread if each.type == "answer"]
         assert entries == (["answer"] if status == "answered" else [])
 
@@ -329,10 +324,8 @@ TestApproval.settings = settings(
 @pytest.mark.parametrize("at_least", [None, *RISKS])
 @pytest.mark.parametrize("asked", [1, 3])
 def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) -> None:
-    wanted = Confirmation("Send it", risk_level=claimed)
-    question = ask(
-        kinds=("confirmation",), confirmation=wanted, approvals_needed=asked if asked > 1 else None
-    )
+    wanted = Confirmation(action="Send it", risk_level=claimed)
+    question = ask(kinds=("confirmation",), wanted=wanted, approvals_needed=asked if asked > 1 else None)
     after = bounded(question, at_least, {"low": 1, "medium": 2, "high": 4})
     rank = {"low": 0, None: 1, "medium": 1, "high": 2, "grave": 2}
     raised = (
@@ -340,8 +333,10 @@ def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) 
         if claimed != "grave"
         else claimed
     )
-    assert after.asked.risk_level == raised
-    assert after.asked.claimed_risk == (None if raised == claimed else claimed or "not said")
+    counted = after.asked.confirmation
+    assert counted is not None
+    assert counted.risk_level == raised
+    assert counted.claimed_risk == (None if raised == claimed else claimed or "not said")
     needed = max(asked, (1, 2, 4)[rank[raised]])
     assert after.asked.approvals_needed == (needed if needed > 1 else None)
 
@@ -435,11 +430,20 @@ async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: 
     assert await accepts(5) == (["user:two", "user:one", "user:six"], ["U1"])
 
 
+@pytest.mark.parametrize("lacks", [{"editable": False}, {"sent": {"to": "all"}}])
+def test_edit_of_what_the_agent_lets_nobody_change_is_no_accept(lacks: dict[str, Any]) -> None:
+    asked = approval(1)
+    assert asked.asked.wanted is not None
+    record = opened(42, 1, asked.under(wanted=asked.asked.wanted.copied(**lacks)), NOW, SLA)
+    with pytest.raises(AnswerRejected, match="cannot be changed"):
+        accepted(record, Answer("accept", "Accept", changed={"count": 9}), decider_of(0), NOW)
+
+
 def test_edit_that_does_not_fit_the_schema_is_no_accept() -> None:
     schema = {"properties": {"count": {"type": "integer", "maximum": 9}}}
-    wanted = approval(1)
-    assert wanted.asked.direct is not None
-    asked = wanted.under(direct=wanted.asked.direct.model_copy(update={"arguments_schema": schema}))
+    asked = approval(1)
+    assert asked.asked.wanted is not None
+    asked = asked.under(wanted=asked.asked.wanted.copied(arguments_schema=schema))
     record = opened(42, 1, asked, NOW, SLA)
     with pytest.raises(AnswerRejected, match=r"not valid\. count: Expected a whole number of at most 9\."):
         accepted(record, Answer("accept", "Accept", changed={"count": 10}), decider_of(0), NOW)

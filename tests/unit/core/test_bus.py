@@ -1,23 +1,23 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
-from core import clarification
-from core.bus import FORGOTTEN, change, lifecycle, told_in
-from core.clarification import Answer, Clarification, amended
+from core import transitions
+from core.bus import FORGOTTEN, change, lifecycle, payload, told_in
+from core.clarification import Answer, Clarification
 from core.matching import followed_up
+from core.transitions import amended
 from tests.kit.builders import ADE, LATER, SLA, ask, changed, record
 
 
 def answer(of: Clarification) -> Clarification:
-    return clarification.answered(of, Answer("yes", "Yes"), ADE, LATER)
+    return transitions.answered(of, Answer("yes", "Yes"), ADE, LATER)
 
 
 def escalate(of: Clarification) -> Clarification:
-    return clarification.escalated(of, "stale", "words", LATER)
+    return transitions.escalated(of, "stale", "words", LATER)
 
 
 def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
@@ -25,11 +25,11 @@ def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
 
 
 OPEN = record()
-NUDGED = clarification.nudged(OPEN, LATER, SLA)
+NUDGED = transitions.nudged(OPEN, LATER, SLA)
 ANSWERED = answer(OPEN)
 SECOND = again(ANSWERED)
-RESOLVED = clarification.resolved(ANSWERED, LATER)
-ABANDONED = clarification.abandoned(OPEN, "by hand", LATER)
+RESOLVED = transitions.resolved(ANSWERED, LATER)
+ABANDONED = transitions.abandoned(OPEN, "by hand", LATER)
 ESCALATED = escalate(OPEN)
 STALE = OPEN.model_copy(update={"status": "stale"})
 LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
@@ -56,14 +56,13 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
         (OPEN, ABANDONED, []),
         (ANSWERED, SECOND, ["requested"]),
         (ANSWERED, LAST, ["requested", "escalated"]),
-        (NUDGED, clarification.nudged(SECOND, LATER + 2 * SLA, SLA), ["requested", "stale"]),
+        (NUDGED, transitions.nudged(SECOND, LATER + 2 * SLA, SLA), ["requested", "stale"]),
         (ANSWERED, answer(SECOND), ["requested", "answered"]),
-        (ANSWERED, clarification.resolved(answer(SECOND), LATER), ["requested", "answered", "resolved"]),
+        (ANSWERED, transitions.resolved(answer(SECOND), LATER), ["requested", "answered", "resolved"]),
     ],
 )
 def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[str]) -> None:
-    told = lifecycle(before, after, LATER)
-    assert [each.name for each in told] == [f"clarification-{kind}" for kind in kinds]
+    assert lifecycle(before, after) == [f"clarification-{kind}" for kind in kinds]
 
 
 UNSIGNED = changed(ANSWERED, revision=2)
@@ -106,12 +105,10 @@ def test_what_is_no_event_says_none(what: str) -> None:
     assert told_in(what) == []
 
 
-def test_lifecycle_says_whose_question_it_is() -> None:
+def test_payload_says_whose_question_it_is() -> None:
     record = changed(OPEN, from_="engineer", to="architect", topic="which", blocking=False)
-    (told,) = lifecycle(
-        None, record, datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
-    )
-    expected: dict[str, Any] = {
+    at = datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
+    assert payload(record, at) == {
         "clarificationId": "CLR-42-001",
         "issueNumber": 42,
         "fromAgent": "engineer",
@@ -120,4 +117,3 @@ def test_lifecycle_says_whose_question_it_is() -> None:
         "blocking": False,
         "timestamp": "2026-01-01T00:00:00.005Z",
     }
-    assert told.payload() == expected

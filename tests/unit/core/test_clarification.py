@@ -9,13 +9,13 @@ from typing import get_args
 
 import pytest
 
-from core.clarification import (
+from core.clarification import Answer, Clarification, Holder, Status, parse_id
+from core.errors import BadInput, ClarifyError, IllegalTransition
+from core.matching import followed_up
+from core.records import dump, parse
+from core.transitions import (
     AlreadyAnswered,
-    Answer,
-    Clarification,
     Closed,
-    Holder,
-    Status,
     abandoned,
     amended,
     answered,
@@ -23,15 +23,11 @@ from core.clarification import (
     escalated,
     handed,
     nudged,
-    parse_id,
     released,
     resolved,
     taken,
     taken_over,
 )
-from core.errors import BadInput, ClarifyError, IllegalTransition
-from core.matching import followed_up
-from core.records import dump, parse
 from tests.kit.builders import ADE, BEA, LATER, MINUTE, NOW, SLA, YES, ask, record
 
 STATUSES: tuple[Status, ...] = get_args(Status)

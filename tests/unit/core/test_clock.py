@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import timedelta
 from math import inf
 
@@ -76,23 +75,6 @@ async def test_event_or_time_returns_with_whichever_comes_first() -> None:
     assert clock.sleeping == 0
 
 
-def test_pace_keeps_posts_apart_and_updates_free() -> None:
-    pace = Pace(2.0)
-    assert pace.wait(10.0, post=True) == 0
-    pace.posted(10.0)
-    assert pace.wait(10.0, post=True) == 0.5
-    assert pace.wait(10.4, post=True) == pytest.approx(0.1)
-    assert pace.wait(10.0, post=False) == 0
-    assert pace.wait(11.0, post=True) == 0
-
-
-@pytest.mark.parametrize(("retry_after", "wait"), [(30.0, 30.0), (1.5, 1.5), (0.0, 0.0), (None, 1.0)])
-def test_pace_pauses_posts_and_updates_when_refused(retry_after: float | None, wait: float) -> None:
-    pace = Pace(1.0)
-    pace.refused(10.0, retry_after)
-    assert (pace.wait(10.0, post=True), pace.wait(10.0, post=False)) == (wait, wait)
-
-
 def test_pace_backs_off_to_a_minute_and_recovers() -> None:
     pace = Pace(1.0)
     waits = []
@@ -122,13 +104,6 @@ async def test_time_beside_an_event_counts_from_the_call() -> None:
     clock.leap(timedelta(seconds=61))
     async with asyncio.timeout(30):
         await waiting
-
-
-async def test_fast_clock_of_tests_stands_still_while_nothing_runs() -> None:
-    clock = LeapClock(1000)
-    before = clock.steady()
-    time.sleep(0.3)  # noqa: ASYNC251 - that is what is tested
-    assert clock.steady() - before <= 30
 
 
 class Crowd:

@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import answers
-from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.clarification import Answer, Ask, Clarification, amended, answered, reply_settled, round_with
+from core.aaep import Event, confirmation_reply, parse_event
+from core.clarification import Answer, Ask, Clarification, Confirmation, Decision, round_with
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
+from core.ledgerformat import as_item, read_item
 from core.matching import is_duplicate, is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse
+from core.transitions import amended, answered, reply_settled
 from tests.kit.builders import ADE, NOW, ask, record
 
 SCHEMA = json.loads(
@@ -43,10 +45,16 @@ EVENT: dict[str, Any] = {
     "risk_level": "high",
     "irreversible": True,
 }
+BOTH: tuple[Decision, ...] = ("accept", "reject")
 WANTED = Confirmation(
-    "Transfer $500.", "Funds move at once.", "high", irreversible=True, default_decision="reject"
+    action="Transfer $500.",
+    consequence="Funds move at once.",
+    risk_level="high",
+    irreversible=True,
+    default_decision="reject",
+    allowed_replies=BOTH,
 )
-BARE = Confirmation("Save it.", "It is saved.")
+BARE = Confirmation(action="Save it.", consequence="It is saved.")
 
 
 def read(**changes: Any) -> Event:
@@ -56,21 +64,21 @@ def read(**changes: Any) -> Event:
 def wanted(**changes: Any) -> Confirmation:
     question = read(**changes).question
     assert question is not None
-    assert question.confirmation is not None
-    return question.confirmation
+    assert question.asked.confirmation is not None
+    return question.asked.confirmation
 
 
 def consent(confirmation: Confirmation = WANTED, **more: Any) -> Ask:
     given: dict[str, Any] = {
         "question": confirmation.words,
         "kinds": ("confirmation",),
-        "confirmation": confirmation,
+        "wanted": confirmation,
     }
     return ask(**(given | more))
 
 
 def open_record(confirmation: Confirmation = WANTED) -> Clarification:
-    return record(question=confirmation.words, kinds=("confirmation",), confirmation=confirmation)
+    return record(question=confirmation.words, kinds=("confirmation",), wanted=confirmation)
 
 
 def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None:
@@ -79,14 +87,17 @@ def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None
     assert event.critical
     question = event.question
     assert question is not None
-    assert (question.reply_token, question.timeout_seconds, question.kinds) == (
-        "rpl_1",
-        300,
-        ("confirmation",),
-    )
-    assert question.text == "Approve: Transfer $500.\nConsequence: Funds move at once."
-    assert question.default_response == "reject"
-    assert question.confirmation == WANTED
+    asked = question.asked
+    assert (asked.reply_token, event.timeout_seconds, asked.kinds) == ("rpl_1", 300, ("confirmation",))
+    assert question.question == "Approve: Transfer $500.\nConsequence: Funds move at once."
+    assert asked.default_response == "reject"
+    assert asked.confirmation == WANTED
+
+
+def test_event_asks_people_for_approval_whichever_agent_it_names() -> None:
+    question = read(extensions={"agentx": {"to": "architect"}}).question
+    assert question is not None
+    assert question.to == "human"
 
 
 @pytest.mark.parametrize(
@@ -160,24 +171,28 @@ def test_event_is_read_leniently(
 def test_stakes_decide_what_is_asked_twice_and_which_default_breaks_the_rule(
     risk: str | None, irreversible: bool | None, reversibility: str | None, twice: bool, breaks: bool
 ) -> None:
-    found = Confirmation("x", "y", risk, irreversible, reversibility, "accept")
+    found = BARE.copied(
+        risk_level=risk, irreversible=irreversible, reversibility=reversibility, default_decision="accept"
+    )
     assert (found.asks_twice, found.breaks_default_rule) == (twice, breaks)
-    assert not Confirmation("x", "y", risk, irreversible, reversibility, "reject").breaks_default_rule
+    assert not found.copied(default_decision="reject").breaks_default_rule
 
 
 def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
     extra = {"account": "7821", "deep": {"a": [1, 2]}}
-    full = Confirmation("a", "b", "high", True, "irreversible", "reject", ("reject",), extra)
+    full = WANTED.copied(reversibility="irreversible", allowed_replies=("reject",), extra_context=extra)
     kept = open_record(full)
     raw = json.loads(json.dumps(dump(kept)))
-    assert raw["rounds"][0]["question"] | {
-        "action": "a", "consequence": "b", "riskLevel": "high", "irreversible": True, "reversibility": "irreversible",
-        "defaultDecision": "reject", "allowedReplies": ["reject"], "extraContext": extra, "kinds": ["confirmation"],
-    } == raw["rounds"][0]["question"]  # fmt: skip
+    assert as_item(raw)["aaep"] | {
+        "action": "Transfer $500.", "consequence": "Funds move at once.", "riskLevel": "high", "irreversible": True,
+        "reversibility": "irreversible", "defaultDecision": "reject", "allowedReplies": ["reject"],
+        "extraContext": extra, "kinds": ["confirmation"],
+    } == as_item(raw)["aaep"]  # fmt: skip
     again = parse(raw)
     assert again is not None
     assert again.current.confirmation == full
-    assert again.thread[0].body == "Approve: a\nConsequence: b"
+    assert read_item(as_item(raw)) == kept
+    assert again.thread[0].body == "Approve: Transfer $500.\nConsequence: Funds move at once."
 
 
 @pytest.mark.parametrize(
@@ -260,7 +275,7 @@ def test_hint_asks_for_no_bare_accept_where_a_reason_is_wanted() -> None:
 
 
 def test_decision_that_the_agent_does_not_take_is_not_made() -> None:
-    asked = open_record(Confirmation("x", "y", allowed=("reject",))).asked
+    asked = open_record(BARE.copied(allowed_replies=("reject",))).asked
     assert answers.hint(asked).startswith("Reply with reject; ")
     assert answers.from_text(asked, "reject").response == "reject"
     with pytest.raises(AnswerRejected, match="Reply with reject;"):
@@ -293,7 +308,7 @@ def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
 
 def test_confirmation_that_comes_twice_is_one() -> None:
     assert is_duplicate(open_record(), consent())
-    assert not is_duplicate(open_record(), consent(Confirmation("Transfer $600.", "Funds move at once.")))
+    assert not is_duplicate(open_record(), consent(WANTED.copied(action="Transfer $600.")))
 
 
 @pytest.mark.parametrize(
@@ -371,12 +386,12 @@ def test_any_event_is_read_and_its_record_can_be_kept(changes: dict[str, Any]) -
     question = read(**changes).question
     if question is None:
         return
-    assert question.confirmation is not None
-    kept = open_record(question.confirmation)
+    assert question.asked.confirmation is not None
+    kept = open_record(question.asked.confirmation)
     text = json.dumps(dump(kept), allow_nan=False)
     again = parse(json.loads(text))
     assert again is not None
-    assert again.current.confirmation == question.confirmation
+    assert again.current.confirmation == question.asked.confirmation
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
@@ -393,7 +408,9 @@ def test_deep_context_is_kept_as_text_where_it_is_deep(wrap: Any) -> None:
 
 def dropping(table: str, rows: int = 40_000) -> Confirmation:
     return Confirmation(
-        f"Drop the table “{table}” of production.", f"All {rows} rows are gone for ever.", "high"
+        action=f"Drop the table “{table}” of production.",
+        consequence=f"All {rows} rows are gone for ever.",
+        risk_level="high",
     )
 
 

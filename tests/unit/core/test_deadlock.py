@@ -1,23 +1,18 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.deadlock import Deadlock, Flips, Wait, Waits
+from core.deadlock import Deadlock, Wait, deadlocks, flips
 
 ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
 Edge = tuple[str, str]
 
 
-def waits_of(*edges: Edge, order: tuple[str, ...] = ORDER) -> Waits:
-    """Waits named by their place: "1" is the first edge."""
-    waits = Waits(order)
-    for number, (asker, asked) in enumerate(edges, 1):
-        waits.put(wait(number, asker, asked))
-    return waits
+def found_in(*edges: Edge) -> list[Deadlock]:
+    """The deadlocks of waits named by their place: "1" is the first edge."""
+    return deadlocks([wait(number, *edge) for number, edge in enumerate(edges, 1)], ORDER)
 
 
 def wait(number: int, asker: str, asked: str) -> Wait:
@@ -48,18 +43,18 @@ def ids(found: list[Deadlock]) -> set[str]:
     ],
 )
 def test_waits_table(edges: list[Edge], expected: set[str]) -> None:
-    assert ids(waits_of(*edges).look()) == expected
+    assert ids(found_in(*edges)) == expected
 
 
 def test_waits_long_circle_is_found_whole() -> None:
     agents = [f"agent-{number:04d}" for number in range(3000)]
     edges = list(zip(agents, [*agents[1:], agents[0]], strict=True))
-    assert len(ids(waits_of(*edges).look())) == 2999
+    assert len(ids(found_in(*edges))) == 2999
 
 
 def test_waits_tells_who_is_in_it_and_which_others() -> None:
     edges = [("reviewer", "engineer"), ("engineer", "architect"), ("architect", "reviewer")]
-    assert waits_of(*edges).look() == [
+    assert found_in(*edges) == [
         Deadlock(
             ("architect", "engineer", "reviewer"),
             (
@@ -72,32 +67,10 @@ def test_waits_tells_who_is_in_it_and_which_others() -> None:
 
 def test_waits_others_are_a_few() -> None:
     edges = [("engineer", "architect")] * 50 + [("architect", "engineer")] * 50
-    (found,) = waits_of(*edges).look()
+    (found,) = found_in(*edges)
     assert len(found.waits) == 50
     assert {len(others) for _, others in found.waits} == {8}
     assert all(one.clarification not in others for one, others in found.waits)
-
-
-def test_waits_tell_once_until_something_is_new() -> None:
-    waits = waits_of(("engineer", "architect"), ("architect", "engineer"))
-    assert ids(waits.look()) == {"1"}
-    assert waits.look() == []
-    waits.put(wait(1, "engineer", "architect"))  # noted again, unchanged
-    assert waits.look() == []
-    waits.put(wait(3, "reviewer", "reviewer"))  # elsewhere
-    assert ids(waits.look()) == {"3"}
-    waits.put(wait(4, "engineer", "architect"))
-    assert ids(waits.look()) == {"1", "4"}
-
-
-def test_waits_circle_closed_later_or_opened_again() -> None:
-    waits = waits_of(("engineer", "architect"), ("architect", "reviewer"))
-    assert waits.look() == []
-    waits.put(wait(3, "reviewer", "engineer"))
-    assert ids(waits.look()) == {"1", "3"}
-    waits.drop("3")
-    waits.put(wait(4, "product-manager", "engineer"))
-    assert waits.look() == []
 
 
 _AGENTS = st.sampled_from([*ORDER[:3], "adam", "bea", "zoe"])
@@ -115,33 +88,12 @@ def _has_circle(edges: list[Edge]) -> bool:
 
 
 @settings(deadline=None)
-@given(_EDGES, st.randoms(use_true_random=False))
-def test_waits_what_is_left_has_no_circle_and_no_more_is_found(edges: list[Edge], rng: random.Random) -> None:
-    """Looked at one by one or all at once, in any order: with the found ones gone nobody waits in a circle."""
-    numbered = list(enumerate(edges, 1))
-    rng.shuffle(numbered)
-    waits, left = Waits(ORDER), dict(numbered)
-    for number, edge in numbered:
-        waits.put(wait(number, *edge))
-        if rng.random() < 0.5:
-            for one in ids(waits.look()):
-                waits.drop(one)
-                del left[int(one)]
-    was = _has_circle(list(left.values()))
-    found = ids(waits.look())
-    assert bool(found) == was
-    assert not _has_circle([edge for number, edge in left.items() if str(number) not in found])
-
-
-def flips_of(*asked: tuple[str, str, str]) -> Flips:
-    flips = Flips()
-    for number, (asker, target, topic) in enumerate(asked, 1):
-        flips.put(wait(number, asker, target), topic)
-    return flips
-
-
-def pairs(flips: Flips) -> dict[str, tuple[str, ...]]:
-    return {one.clarification: others for one, others in flips.look()}
+@given(_EDGES)
+def test_waits_what_is_left_has_no_circle(edges: list[Edge]) -> None:
+    """With the found ones gone nobody waits in a circle."""
+    found = ids(found_in(*edges))
+    assert bool(found) == _has_circle(edges)
+    assert not _has_circle([edge for number, edge in enumerate(edges, 1) if str(number) not in found])
 
 
 DB = "Which database should I use?"
@@ -159,17 +111,5 @@ DB = "Which database should I use?"
     ],
 )
 def test_flips_table(asked: list[tuple[str, str, str]], expected: dict[str, tuple[str, ...]]) -> None:
-    assert pairs(flips_of(*asked)) == expected
-
-
-def test_flips_tell_once_and_forget_what_is_closed() -> None:
-    flips = flips_of(("a", "b", DB), ("b", "a", DB))
-    assert len(pairs(flips)) == 2
-    assert pairs(flips) == {}
-    flips.put(wait(1, "a", "b"), DB)
-    assert pairs(flips) == {}
-    flips.drop("2")
-    flips.put(wait(3, "a", "b"), DB)
-    assert pairs(flips) == {}
-    flips.put(wait(4, "b", "a"), DB)
-    assert set(pairs(flips)) == {"1", "3", "4"}
+    waits = [Wait(str(number), *each) for number, each in enumerate(asked, 1)]
+    assert {one.clarification: others for one, others in flips(waits)} == expected

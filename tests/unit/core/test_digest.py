@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from core.clarification import Approval, Clarification, Edit, Entry, Round, round_with
+from core.clarification import Approval, Clarification, Confirmation, Edit, Entry, Round, round_with
 from core.digest import (
     Approvals,
     Count,
@@ -135,7 +135,8 @@ def test_nearest_rank_of_95(count: int, rank: int) -> None:
 def approval(seq: int, risk: str | None = "high", response: str | None = None, **more: Any) -> Clarification:
     """An approval; `after`: seconds until it was decided."""
     by, after = more.pop("by", "user:ade"), more.pop("after", 60)
-    asked: dict[str, Any] = {"kinds": ("confirmation",), "received_at": NOW, "risk_level": risk}
+    asked: dict[str, Any] = {"kinds": ("confirmation",), "received_at": NOW}
+    asked["wanted"] = Confirmation(action="x", risk_level=risk)
     if response is not None:
         at = NOW + timedelta(seconds=after)
         asked |= {"response": response, "decided_by": by, "answered_at": at}

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from bot.storage.ledger import DatabaseLedger
-from core.aaep import Choice
 from core.answers import from_text
-from core.clarification import Ask, Clarification, opened
+from core.clarification import Ask, Choice, Clarification
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.ledger import OfIssue
 from core.ledgerformat import as_item
 from core.records import dump
 from core.router import Router
+from core.transitions import opened
 from core.workflow import Scopes
 from tests.kit.builders import ADE, NOW, SLA, ask, changed, record
 from tests.kit.clocks import ManualClock

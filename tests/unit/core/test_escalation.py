@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.aaep import Choice
-from core.clarification import Answer, Clarification, Why, answered
+from core.clarification import Answer, Choice, Clarification, Why
 from core.escalation import (
     LAST_RESORT,
     WORDS_LIMIT,
@@ -38,6 +37,7 @@ from core.escalation import (
     wanted,
 )
 from core.hours import Hours
+from core.transitions import answered
 from tests.kit.builders import ADE, LATER, NOW, record
 
 T = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

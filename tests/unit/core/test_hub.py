@@ -13,19 +13,13 @@ from typing import Any
 import pytest
 
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import (
-    Clarification,
-    Closed,
-    Decider,
-    MaxRoundsExceeded,
-    Superseded,
-    answer_of,
-)
+from core.clarification import Clarification, Decider, answer_of
 from core.clock import SystemClock
 from core.errors import ClarifyError, LedgerUnreadable, ScopeViolation
 from core.hub import Hub, Request
 from core.ledger import Contents
 from core.router import Router
+from core.transitions import Closed, MaxRoundsExceeded, Superseded
 from core.workflow import Scopes
 from tests.kit.builders import NOW, SLA
 from tests.kit.clocks import ManualClock
@@ -85,21 +79,6 @@ async def to_last_round(world: World) -> None:
 # asking
 
 
-async def test_request_is_written_with_the_limits_of_its_workflow(world: World) -> None:
-    record = await world.hub.request(replace(REQUEST, from_=" engineer ", context="see ADR 7"))
-    assert record == await world.hub.find(ID)
-    assert (record.from_, record.to, record.topic, record.blocking) == (
-        "engineer",
-        "architect",
-        "storage",
-        True,
-    )
-    assert (record.status, record.round, record.max_rounds) == ("pending", 1, 2)
-    assert record.stale_after == NOW + timedelta(minutes=7)
-    assert (record.asked.via, record.asked.context, record.asked.reply_token) == ("http", "see ADR 7", None)
-    assert world.changed == [record]
-
-
 async def test_follow_up_keeps_the_rounds_it_began_with_and_takes_the_new_sla(world: World) -> None:
     await world.hub.request(REQUEST)
     await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
@@ -108,51 +87,6 @@ async def test_follow_up_keeps_the_rounds_it_began_with_and_takes_the_new_sla(wo
     again = await world.hub.follow_up(ID, "Which version?")
     assert again.max_rounds == 2
     assert again.stale_after == NOW + timedelta(minutes=11)
-
-
-# rounds: the reference implementation waits here for the lock that it holds itself
-
-
-@pytest.mark.parametrize(
-    "ask_further",
-    [
-        lambda hub: hub.follow_up(ID, "And when?"),
-        lambda hub: hub.request(replace(REQUEST, question="And when?")),
-    ],
-)
-async def test_question_after_the_last_round_goes_to_people_and_is_no_hang(
-    world: World, ask_further: Callable[[Hub], Awaitable[object]]
-) -> None:
-    await to_last_round(world)
-    async with asyncio.timeout(LONG):
-        with pytest.raises(MaxRoundsExceeded) as caught:
-            await ask_further(world.hub)
-    record = caught.value.record
-    assert record == await world.hub.find(ID)
-    assert (record.status, record.round, record.attention.escalated_for) == (
-        "escalated",
-        2,
-        "rounds exhausted",
-    )
-    question, escalation = record.thread[-2:]
-    assert (question.type, question.body, escalation.type) == ("question", "And when?", "escalation")
-    assert "Rounds exhausted: a follow-up was asked after 2 rounds." in escalation.body
-    assert "Topic: “storage”" in escalation.body
-    after = await world.hub.answer(ID, "Tomorrow", PERSON)
-    assert after.status == "resolved", "nobody holds the lock"
-
-
-async def test_question_about_what_people_have_is_asked_no_further(world: World) -> None:
-    await to_last_round(world)
-    with pytest.raises(MaxRoundsExceeded):
-        await world.hub.request(REQUEST)
-    before = await world.written()
-    with pytest.raises(MaxRoundsExceeded, match="CLR-42-001"):
-        await world.hub.request(REQUEST)
-    with pytest.raises(MaxRoundsExceeded, match="CLR-42-001"):
-        await world.hub.follow_up("CLR-42-001", "And now?")
-    assert await world.written() == before
-    await world.hub.request(replace(REQUEST, topic="another matter"))
 
 
 async def test_question_after_the_last_round_is_answered_by_people_and_waited_for(world: World) -> None:

@@ -16,7 +16,6 @@ import pytest
 from core import locks as locks_module
 from core.errors import LockTimeout
 from core.locks import AGENT, Locks
-from tests.unit.core.holding import rival_holds
 
 QUICK = 0.2  # how long a test waits for a lock that it must not get. Seconds.
 
@@ -89,12 +88,6 @@ def test_hold_takes_over_only_markers_of_the_dead(
     assert list(tmp_path.glob(".*orphan*")) == []
 
 
-def test_hold_that_waited_elsewhere_says_how_long_it_was_in_all(locks: Locks, tmp_path: Path) -> None:
-    put_marker(tmp_path, "rival")
-    with pytest.raises(LockTimeout, match=r"locked for 2\.0 s"), locks.hold(7, 2.0, left=0.0):
-        pytest.fail("robbed")
-
-
 def test_own_marker_is_refreshed_while_held(
     locks: Locks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,16 +110,6 @@ def test_only_the_own_marker_is_removed(locks: Locks, tmp_path: Path) -> None:
         marker(tmp_path).unlink()
         foreign = put_marker(tmp_path, "rival")
     assert json.loads(foreign.read_text())["agent"] == "rival"
-
-
-def test_hold_waits_for_another_implementation_until_it_lets_go(locks: Locks, tmp_path: Path) -> None:
-    with rival_holds(tmp_path, 7):
-        with pytest.raises(LockTimeout), locks.hold(7, QUICK):
-            pytest.fail("robbed")
-        with locks.hold(8, QUICK):
-            assert marker(tmp_path, 8).exists()
-    with locks.hold(7, 10.0):
-        assert marker(tmp_path).exists()
 
 
 def test_hold_waits_for_our_other_processes_whatever_their_marker_says(locks: Locks, tmp_path: Path) -> None:

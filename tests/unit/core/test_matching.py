@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 
 from core import aaep
-from core.clarification import (
-    Clarification,
-    ReplyState,
-    abandoned,
-    answered,
-    reply_settled,
-    resolved,
-    went_on,
-)
+from core.clarification import Clarification, ReplyState
 from core.matching import (
     SessionNews,
     after_event,
@@ -24,6 +16,7 @@ from core.matching import (
     is_follow_up,
     is_same,
 )
+from core.transitions import abandoned, answered, reply_settled, resolved, went_on
 from tests.kit.builders import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
 
 DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)

@@ -20,22 +20,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import clarify
 from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
-from core.aaep import Confirmation
 from core.approvals import accepted
-from core.clarification import (
-    Answer,
-    Clarification,
-    Direct,
-    Requester,
-    abandoned,
-    amended,
-    answered,
-    opened,
-    round_with,
-)
+from core.clarification import Answer, Clarification, Confirmation, Direct, Requester, round_with
 from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
 from core.records import Book, agrees, as_of, dump, forgotten, packed, parse, unpacked, unsigned_rounds
+from core.transitions import abandoned, amended, answered, opened
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
 
 ACCEPT, REJECT = Answer("accept", "Accept"), Answer("reject", "Reject", "not on a Friday")
@@ -44,13 +34,22 @@ LATER = NOW + timedelta(minutes=5)
 
 
 def to_approve(
-    arguments: dict[str, Any] = ARGUMENTS, needed: int | None = None, **more: Any
+    arguments: dict[str, Any] = ARGUMENTS,
+    needed: int | None = None,
+    claimed_risk: str | None = None,
+    **more: Any,
 ) -> Clarification:
     asked = ask(
         question="Send the newsletter",
         kinds=("confirmation",),
-        confirmation=Confirmation(action="Send the newsletter", risk_level="high", is_direct=True),
-        direct=Direct(kind="approval", arguments=arguments, editable=True),
+        wanted=Confirmation(
+            action="Send the newsletter",
+            risk_level="high",
+            claimed_risk=claimed_risk,
+            sent=arguments,
+            editable=True,
+        ),
+        direct=Direct(kind="approval"),
         approvals_needed=needed,
         **more,
     )

@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.clarification import (
-    Answer,
-    Approval,
-    Clarification,
-    abandoned,
-    answered,
-    escalated,
-    reply_settled,
-)
+from core.clarification import Answer, Approval, Clarification
 from core.errors import NotFound
 from core.matching import followed_up, is_duplicate
 from core.records import (
@@ -30,6 +22,7 @@ from core.records import (
     parse,
     unpacked,
 )
+from core.transitions import abandoned, answered, escalated, reply_settled
 from tests.kit.builders import ADE, FOREIGN, NOW, SLA, ask, closed, record
 
 SECRETS: dict[str, Any] = {

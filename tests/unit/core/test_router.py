@@ -13,23 +13,14 @@ import pytest
 from bot.storage.ledger import DatabaseLedger
 from core import aaep
 from core.answers import from_free_text, from_text
-from core.clarification import (
-    AlreadyAnswered,
-    Answer,
-    Ask,
-    Clarification,
-    Closed,
-    Holder,
-    NotAnswered,
-    ReplyState,
-    Superseded,
-)
-from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
+from core.clarification import Answer, Ask, Clarification, Holder, ReplyState
+from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound
 from core.ledger import OfIssue
 from core.ledgerformat import as_item
 from core.monitor import DueCall
 from core.records import PLAUSIBLE, dump
 from core.router import Router
+from core.transitions import AlreadyAnswered, Closed, NotAnswered, Superseded
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, row_held
@@ -89,21 +80,6 @@ async def test_open_knows_its_session_whatever_the_issue(hub: Hub) -> None:
     assert (fresh.how, fresh.record.id) == ("new", "CLR-43-001")
     await hub.router.session_went_on(news(aaep.CANCELLED))
     assert [(await hub.get(each)).status for each in ("CLR-42-001", "CLR-43-001")] == ["abandoned"] * 2
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"reply_token": "rpl_2"},
-        {"session_id": "sess_2"},
-        {"producer": "writer"},
-        {"question": "And staging?"},
-    ],
-)
-async def test_open_another_question_is_another_clarification(hub: Hub, other: dict[str, str]) -> None:
-    await hub.router.open(42, ask())
-    second = await hub.router.open(42, ask(**other))
-    assert (second.how, second.record.id) == ("new", "CLR-42-002")
 
 
 async def test_open_asked_again_after_delivery_is_the_next_round(hub: Hub) -> None:
@@ -255,9 +231,6 @@ async def test_session_seen_going_on_while_sending_is_the_proof(
     assert (after.delivery.reply, after.status) == (reply, "resolved" if reply == "confirmed" else "answered")
 
 
-# after_event: the decision table
-
-
 async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
     await hub.router.open(42, ask())
     await hub.router.open(42, ask(session_id="sess_2"))
@@ -343,21 +316,6 @@ async def test_follow_up_of_what_another_implementation_asked(hub: Hub) -> None:
     hub.write_as_another(lambda raw: raw.pop("aaep"))
     again = await hub.router.follow_up("CLR-42-001", request(question="And then?"))
     assert (again.record.round, again.record.question) == (2, "And then?")
-
-
-@pytest.mark.parametrize("length", [2000, 2001])
-async def test_answer_between_agents_has_2000_characters_at_most(hub: Hub, length: int) -> None:
-    text = "x" * length
-    await hub.router.open(42, request())
-    await hub.router.open(42, ask())
-    assert (await hub.router.answer("CLR-42-002", give(Answer(text, text)), ADE, NOW)).status == "answered"
-    answering = hub.router.answer("CLR-42-001", give(Answer(text, text)), ADE, NOW)
-    if length <= 2000:
-        assert (await answering).status == "answered"
-        return
-    with pytest.raises(TooLong, match="2001 characters; at most 2000"):
-        await answering
-    assert (await hub.get()).status == "pending"
 
 
 async def test_patience_is_how_long_a_ledger_may_be_held(postgres_server: Server) -> None:
@@ -485,9 +443,6 @@ async def test_escalate_only_while_the_reason_holds(hub: Hub) -> None:
     assert (seen, len(hub.changed)) == ([1], 1)
 
 
-# take and hand
-
-
 # resolve and abandon by hand
 
 
@@ -528,13 +483,6 @@ async def test_resolve_of_an_open_one_without_a_producer_ends_it(hub: Hub, statu
     assert (after.status, after.resolved_at, after.delivery.reply) == ("resolved", NOW, None)
     assert [entry.type for entry in after.thread] == ["question", "answer", "resolution"]
     assert after.answer is not None
-
-
-async def test_resolve_with_what_does_not_fit_changes_nothing(hub: Hub) -> None:
-    await hub.router.open(42, ask(kinds=("numeric",)))
-    with pytest.raises(AnswerRejected):
-        await hub.router.resolve(ID, lambda found: from_text(found.asked, "soon"), "soon", ADE, NOW)
-    assert (await hub.get()).status == "pending"
 
 
 Act = Callable[[Router, str], Any]

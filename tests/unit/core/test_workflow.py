@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from core.errors import BlockingNotAllowed, ScopeViolation
 from core.workflow import RequestLimits, Scopes, Speaker
 
 HALF_HOUR = timedelta(minutes=30)
-LONG_AGO = time.time() - 3600
 FEATURE = """
 name = "feature"
 [[steps]]
@@ -34,11 +32,9 @@ agent = "reviewer"
 """
 
 
-def write(folder: Path, text: str, name: str = "feature.toml", at: float | None = None) -> Path:
+def write(folder: Path, text: str, name: str = "feature.toml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
-    if at is not None:
-        os.utime(path, (at, at))
     return path
 
 
@@ -124,7 +120,7 @@ def test_changed_new_and_removed_files_are_picked_up(tmp_path: Path) -> None:
     scopes = Scopes(tmp_path / "workflows")
     assert (scopes.allowed("engineer"), scopes.problems) == ((), ()), "the folder is not there yet"
     (tmp_path / "workflows").mkdir()
-    path = write(tmp_path / "workflows", step("engineer", "a1"), at=LONG_AGO)
+    path = write(tmp_path / "workflows", step("engineer", "a1"))
     assert scopes.allowed("engineer") == ("a1",)
     write(tmp_path / "workflows", step("engineer", "a2"))
     assert scopes.allowed("engineer") == ("a2",)
@@ -132,24 +128,6 @@ def test_changed_new_and_removed_files_are_picked_up(tmp_path: Path) -> None:
     assert scopes.allowed("engineer") == ("a2", "b1")
     path.unlink()
     assert scopes.allowed("engineer") == ("b1",)
-
-
-def test_file_is_parsed_again_only_if_it_changed(tmp_path: Path) -> None:
-    write(tmp_path, step("engineer", "a1"), at=LONG_AGO)
-    scopes = Scopes(tmp_path)
-    assert scopes.allowed("engineer") == ("a1",)
-    write(tmp_path, step("engineer", "a2"), at=LONG_AGO)
-    assert scopes.allowed("engineer") == ("a1",), "same time, size and inode: not read"
-
-
-def test_file_that_was_just_written_may_change_again_at_the_same_time(tmp_path: Path) -> None:
-    """The kernel's times are coarse: two writes within milliseconds can look like one."""
-    now = time.time()
-    write(tmp_path, step("engineer", "a1"), at=now)
-    scopes = Scopes(tmp_path)
-    assert scopes.allowed("engineer") == ("a1",)
-    write(tmp_path, step("engineer", "a2"), at=now)
-    assert scopes.allowed("engineer") == ("a2",)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +139,8 @@ def test_file_that_was_just_written_may_change_again_at_the_same_time(tmp_path: 
     ],
 )
 def test_broken_file_counts_as_it_was(tmp_path: Path, broken: str) -> None:
-    write(tmp_path, step("engineer", "architect"), "b.toml", LONG_AGO)
-    write(tmp_path, step("writer", "editor"), "a.toml", LONG_AGO)
+    write(tmp_path, step("engineer", "architect"), "b.toml")
+    write(tmp_path, step("writer", "editor"), "a.toml")
     scopes = Scopes(tmp_path)
     assert scopes.allowed("engineer") == ("architect",)
     path = write(tmp_path, broken, "b.toml")

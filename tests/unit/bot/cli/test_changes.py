@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from core.aaep import Choice
+from core.clarification import Choice
 from tests.kit.databases import issues_in
 from tests.unit.bot.cli.kit import Prompt, foreign
 

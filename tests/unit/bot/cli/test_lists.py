@@ -9,8 +9,7 @@ import pytest
 from bot.cli.app import StatusName
 from bot.cli.records import relative
 from bot.cli.waiting import seconds_of
-from core.aaep import Choice, Confirmation
-from core.clarification import Answer, Decider, Status
+from core.clarification import Answer, Choice, Confirmation, Decider, Status
 from core.errors import BadInput
 from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
@@ -210,8 +209,8 @@ def test_show_of_agents_words_is_inert(prompt: Prompt) -> None:
 
 def test_show_of_an_action_hides_no_character(prompt: Prompt) -> None:
     action = "Pay\u200b 5\u202e01 €"
-    wanted = Confirmation(action, "It\u2066 is paid.")
-    prompt.event(question=wanted.words, kinds=("confirmation",), confirmation=wanted)
+    wanted = Confirmation(action=action, consequence="It\u2066 is paid.")
+    prompt.event(question=wanted.words, kinds=("confirmation",), wanted=wanted)
     said = prompt.fine("show", "CLR-42-001")
     assert "  Approve: Pay<U+200B> 5<U+202E>01 €\n  Consequence: It<U+2066> is paid.\n" in said
 

@@ -17,9 +17,10 @@ from bot.slackapi import Place
 from bot.storage.ledger import DatabaseLedger
 from bot.views.blockkit import Draft
 from core.agents import SessionFact
-from core.clarification import Clarification, Holder, round_with, taken
+from core.clarification import Clarification, Holder, round_with
 from core.index import Index
 from core.ledger import Contents
+from core.transitions import taken
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of

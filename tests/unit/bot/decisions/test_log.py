@@ -27,12 +27,12 @@ from bot.storage.ledger import DatabaseLedger, hold, rewrite
 from bot.storage.postgres import PostgresTx
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.aaep import Confirmation
 from core.bus import FORGOTTEN
-from core.clarification import Answer, Clarification, Direct, abandoned, answered, opened
+from core.clarification import Answer, Clarification, Confirmation, Direct
 from core.ledger import OfIssue
 from core.matching import followed_up
 from core.records import Subject, forgotten
+from core.transitions import abandoned, answered, opened
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, open_store
@@ -56,8 +56,8 @@ def decided(
     asked = ask(
         question=question,
         kinds=("confirmation",),
-        confirmation=Confirmation(action=question, risk_level="high", is_direct=True),
-        direct=Direct(kind="approval", arguments={"to": "all"}, editable=True),
+        wanted=Confirmation(action=question, risk_level="high", sent={"to": "all"}, editable=True),
+        direct=Direct(kind="approval"),
         **more,
     )
     return answered(opened(42, number, asked, NOW, SLA), Answer("accept", "Accept", "Go"), ADE, LATER)

@@ -13,7 +13,8 @@ from bot.delivery import delivery
 from bot.delivery.messages import Fresh, MessageRow
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Clarification, Direct, answered, escalated, reply_settled
+from core.clarification import Answer, Clarification, Direct
+from core.transitions import answered, escalated, reply_settled
 from tests.kit.builders import ADE, NOW, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until

@@ -17,19 +17,9 @@ from bot.routing import Group
 from bot.settings.model import ResponderSettings, RouteSettings
 from bot.storage.ledger import DatabaseLedger
 from bot.views import inert
-from core.clarification import (
-    Answer,
-    Clarification,
-    Decider,
-    Holder,
-    abandoned,
-    answered,
-    escalated,
-    nudged,
-    round_with,
-    taken,
-)
+from core.clarification import Answer, Clarification, Decider, Holder, round_with
 from core.errors import LockTimeout
+from core.transitions import abandoned, answered, escalated, nudged, taken
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences

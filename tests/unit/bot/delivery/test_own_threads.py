@@ -12,8 +12,9 @@ import pytest
 from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Fresh
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer, Clarification, escalated
+from core.clarification import Answer, Clarification
 from core.records import parse
+from core.transitions import escalated
 from tests.kit.builders import ADE, NOW, ask, record
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import open_store

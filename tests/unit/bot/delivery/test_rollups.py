@@ -10,8 +10,9 @@ import pytest
 from bot.delivery.rollups import Rollups
 from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings
-from core.clarification import Answer, Clarification, answered
+from core.clarification import Answer, Clarification
 from core.index import Index
+from core.transitions import answered
 from tests.kit.builders import ADE, NOW, record
 from tests.unit.bot.audiences import audiences
 

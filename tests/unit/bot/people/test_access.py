@@ -16,8 +16,9 @@ from bot.people.access import LOOK_UPS, AccessControl, Person, Reason, in_time, 
 from bot.people.directory import Installation, People, Profile
 from bot.routing import Audience
 from bot.settings.model import PersonalRoute, Settings
-from core.clarification import Approval, ApprovedMeanwhile, Clarification, Decider, Standing
+from core.clarification import Approval, Clarification, Decider, Standing
 from core.ledger import LOCK_TIMEOUT
+from core.transitions import ApprovedMeanwhile
 from tests.kit.builders import NOW, changed, record
 from tests.unit.bot.slack.kit import settings
 from workspace.seed import ADE, AGENTS, GIO, TEAM

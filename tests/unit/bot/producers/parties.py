@@ -23,7 +23,7 @@ from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
-from core.aaep import Response
+from core.clarification import Response
 from core.clock import Clock
 from tests.kit.clocks import ManualClock
 from workspace import stop_accepting

@@ -115,7 +115,7 @@ async def test_events_under_one_id_are_told_apart_and_known_when_they_come_again
     assert [await came(inbox, each) for each in others] == ["new"] * 3
     assert [await came(inbox, each) for each in others] == ["duplicate"] * 3
     found = await inbox.waiting(0)
-    assert [item.event.question.text for item in found if item.event.question] == [
+    assert [item.event.question.question for item in found if item.event.question] == [
         "Deploy 0?",
         "Deploy 1?",
         "Deploy 2?",
@@ -279,7 +279,7 @@ async def test_event_nested_to_the_limit_is_kept_in_what_matters(inbox: Inbox) -
     assert await put(inbox, raw(deep=nest))
     (item,) = await inbox.waiting(0)
     assert item.event.question is not None
-    assert item.event.question.text == "Deploy to production?"
+    assert item.event.question.question == "Deploy to production?"
 
 
 SECRET = "Deploy to production?"

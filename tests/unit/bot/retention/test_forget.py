@@ -25,10 +25,11 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.clarification import Clarification, abandoned, answered, reply_settled
+from core.clarification import Clarification
 from core.ledger import OfRecord
 from core.matching import followed_up
 from core.records import Subject
+from core.transitions import abandoned, answered, reply_settled
 from tests.kit import builders
 from tests.kit.builders import foreign
 from tests.kit.clocks import START

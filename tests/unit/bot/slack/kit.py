@@ -27,8 +27,7 @@ from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.storage.ledger import DatabaseLedger
 from bot.views.render import Message
-from core.aaep import Choice
-from core.clarification import Ask, Clarification
+from core.clarification import Ask, Choice, Clarification
 from core.clock import SystemClock
 from tests.kit import builders
 from tests.kit.ledgers import held

@@ -18,7 +18,7 @@ from bot.storage import ledger as storage
 from bot.storage.ledger import DatabaseLedger, LockedError, fill, leave_out_numbers
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx, Work
-from core.clarification import Ask, Clarification, Direct, opened
+from core.clarification import Ask, Clarification, Direct
 from core.errors import (
     BadInput,
     LedgersAway,
@@ -31,6 +31,7 @@ from core.errors import (
 from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfIssue, OfRecord, OfSession, Reach
 from core.matching import session_asking
 from core.records import Book
+from core.transitions import opened
 from tests.kit.builders import MINUTE, NOW, SLA, ask, changed, closed, record
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, Wire, change_rows, row_held

@@ -28,8 +28,9 @@ from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from core.approvals import version_of
-from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened, round_with
+from core.clarification import Answer, Clarification, Decider, Edit, round_with
 from core.questions import NewQuestion, ask_of
+from core.transitions import amended, answered, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, words
@@ -403,7 +404,7 @@ def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str,
     wanted = record.current.confirmation
     assert wanted is not None
     everything = "".join("".join(pages).split())
-    for piece in argument_pieces(wanted.arguments):
+    for piece in argument_pieces(record.current.arguments):
         assert all(without_marks(line) in everything for line in piece.text.split("\n"))
     card = RENDERER.card(record)
     assert ("View full" not in labels(card.blocks)) is shows_whole(record)

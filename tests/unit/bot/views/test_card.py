@@ -26,18 +26,11 @@ from core.clarification import (
     Holder,
     ReplyState,
     Why,
-    abandoned,
-    amended,
-    answered,
-    escalated,
-    handed,
-    reply_settled,
-    resolved,
     round_with,
-    taken,
 )
 from core.escalation import escalation_words
 from core.matching import followed_up
+from core.transitions import abandoned, amended, answered, escalated, handed, reply_settled, resolved, taken
 from tests.kit.times import walk
 from tests.unit.bot.judges import (
     RENDERER,

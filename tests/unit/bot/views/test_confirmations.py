@@ -25,21 +25,12 @@ from bot.views.page import outside_words, page_card
 from bot.views.render import Message
 from bot.views.wording import Verbosity
 from core import answers
-from core.aaep import Confirmation
-from core.clarification import (
-    Answer,
-    Approval,
-    Clarification,
-    Decider,
-    Direct,
-    abandoned,
-    amended,
-    answered,
-    escalated,
-    nudged,
-)
+from core.clarification import Answer, Approval, Clarification, Confirmation, Decider, Direct
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
+from core.ledgerformat import as_item, read_item
+from core.records import dump
+from core.transitions import abandoned, amended, answered, escalated, nudged
 from tests.kit.times import walk
 from tests.unit.bot.judges import (
     RENDERER,
@@ -179,7 +170,7 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
     everything = solid(full_text(record))
     message = RENDERER.card(record)
     on_card = solid(numbered([each for each in message.blocks if each["type"] in ("section", "rich_text")]))
-    for part in consent.whole_words(wanted):
+    for part in consent.whole_words(wanted, record.current.arguments):
         assert solid(part) in everything
     for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
         if solid(part) not in on_card:
@@ -330,8 +321,8 @@ def test_agents_words_about_the_stakes_are_whole_and_verbatim_at_the_top() -> No
         "reversibility": f"<!here> {'back ' * 10}",
         "irreversible": True,
     }
-    record = consent_of(**said, claimed_risk="x" * 60)
-    record = amended(record, claimed_risk="y" * 60)
+    record = consent_of(**said)
+    record = amended(record, wanted=wanted_of(record).copied(claimed_risk="y" * 60))
     view = RENDERER.accept_modal(record, 1)
     judge_view(view)
     found = [block["text"]["text"] for block in view["blocks"] if block["type"] == "alert"]
@@ -396,10 +387,14 @@ def test_modal_offers_both_decisions_and_chooses_none() -> None:
     assert "Risk: high." in json.dumps(view)
 
 
-def test_action_that_is_lost_can_only_be_rejected() -> None:
+@pytest.mark.parametrize("lost", [["action"], ["action", "allowedReplies", "consequence"]])
+def test_action_that_is_lost_can_only_be_rejected(lost: list[str]) -> None:
     """Another program may write the ledger anew and leave out fields that it does not know."""
-    record = consent_of()
-    record = amended(record, action=None)
+    item = as_item(dump(consent_of()))
+    for name in lost:
+        item["aaep"][name] = None
+    record = read_item(item)
+    assert record is not None
     message = RENDERER.card(record)
     judged(record, message)
     assert "Action: (the agent did not say)" in shown(message.blocks)
@@ -480,8 +475,8 @@ def test_dialog_has_the_command_and_the_consequence_where_there_is_room(
     consequence: str, arguments: dict[str, Any], lines: list[str]
 ) -> None:
     record = consent_of(action="Run it", consequence=consequence, irreversible=False)
-    direct = Direct(kind="approval", arguments=arguments)
-    record = amended(record, direct=direct)
+    wanted = wanted_of(record).copied(sent=arguments, editable=False)
+    record = amended(record, direct=Direct(kind="approval"), wanted=wanted)
     dialog = next(each["confirm"] for each in walk(RENDERER.card(record).blocks) if "confirm" in each)
     assert dialog["text"]["text"].split("\n") == lines
 

@@ -18,19 +18,9 @@ from bot.views.lists import Offer, listing, row, row_of
 from bot.views.notices import nudge_over
 from bot.views.page import page_card
 from bot.views.wording import round_of
-from core.clarification import (
-    Answer,
-    Approval,
-    Clarification,
-    Decider,
-    Direct,
-    Edit,
-    abandoned,
-    amended,
-    answered,
-    nudged,
-)
+from core.clarification import Answer, Approval, Clarification, Decider, Direct, Edit
 from core.lists import page_of
+from core.transitions import abandoned, amended, answered, nudged
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, record_of
 from tests.unit.bot.views.kit import about, content, judged
@@ -53,11 +43,14 @@ def approval(**news: Any) -> Clarification:
         risk_level="high",
         irreversible=True,
     )
+    wanted = record.current.confirmation
+    assert wanted is not None
     fields = {
         "approvals_needed": 2,
         "approvals": (first,),
         "edits": (edit,),
-        "direct": Direct(kind="approval", arguments={"to": "all", "note": "n" * 400}, editable=True),
+        "direct": Direct(kind="approval"),
+        "wanted": wanted.copied(sent={"to": "all", "note": "n" * 400}, editable=True),
     }
     return amended(record, **fields | news)
 

@@ -19,9 +19,10 @@ from bot.views.forms import SubmissionErrors, read_submission
 from bot.views.notices import nudge
 from bot.views.page import page_card
 from core import answers
-from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
+from core.clarification import Answer, Clarification, Decider
 from core.questions import NewQuestion, ask_of
 from core.schemas import SCHEMA_LIMIT
+from core.transitions import answered, escalated, opened
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import RENDERER, full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA

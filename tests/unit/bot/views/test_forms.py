@@ -9,8 +9,9 @@ import pytest
 
 from bot.views.codec import Press, unseal
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
-from core.clarification import Answer, Clarification, Decider, amended, answered, escalated
+from core.clarification import Answer, Clarification, Decider
 from core.matching import followed_up
+from core.transitions import amended, answered, escalated
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 

@@ -33,9 +33,10 @@ from bot.views.notices import (
 from bot.views.page import PageItem, outside_words, page_card
 from bot.views.render import Message
 from core.aaep import parse_event
-from core.clarification import Answer, Clarification, Decider, abandoned, amended, answered
+from core.clarification import Answer, Clarification, Decider
 from core.lists import page_of
 from core.matching import followed_up
+from core.transitions import abandoned, amended, answered
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of

@@ -39,9 +39,10 @@ from bot.views.notices import nudge
 from bot.views.page import page_card
 from bot.views.render import Renderer
 from bot.views.wording import Verbosity
-from core.clarification import Answer, Clarification, Decider, Question, amended, answered
+from core.clarification import Answer, Clarification, Decider, Question
 from core.lists import Page
 from core.matching import followed_up
+from core.transitions import amended, answered
 from tests.kit.node import node_program
 from tests.kit.times import walk
 from tests.unit.bot.judges import OURS, RENDERER, judge_message, judge_view

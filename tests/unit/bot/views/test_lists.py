@@ -22,8 +22,9 @@ from bot.views.lists import (
     unread,
     which_question,
 )
-from core.clarification import Clarification, Holder, escalated, taken
+from core.clarification import Clarification, Holder
 from core.lists import Page, page_of
+from core.transitions import escalated, taken
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records

@@ -12,7 +12,8 @@ from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
 from bot.views.page import ItemState, PageItem, outside_words, page_card
-from core.clarification import Clarification, amended
+from core.clarification import Clarification
+from core.transitions import amended
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of, words
 from tests.unit.bot.views.kit import about, content, item, judged, told_why

@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, settings
 
 from bot.views import phrases
 from bot.views.inert import date
-from core.clarification import Answer, Clarification, CloseReason, Decider, abandoned, answered
+from core.clarification import Answer, Clarification, CloseReason, Decider
+from core.transitions import abandoned, answered
 from tests.unit.bot.judges import judge_live
 from tests.unit.bot.strategies import NOW, record_of, settled_records
 

@@ -9,17 +9,9 @@ import pytest
 from bot.errors import SlackUnreachableError
 from bot.views import phrases
 from bot.views.reaction import Tell, explained
-from core.clarification import (
-    AlreadyAnswered,
-    Answer,
-    Clarification,
-    Closed,
-    Decider,
-    Superseded,
-    abandoned,
-    answered,
-)
+from core.clarification import Answer, Clarification, Decider
 from core.errors import AnswerRejected, LedgerUnwritable, LockTimeout, TooLong
+from core.transitions import AlreadyAnswered, Closed, Superseded, abandoned, answered
 from tests.unit.bot.strategies import record_of
 
 NOW = datetime(2026, 5, 24, 14, 27, tzinfo=UTC)

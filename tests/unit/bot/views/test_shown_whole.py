@@ -22,10 +22,11 @@ from bot.views.classic import classic
 from bot.views.forms import DECISION_BLOCK, full_view
 from bot.views.page import page_card
 from bot.views.wording import Verbosity
-from core.clarification import Clarification, Edit, amended, escalated, opened
+from core.clarification import Clarification, Edit
 from core.escalation import escalation_words
 from core.questions import NewQuestion, ask_of, asked_in
 from core.receipts import claims_of
+from core.transitions import amended, escalated, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_view, labels, numbered
 from tests.unit.bot.strategies import NOW, SLA, record_of

@@ -22,10 +22,11 @@ from bot.views.blockkit import Draft, View
 from bot.views.codec import PagePress
 from bot.views.lists import QuestionRow
 from core.agents import BlockedOn, ReadyItem
-from core.clarification import Clarification, escalated, nudged
+from core.clarification import Clarification
 from core.digest import DigestBuilder
 from core.lists import Decided, DecidedBy, PastDecision, page_of
 from core.receipts import Checked, claims_of
+from core.transitions import escalated, nudged
 from tests.kit.times import DATE
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view
 from tests.unit.bot.records import agent

@@ -10,8 +10,9 @@ from bot.views.card import card
 from bot.views.forms import full_view
 from bot.views.page import page_card
 from bot.views.verify import Proof, verify_view
-from core.clarification import Clarification, abandoned, amended
+from core.clarification import Clarification
 from core.receipts import Checked, Problem, arguments_digest, claims_of
+from core.transitions import abandoned, amended
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of
 from tests.unit.bot.views.kit import about, content, judged

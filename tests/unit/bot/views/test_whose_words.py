@@ -27,23 +27,13 @@ from bot.views.home import home
 from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, row, which_question
 from bot.views.page import outside_words, page_card
 from bot.views.wording import whole_words
-from core.clarification import (
-    Answer,
-    Approval,
-    Clarification,
-    Decider,
-    Edit,
-    abandoned,
-    amended,
-    answered,
-    escalated,
-    opened,
-)
+from core.clarification import Answer, Approval, Clarification, Decider, Edit
 from core.digest import DigestBuilder
 from core.escalation import escalation_words
 from core.lists import PastDecision, page_of
 from core.names import is_bare
 from core.questions import NewQuestion, ask_of
+from core.transitions import abandoned, amended, answered, escalated, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.strategies import NOW, SLA, record_of
@@ -290,7 +280,7 @@ def variants(record: Clarification, said: str) -> Iterator[Clarification]:
     """The record as it is asked, escalated, half approved and edited, answered, and closed."""
     yield record
     yield escalated(record, "stuck", escalation_words(record, "stuck", (), None), NOW)
-    if record.asked.direct is not None and record.asked.direct.arguments:
+    if record.asked.sent_arguments:
         edit = Edit.model_validate(
             {"changed": {"Risk": said}, "user": "U0GOOD", "decided_by": "user:x", "at": NOW, "lapsed": []}
         )
@@ -333,7 +323,7 @@ def judge_record(record: Clarification) -> None:
     tab = home(chosen(Snapshot(1, [record]), "U0GOOD", Admitted(frozenset({audience_of(record)})), {}))
     judge(lines(RENDERER.view(tab)["blocks"]))
     if (wanted := record.current.confirmation) is not None:
-        judge(line for each in whole_words(wanted) for line in text_lines(each))
+        judge(line for each in whole_words(wanted, record.current.arguments) for line in text_lines(each))
 
 
 @given(st.sampled_from(MADE), hostile())
