@@ -180,7 +180,7 @@ class Push:
             StorageError: the page could not be stored.
         """
         self.last_heard = self.clock.now()
-        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, self.clock.steady(), live=False))
+        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, live=False))
 
     async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if message["type"] == "subscription.request":

@@ -355,7 +355,6 @@ class Subscriber:
         return Arrival(
             frame,
             self.clock.now(),
-            self.clock.steady(),
             live=live,
             filtered=subscription.filtered,
             resumable=subscription.dialect == "standard",

@@ -317,7 +317,7 @@ def arrival(
 ) -> Arrival:
     text = data if isinstance(data, str) else json.dumps(data)
     values: dict[str, Any] = {"id": "evt_9", "size": len(text), "skimmed": 0, **fields}
-    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), 3.0, live, filtered, resumable)
+    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), live, filtered, resumable)
 
 
 def read(data: object) -> Frame:
@@ -363,7 +363,7 @@ async def test_receiver_pages_with_what_could_be_read(desk: Desk) -> None:
         '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_1", "agent_id": "a", "question": "Q'
     )
     await desk.receiver.take(
-        Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, 0.0, live=False)
+        Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, live=False)
     )
     first, second = desk.troubles
     assert (first.key, first.session_id, first.agent_id) == ("unreadable:sess_1", "sess_1", "a")
@@ -430,16 +430,16 @@ async def test_receiver_warns_of_each_kind_of_problem_once(desk: Desk) -> None:
 async def test_receiver_puts_the_end_of_a_question_on_our_clock(
     desk: Desk, sent: str, live: bool, behind: float, expires: float
 ) -> None:
-    desk.offset.observe(NOW - timedelta(seconds=behind), NOW, 0.0, live=True)
+    desk.offset.observe(NOW - timedelta(seconds=behind), NOW, live=True)
     asked = question(timestamp=sent, timeout_seconds=300)
-    await desk.receiver.take(Arrival(read(asked), NOW, 0.0, live=live))
+    await desk.receiver.take(Arrival(read(asked), NOW, live=live))
     (item,) = await desk.box.waiting(0)
     assert item.expires_at == NOW + timedelta(seconds=expires)
 
 
 @pytest.mark.parametrize("sent", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
 async def test_receiver_takes_events_from_the_ends_of_time_in(desk: Desk, sent: str) -> None:
-    desk.offset.observe(NOW - timedelta(hours=1), NOW, 0.0, live=True)
+    desk.offset.observe(NOW - timedelta(hours=1), NOW, live=True)
     await desk.take(question(timestamp=sent))
     assert len(await desk.box.waiting(0)) == 1
 

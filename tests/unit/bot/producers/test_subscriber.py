@@ -283,7 +283,7 @@ async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
 
 
 def arrival(size: int = 10) -> Arrival:
-    return Arrival(Frame("x", None, size, 0), NOW, 0.0, live=False)
+    return Arrival(Frame("x", None, size, 0), NOW, live=False)
 
 
 @pytest.mark.parametrize(("items", "bytes_", "size"), [(3, 10_000, 1), (100, 30, 10)])
