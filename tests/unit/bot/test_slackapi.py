@@ -25,7 +25,6 @@ from bot.slackapi import (
     Gateway,
     Later,
     Never,
-    NewerBlocks,
     Outcome,
     Place,
     Post,
@@ -395,70 +394,6 @@ async def test_message_without_newer_blocks_is_sent_once(web: AsyncWebClient, ws
     assert refused == Never("invalid_blocks", "content")
     assert len(tried(ws)) == 1
     assert "nonsense" not in repr(refused), "the log repeats no content"
-
-
-async def test_only_what_slack_names_is_replaced(
-    web: AsyncWebClient, ws: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(classic_blocks._CLASSIC, "table", lambda _: [TEXT])
-    older(ws)
-    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    table = {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}]]}
-    for _ in range(2):
-        assert isinstance(await gateway.post(AGENTS, Post("x", [FOLD, table], NUDGE)), Sent)
-    refused, classic = ("invalid_blocks", ["container", "table"]), ("ok", ["table"])
-    assert tried(ws) == [refused, classic, classic]
-
-
-async def test_types_that_slack_refuses_one_after_the_other_are_all_replaced() -> None:
-    tried_: list[list[str]] = []
-
-    async def call(blocks: list[dict[str, Any]]) -> Outcome:
-        tried_.append([block["type"] for block in blocks])
-        lacking = next((kind for kind in tried_[-1] if kind in {"alert", "container"}), None)
-        if lacking is None:
-            return Sent(AGENTS, "1.0")
-        return Never(
-            "invalid_blocks", "content", f"unsupported type: {lacking} [json-pointer:/blocks/0/type]"
-        )
-
-    alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
-    blocks: list[dict[str, Any]] = [alert, FOLD, TEXT]
-    newer_blocks = NewerBlocks(ManualClock())
-    for _ in range(2):
-        assert await newer_blocks.send(blocks, call) == Sent(AGENTS, "1.0")
-    last = ["section", "section"]
-    assert tried_ == [
-        ["alert", "container", "section"],
-        ["section", "container", "section"],
-        last,
-        last,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("details", "tried"),
-    [
-        ("unsupported type: alert [json-pointer:/blocks/0/type]", [["section", "container"]] * 2),
-        ("unsupported type: data_alert", [["section"], ["alert", "container"]]),  # no type of this message's
-        ("", [["section"], ["alert", "container"]]),
-    ],
-)
-async def test_a_type_is_given_up_for_a_day_only_if_slack_names_it(
-    details: str, tried: list[list[str]]
-) -> None:
-    """`tried`: what is sent after the refusal, and first of the next message."""
-    calls: list[list[str]] = []
-
-    async def call(blocks: list[dict[str, Any]]) -> Outcome:
-        calls.append([block["type"] for block in blocks])
-        return Never("invalid_blocks", "content", details) if "alert" in calls[-1] else Sent(AGENTS, "1.0")
-
-    alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
-    newer_blocks = NewerBlocks(ManualClock())
-    for _ in range(2):
-        assert await newer_blocks.send([alert, {"type": "container"}], call) == Sent(AGENTS, "1.0")
-    assert calls[1:3] == tried
 
 
 @pytest.mark.parametrize(
