@@ -47,7 +47,7 @@ class Unacknowledged(Exception):
 
 
 class HelloMissing(Exception):
-    """Slack ended a new connection before its hello."""
+    """A new connection got no hello from Slack."""
 
 
 class TooManyConnections(HelloMissing):
@@ -137,23 +137,20 @@ class SlackConnection:
         self._left = True
 
     async def greeted(self, patience: float) -> None:
-        """Returns when Slack said hello or sent anything else, or kept the connection open for `patience` seconds.
+        """Returns when Slack said hello or sent anything else.
 
         Raises:
-            TooManyConnections, HelloMissing: Slack ended the connection first.
+            TooManyConnections, HelloMissing: Slack ended the connection first, or said nothing for `patience` seconds.
         """
         hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
         try:
             await asyncio.wait({hello, self.reading}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hello.cancel()
-        if not self._hello.is_set() and not self.socket.closed:
-            _log.warning("no hello within %g s; using the open connection", patience)
-            self._hello.set()
         if self._why == _TOO_MANY:
             raise TooManyConnections("the Slack app has as many connections as it may have")
         if not self.usable:
-            raise HelloMissing("Slack ended a new connection before its hello")
+            raise HelloMissing("no hello from Slack on a new connection")
 
     async def send(self, text: str, until: float) -> bool:
         """Send text over the socket; returns whether that worked. `until`: when it is too late, on the loop's clock."""
