@@ -7,7 +7,6 @@ import pytest
 
 from bot.delivery.messages import Fresh
 from bot.slack import backfill
-from bot.slack.backfill import HistoryAllowance
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
@@ -129,21 +128,6 @@ async def test_p10_questions_wait_until_their_thread_was_read(built: Start) -> N
     assert bot.unread.until(record.id) is None
     assert bot.unread.until(other.id) is None
     assert bot.released == 2
-
-
-async def test_limit_of_one_call_a_minute_is_noticed_and_forgotten() -> None:
-    allowance, now = HistoryAllowance(), datetime.now(UTC)
-    for second in range(50):  # as others are refused: after many calls
-        allowance.allowed(now + timedelta(seconds=second))
-    allowance.refused(now + timedelta(seconds=50), 30)
-    assert allowance.trouble is None
-    now += timedelta(hours=1)
-    allowance.allowed(now)
-    allowance.refused(now, 60)
-    assert allowance.trouble is not None
-    for second in range(60, 64):
-        allowance.allowed(now + timedelta(seconds=second))
-    assert allowance.trouble is None
 
 
 async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Start) -> None:
