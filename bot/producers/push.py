@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -27,7 +27,7 @@ from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx
 from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
-from core.clock import Clock
+from core.clock import Clock, within
 from core.records import Subject
 
 HEARD_LATELY = timedelta(minutes=5)
@@ -131,16 +131,9 @@ class Push:
         return bool(self._readers) or lately
 
     def status(self) -> dict[str, Any]:
-        return {
-            "connected": self.connected,
-            "dialect": "push",
-            "since": self.since,
-            "last_error": None,
-            "last_heard": self.last_heard,
-            "offset_seconds": self.receiver.offset.offset.total_seconds(),
-            "backlog": 0,
-            **asdict(self.receiver.counters),
-        }
+        return self.receiver.status(
+            connected=self.connected, dialect="push", since=self.since, last_heard=self.last_heard
+        )
 
     # What it sends to us
 
@@ -318,12 +311,7 @@ class Push:
         """Wakes the readers; returns whether one receives the reply in time."""
         taken = self._waiting.setdefault(number, asyncio.get_running_loop().create_future())
         self._wake_readers()
-        patience = asyncio.ensure_future(self.clock.sleep(_PATIENCE))
-        waits: set[asyncio.Future[Any]] = {taken, patience}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            patience.cancel()
+        await within(self.clock, _PATIENCE, _done(taken))
         return taken.done() and taken.result()
 
     def _settle(self, number: int, *, received: bool) -> None:
@@ -458,6 +446,10 @@ class Reader:
 
     def close(self) -> None:
         self.push.left(self)
+
+
+async def _done(taken: asyncio.Future[bool]) -> None:
+    await asyncio.wait({taken})
 
 
 def _text(body: bytes) -> tuple[str, bool]:

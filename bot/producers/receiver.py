@@ -10,9 +10,9 @@ import random
 import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 
@@ -118,6 +118,11 @@ class Receiver:
         self._warned: set[object] = set()
         self._away_until = self.clock.now()
         self._log = _log.bind(producer=self._producer)
+
+    def status(self, **of: Any) -> dict[str, Any]:
+        """Returns a producer's status: what the connection knows, and the counters."""
+        known = {"last_error": None, "last_heard": None, "backlog": 0} | of
+        return known | {"offset_seconds": self.offset.offset.total_seconds(), **asdict(self.counters)}
 
     async def take(self, *arrivals: Arrival) -> None:
         """Returns once each arrival is stored, paged about, or dropped as never shown."""

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from itertools import islice
@@ -188,16 +188,13 @@ class Subscriber:
             self._log.info("cannot delete a closed subscription", reason=str(error))
 
     def status(self) -> dict[str, Any]:
-        return {
-            "connected": self.connected,
-            "dialect": self.subscription.dialect if self.subscription else self._dialect,
-            "since": self.since,
-            "last_error": self.last_error,
-            "last_heard": None,
-            "offset_seconds": self.receiver.offset.offset.total_seconds(),
-            "backlog": len(self._buffer),
-            **asdict(self.receiver.counters),
-        }
+        return self.receiver.status(
+            connected=self.connected,
+            dialect=self.subscription.dialect if self.subscription else self._dialect,
+            since=self.since,
+            last_error=self.last_error,
+            backlog=len(self._buffer),
+        )
 
     @property
     def connected(self) -> bool:
@@ -366,11 +363,7 @@ class Subscriber:
         self._signs = 0
         self._last_frame = asyncio.get_running_loop().time()
         self.receiver.counters.connections += 1
-        self._log.info(
-            "producer connected", dialect=subscription.dialect, less_than_asked=subscription.declined
-        )
-        if not subscription.takes_replies:
-            self._log.warning("producer does not accept clarification replies")
+        self._log.info("producer connected", dialect=subscription.dialect)
         self._contacted.set()
         self.on_connected(self.name)
 

@@ -255,16 +255,6 @@ async def test_subscriber_resumes_only_once_what_it_read_is_stored() -> None:
         assert "Last-Event-ID: evt_1" in server.heads("GET")[1]
 
 
-async def test_subscriber_says_what_the_producer_does_not_honour() -> None:
-    serve = standard_producer(supports_clarification_reply=False, max_events_per_second=2)
-    with capture_logs() as logs:
-        async with RawServer(serve) as server, Party(planner(server.url, "standard")) as party:
-            await party.until_connected()
-    [connected] = [line for line in logs if line["event"] == "producer connected"]
-    assert connected["less_than_asked"] == ["max_events_per_second", "supports_clarification_reply"]
-    assert "does not accept clarification replies" in str(logs)
-
-
 async def test_subscriber_is_caught_up_once_the_replay_is_stored() -> None:
     replay = b"".join(frame(event(n=n)) for n in range(500))
     async with RawServer(events_then(replay)) as server, Party(planner(server.url)) as party:
