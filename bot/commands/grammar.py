@@ -25,19 +25,6 @@ WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), tim
 VERBS = (
     "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "search", "help"
 )  # fmt: skip
-SHELL_ONLY = (
-    "request",
-    "export",
-    "forget",
-    "backup",
-    "restore",
-    "check",
-    "run",
-    "init",
-    "manifest",
-    "demo",
-    "workspace",
-)
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
 _QUOTES = "".join({*_PAIRS, *_PAIRS.values()})
@@ -305,8 +292,6 @@ def _named(token: str) -> int | None:
 
 def _list(rest: str) -> Command | Hint:
     target, more = _split(rest)
-    if _option(target) == "issue":
-        target, more = _split(more)
     if not target:
         return List("waiting")
     issue = _named(target)
@@ -323,12 +308,6 @@ def _show(rest: str) -> Command | Hint:
         return List("issue", issue)
     near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
     return Hint(f"Which question? For example: “/clarify show {_id(near) if near else 'CLR-42-001'}”.")
-
-
-def _option(token: str) -> str:
-    """Returns an option such as `--since` without its dashes, which keyboards may change; empty if it is none."""
-    plain = _DASHES.sub("-", token)
-    return plain.lstrip("-").casefold() if plain.startswith("-") else ""
 
 
 def _change(verb: ChangeVerb, rest: str) -> Command | Hint:
@@ -426,22 +405,14 @@ def _moment(day: str, hour: str) -> datetime | None:
 def _odd_duty(token: str, verb: DutyVerb) -> Hint:
     if token.startswith("@"):
         return Hint(f"“{_short(token)}” is not a mention. Pick the name from Slack's list while you type.")
-    wrong = (
-        "is longer than 14d"
-        if span_of(token)
-        else "is not a duration of up to 14d"
-        if is_like_span(token)
-        else "doesn't belong here"
-    )
+    wrong = "is not a duration of up to 14d" if is_like_span(token) else "doesn't belong here"
     return Hint(f"“{_short(token)}” {wrong}. For example: “/clarify oncall {_DUTIES[verb]}”.")
 
 
 def _digest(rest: str) -> Command | Hint:
-    tokens = [_bare(token) for token in rest.split()]
-    typed = [token for token in tokens if _option(token) != "since"]
-    if not typed:
+    if not rest:
         return Statistics()
-    span = span_of("".join(typed))
+    span = span_of("".join(map(_bare, rest.split())))
     if span is None or span > LONGEST_DIGEST:
         return Hint(
             f"“{_short(rest)}” is not a time span of up to a year. For example: “/clarify digest 7d”."
@@ -493,8 +464,6 @@ def _unknown(word: str, rest: str) -> Hint:
         return Hint(f"Did you mean “/clarify #{dashed}”, all of issue {dashed}?")
     if near := _NEAR_ID.fullmatch(dashed):
         return Hint(f"“{_short(word)}” is not an ID. Did you mean “/clarify {_id(near)}”?")
-    if word.casefold() in SHELL_ONLY:
-        return Hint(f"“{word.casefold()}” works in a shell only: “clarify {word.casefold()} --help”.")
     if close := _near(word.casefold(), VERBS):
         meant = f"{close} {_short(rest)}".strip()
         if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):
