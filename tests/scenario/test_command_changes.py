@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from bot.errors import StorageUnavailable
+from bot.people.access import Person
+from bot.slack.payloads import Click, ControlOrigin
+from bot.slackapi import Place
+from bot.views.codec import ListPress
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
@@ -302,3 +307,35 @@ async def test_list_that_got_shorter_turns_to_its_last_page(stage: World) -> Non
         assert (await stage.workspace.press_ephemeral(ADE, listed, "Next")).ok
         await becomes(stage, listed, "Page 2 of 2")
         assert ids(listed) == expected[:1]  # the answered one comes last
+
+
+async def test_p6_who_is_on_call_may_change_what_others_answer(stage: World) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=(FOLAKE,))):
+        await ask(stage)
+        assert "You cannot answer" in words(await command(stage, "answer CLR-42-001 yes", ADE))
+        assert "is answered" in words(await command(stage, "answer CLR-42-001 yes", ONCALL))
+
+
+async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise StorageUnavailable
+
+    async with stage.bot() as bot:
+        monkeypatch.setattr(bot.shown.delivery, "say", fails)
+        told = words(await command(stage, f"oncall hand <@{FOLAKE}> 2h"))
+        assert f"<@{FOLAKE}> is on call for platform" in told
+        assert "could not be notified" in told
+        assert f"platform: <@{FOLAKE}>" in words(await command(stage, "oncall"))
+
+
+async def test_p5_turning_a_page_runs_no_command_that_changes_something(stage: World) -> None:
+    async with stage.bot() as bot:
+        await ask(stage)
+        origin = ControlOrigin(bot.base.store.installation)
+        click = Click(value="", person=Person(TEAM, ADE), place=Place(AGENTS), control=origin)
+        interactions = bot.slack.app.handlers.interactions
+        await interactions.press_list(ListPress("page", "answer CLR-42-001 yes", 2), click)
+        await interactions.later.drain()
+        assert stage.record(42)["status"] == "pending"

@@ -150,11 +150,8 @@ async def test_every_call_tells_whether_slack_answers(
     availability = Availability(ManualClock())
     back = asyncio.create_task(availability.is_back())
     await asyncio.sleep(0)
-    made = settings(tmp_path)
     client = SlackClient(
-        made.model_copy(update={"slack_api_url": ws.api_url}),
-        availability,
-        telemetry := Telemetry(ManualClock()),
+        settings(tmp_path, api=ws.api_url), availability, telemetry := Telemetry(ManualClock())
     )
     availability.failed()
     if fault:
@@ -199,7 +196,7 @@ class Unconnected(aiohttp.TCPConnector):
 async def test_post_that_could_not_connect_goes_again_at_once_and_is_never_in_doubt(  # noqa: PLR0917
     ws: Workspace, tmp_path: Path, times: int, failure: type[Exception], left: int, outcome: type[Outcome]
 ) -> None:
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, Availability(ManualClock()), telemetry := Telemetry(ManualClock()))
     await client.auth_test()
     assert client.session is not None
@@ -245,7 +242,7 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
 
 
 async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_path: Path) -> None:
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, Availability(ManualClock()), Telemetry(ManualClock()))
     gateway, other = (Gateway(client, each, Telemetry(ManualClock())) for each in ("inst", "another"))
     posts = [await each.post(AGENTS, Post("text", [], NUDGE)) for each in (gateway, other)]
@@ -270,7 +267,7 @@ async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_pat
 async def test_message_is_removed_or_emptied_where_slack_keeps_it(
     ws: Workspace, tmp_path: Path, refused: str | None
 ) -> None:
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, Availability(ManualClock()), Telemetry(ManualClock()))
     gateway = Gateway(client, "inst", Telemetry(ManualClock()))
     post = await gateway.post(AGENTS, Post("text", [], NUDGE))
@@ -300,7 +297,7 @@ async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same
     ws: Workspace, tmp_path: Path
 ) -> None:
     availability = Availability(ManualClock())
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, availability, telemetry := Telemetry(ManualClock()), not_leading)
     gateway = Gateway(client, "inst", telemetry)
     outcome = await gateway.post(AGENTS, Post("text", [], NUDGE))

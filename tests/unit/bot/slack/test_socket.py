@@ -17,7 +17,10 @@ from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
 from tests.kit.until import until
-from tests.unit.bot.slack.kit import QUICK
+
+QUICK = Timing(
+    open=1.0, hello=1.0, ping=0.4, ack=30.0, drain=5.0, overlap=0.5, first_retry=0.01, longest_retry=0.05
+)
 
 
 class Desk:
