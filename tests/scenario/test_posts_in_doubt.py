@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,8 @@ async def test_p10_thread_of_a_post_in_doubt_is_read_whole_though_its_channel_wa
             card = await left_in_doubt(stage)
             mark = f"{stage.clock.now().timestamp() + 2 * MARGIN:.6f}"
             await bot.slack.app.backfill.memory.set_watermark(AGENTS, mark)
+        context = stage.workspace.context
+        context.options = replace(context.options, retry_delays=())  # only the history tells of the reply
         await stage.workspace.post(ADE, AGENTS, "no", thread_ts=card.ts)
         async with stage.bot() as bot:
             stage.workspace.faults.clear()
