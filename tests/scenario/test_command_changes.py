@@ -339,3 +339,21 @@ async def test_p5_turning_a_page_runs_no_command_that_changes_something(stage: W
         await interactions.press_list(ListPress("page", "answer CLR-42-001 yes", 2), click)
         await interactions.later.drain()
         assert stage.record(42)["status"] == "pending"
+
+
+async def test_list_begins_with_what_one_claimed_and_counts_what_cannot_be_read(stage: World) -> None:
+    async with stage.bot():
+        cards = [
+            await stage.ask(
+                f"rpl_{n}", session=f"s{n}", question=f"Question {n}?", timeout_seconds=left, **of_issue(42)
+            )
+            for n, left in enumerate((86_400, 18_000, 3600), start=1)
+        ]
+        by_time_left = ["CLR-42-003", "CLR-42-002", "CLR-42-001"]
+        assert ids(await command(stage, "mine")) == by_time_left
+        await stage.workspace.click(ADE, AGENTS, cards[1].ts, label="Take")
+        await stage.until(lambda: len(stage.workspace.ephemerals(ADE)) == 2)
+        assert ids(await command(stage, "mine")) == ["CLR-42-002", "CLR-42-003", "CLR-42-001"]
+        assert ids(await command(stage, "")) == by_time_left
+        assert stage.changed("update clarifications set body = '{' where number = 1") == 1
+        assert "1 more cannot be read" in words(await command(stage, "#42"))

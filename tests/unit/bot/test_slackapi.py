@@ -112,17 +112,6 @@ async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -
         await ask("users.info", lambda: web.users_info(user=ADE), timeout=0.05)
 
 
-async def test_rest_lasts_as_long_as_was_said_while_nothing_changes() -> None:
-    clock = ManualClock()
-    availability = Availability(clock)
-    resting = asyncio.create_task(availability.rest(30))
-    availability.answered()  # it was never away
-    await clock.advance(29)
-    assert not resting.done()
-    await clock.advance(2)
-    assert resting.done()
-
-
 async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
     clock = ManualClock()
     availability = Availability(clock)

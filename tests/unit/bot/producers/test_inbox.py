@@ -33,7 +33,7 @@ from core.workflow import Speaker
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import Server, sqlite_of
 from tests.kit.events import incoming, other, raw
-from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded, until_ticking
+from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded
 
 EXPIRES = START + timedelta(minutes=5)
 
@@ -138,10 +138,6 @@ async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
     )
 
 
-async def test_put_at_once_twice_takes_one(inbox: Inbox) -> None:
-    assert sorted(await asyncio.gather(*(put(inbox) for _ in range(10)))) == [False] * 9 + [True]
-
-
 async def test_duplicates_are_known_after_they_are_done_and_content_is_forgotten(
     inbox: Inbox, store: Store
 ) -> None:
@@ -150,15 +146,6 @@ async def test_duplicates_are_known_after_they_are_done_and_content_is_forgotten
     assert await inbox.waiting(0) == []
     assert not await put(inbox)
     assert [row["body"] for row in await store.read("select body from inbox")] == [None]
-
-
-async def test_failed_keeps_its_content_and_does_not_come_again(inbox: Inbox, store: Store) -> None:
-    await put(inbox)
-    await inbox.failed([1])
-    assert await inbox.waiting(0) == []
-    row = await store.read_one("select body from inbox")
-    assert row is not None
-    assert json.loads(row["body"])["event_id"] == "evt_1"
 
 
 async def test_cursor_moves_with_the_event_also_for_duplicates(inbox: Inbox) -> None:
@@ -233,21 +220,6 @@ async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:
     await put(inbox, raw(event_id="e2", reply_token="r2", extensions={"agentx": {"issue": 43}}))
     await put(inbox, raw(event_id="e3", reply_token="r3"))
     assert await issues(inbox) == [42, 42, 43, 42]
-
-
-async def test_session_keeps_its_issue_however_much_it_asks(inbox: Inbox) -> None:
-    for number in range(300):
-        event = raw(
-            event_id=f"e{number}", reply_token=f"r{number}", question=f"{number}?", context="x" * 9000
-        )
-        await put(inbox, event)
-    assert set(await issues(inbox)) == {FIRST_RESERVED_ISSUE}
-
-
-async def test_event_without_a_question_takes_no_number(inbox: Inbox) -> None:
-    await put(inbox, other("tool.completed"))
-    await put(inbox)
-    assert await issues(inbox) == [None, FIRST_RESERVED_ISSUE]
 
 
 @pytest.mark.parametrize("highest", [100_000, 100_007])
@@ -380,15 +352,6 @@ async def test_receiver_pages_for_a_torn_question_only_where_it_is_lost(
     assert len(desk.troubles) == pages
 
 
-async def test_receiver_waits_with_the_storage_and_loses_nothing(desk: Desk) -> None:
-    desk.box.unavailable = 4
-    asked = [arrival(question(n), id=f"evt_{n}") for n in (1, 2, 3)]
-    taking = asyncio.create_task(desk.receiver.take(*asked))
-    await until_ticking(desk.clock, 1, taking.done)
-    assert [one.cursor for one in desk.box.got] == ["evt_1", "evt_2", "evt_3"]
-    assert len(desk.clock.slept) == 4
-
-
 async def test_receiver_pages_for_one_event_that_cannot_be_stored_and_goes_on(desk: Desk) -> None:
     desk.box.chokes_on = "evt_0000000000000001"
     with capture_logs() as logs:
@@ -405,15 +368,6 @@ async def test_receiver_stores_what_waits_together_but_for_what_cannot_be_stored
     await desk.receiver.take(*(arrival(question(n)) for n in (1, 2, 3)))
     assert desk.box.ids() == ["evt_0000000000000001", "evt_0000000000000003"]
     assert len(desk.troubles) == 1
-
-
-async def test_receiver_warns_of_each_kind_of_problem_once(desk: Desk) -> None:
-    with capture_logs() as logs:
-        for n in range(5):
-            await desk.take({**event(n=n), "timestamp": "yesterday"})
-            await desk.take("ping")
-    assert [line["log_level"] for line in logs].count("warning") == 2
-    assert desk.offset.offset == timedelta(0)
 
 
 @pytest.mark.parametrize(

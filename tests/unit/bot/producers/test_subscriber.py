@@ -9,10 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.producers.client import Accepted
-from bot.producers.dialects import NotConnected
 from bot.producers.receiver import Arrival
 from bot.producers.sse import Frame
-from bot.producers.subscriber import SILENCE, ReadBuffer, reconnect_delay
+from bot.producers.subscriber import SILENCE, ReadBuffer
 from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
     NOW,
@@ -26,7 +25,6 @@ from tests.unit.bot.producers.parties import (
     planner,
     question,
     reply,
-    seeded,
     stream,
     until_ticking,
 )
@@ -62,15 +60,6 @@ async def test_subscriber_backs_off_and_comes_back() -> None:
         assert all(wait <= 0.5 * 2**attempt for attempt, wait in enumerate(waits, 1))
 
 
-async def test_subscriber_starts_its_wait_anew_after_a_connection_that_delivered() -> None:
-    async with (
-        RawServer(events_then(frame(event()), hold=False)) as server,
-        Party(planner(server.url)) as party,
-    ):
-        await until_ticking(party.clock, 0.5, lambda: party.state()["connections"] >= 6)
-        assert max(seconds for seconds in party.clock.slept if seconds != SILENCE) <= 0.5
-
-
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
 async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
     async def serve(_request: str, writer: Writer) -> None:
@@ -84,14 +73,6 @@ async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
             assert party.state()["last_error"] == f"refuses our token (HTTP {status[:3]})"
             assert len(server.requests) == 1
     assert "secret" not in str(logs)
-
-
-async def test_subscriber_keeps_the_wait_that_the_producer_asks_for() -> None:
-    async def serve(_request: str, writer: Writer) -> None:
-        await answer(writer, "503 Service Unavailable", Retry_After="17")
-
-    async with RawServer(serve) as server, Party(planner(server.url)) as party:
-        await until(lambda: 17 in party.clock.slept)
 
 
 async def test_subscriber_honours_the_stream_retry_field() -> None:
@@ -288,11 +269,3 @@ async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int
     assert not waiting.done()
     backlog.done()
     await waiting
-
-
-@pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
-def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
-    waits = [reconnect_delay(NotConnected("x"), attempt, seeded(seed), None) for seed in range(200)]
-    top = min(60.0, 0.5 * 2 ** min(attempt, 20))
-    assert 0 <= min(waits) < top * 0.1
-    assert top * 0.9 < max(waits) <= top
