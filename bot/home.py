@@ -42,7 +42,7 @@ from bot.views.wording import round_of
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
-from core.errors import ClarifyError, LedgersAway
+from core.errors import LedgersAway
 from core.ledger import Ledger
 from core.lists import Page, is_held_by, order, page_of
 from core.summary import Seen
@@ -144,13 +144,7 @@ class Gathering:
 
     async def whole(self, page: Page[Seen]) -> Page[Seen]:
         """Returns the page with the full texts of its questions, if they can be read."""
-        return page.of([await self._read(each) for each in page.items])
-
-    async def _read(self, each: Seen) -> Seen:
-        try:
-            return await self.ledger.whole(each)
-        except ClarifyError:
-            return each
+        return page.of([await self.ledger.whole_if_readable(each) for each in page.items])
 
     async def snapshot(self, number: int) -> Snapshot:
         """Returns all facts as they are now, as snapshot `number`."""
@@ -590,19 +584,19 @@ class HomeTabs:
 
     async def _settle(self, seat: _Seat, outcome: Outcome, digest: str) -> None:
         """Act on the outcome of a publish: done, retry, or drop the viewer."""
-        user = seat.viewer.user
+        user, now = seat.viewer.user, self.clock.steady()
         failures, seat.failures = seat.failures, 0
         match outcome:
             case Sent():
                 self._pace.went_well()
                 seat.digest = digest
-            case Later(after=seconds):
-                self._repeat(seat, seconds, failures + 1, everybody=True)
-            case Never(what="app"):
-                self._repeat(seat, _LONGEST, failures + 1, everybody=True)
+            case Later() | Never(what="app"):  # all tabs wait
+                self._repeat(seat, failures)
+                self._pace.refused(now, outcome.after if isinstance(outcome, Later) else _LONGEST)
             case Unknown():
-                seconds = backoff(failures, first=2.0, longest=_LONGEST)
-                self._repeat(seat, seconds, failures + 1, everybody=False)
+                self._repeat(seat, failures)
+                wait = backoff(failures, first=2.0, longest=_LONGEST)
+                seat.not_before = max(seat.not_before, now + wait)
             case Never(what=what, code=code) if what == "place" or code in _REFUSED_PERSON:
                 _log.info("Slack shows this person no Home tab", user=user)
                 await self._forget([user])
@@ -610,15 +604,9 @@ class HomeTabs:
                 _log.error("Slack rejected a Home tab", user=user)
                 seat.digest = digest  # as if published, so that it is not retried
 
-    def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
-        """Publish again after `seconds` (None: the pace's backoff); `everybody`: all tabs wait."""
-        now = self.clock.steady()
-        _log.warning("Home tab delayed", user=seat.viewer.user, seconds=seconds)
-        seat.seen, seat.failures = -1, failures
-        if everybody:
-            self._pace.refused(now, seconds)
-        else:
-            seat.not_before = max(seat.not_before, now + (seconds or 0.0))
+    def _repeat(self, seat: _Seat, failures: int) -> None:
+        _log.warning("Home tab delayed", user=seat.viewer.user)
+        seat.seen, seat.failures = -1, failures + 1
 
     async def _forget(self, users: list[str]) -> None:
         for user in users:

@@ -283,14 +283,9 @@ class Receiver:
     async def _oversize(self, frame: Oversize) -> None:
         self.counters.oversize += 1
         kind = head_field(frame.head, "type") or "unknown type"
-        session_id = head_field(frame.head, "session_id")
-        agent_id = head_field(frame.head, "agent_id")
-        self._log.error("skipped an event larger than 1 MiB", type=kind, session_id=session_id)
-        await self._report(
-            f"oversize:{session_id}",
-            f"An event ({kind}) was larger than 1 MiB and was skipped.",
-            agent_id=agent_id,
-            session_id=session_id,
+        self._log.error("skipped an event larger than 1 MiB", type=kind)
+        await self._report_lost(
+            "oversize", f"An event ({kind}) was larger than 1 MiB and was skipped.", frame.head
         )
 
     async def _unreadable(self, arrival: Arrival, frame: Frame, error: Exception) -> None:
@@ -300,14 +295,15 @@ class Receiver:
         self._log_once((reason, critical))(
             "not an event", size=frame.size, reason=reason, may_be_critical=critical
         )
-        if not critical or (frame.torn and arrival.resumable):
-            return
-        session_id = head_field(frame.data, "session_id")
+        if critical and not (frame.torn and arrival.resumable):
+            looks = f"A message that looks like a critical event could not be read ({reason}, {frame.size} bytes)."
+            await self._report_lost("unreadable", looks, frame.data)
+
+    async def _report_lost(self, key: str, summary: str, head: str) -> None:
+        """Pages a human because of an event of which only the beginning can be read."""
+        session_id = head_field(head, "session_id")
         await self._report(
-            f"unreadable:{session_id}",
-            f"A message that looks like a critical event could not be read ({reason}, {frame.size} bytes).",
-            agent_id=head_field(frame.data, "agent_id"),
-            session_id=session_id,
+            f"{key}:{session_id}", summary, agent_id=head_field(head, "agent_id"), session_id=session_id
         )
 
     async def _not_its_agent(self, event: Event) -> None:
@@ -315,15 +311,14 @@ class Receiver:
         self._log_once(("agent", event.agent_id))(
             "event of another agent", type=event.type, event_id=event.event_id, agent_id=event.agent_id
         )
-        if not event.critical:
-            return
-        await self._report(  # without agent_id: its own route decides, not the impersonated agent's
-            f"agent:{self._producer}:{event.agent_id}",
-            f"An event ({event.type}) named the agent {role_name(event.agent_id)}, for which this producer may not "
-            "speak. It was skipped. The producer's [[producers]] table lists its agents in `agents`.",
-            agent_id=None,
-            session_id=event.session_id,
-        )
+        if event.critical:
+            await self._report(  # without agent_id: its own route decides, not the impersonated agent's
+                f"agent:{self._producer}:{event.agent_id}",
+                f"An event ({event.type}) named the agent {role_name(event.agent_id)}, for which this producer may not "
+                "speak. It was skipped. The producer's [[producers]] table lists its agents in `agents`.",
+                agent_id=None,
+                session_id=event.session_id,
+            )
 
     def _log_once(self, kind: object) -> Callable[..., object]:
         """Returns `warning` for the first of a kind, then `debug`: a broken producer must not fill the log."""

@@ -1,13 +1,14 @@
 """Socket Mode: a connection to Slack that is replaced before it ends, and watched while it is quiet.
 
-Source: docs.slack.dev, "Using Socket Mode". We open the connections ourselves, over aiohttp, since slack_sdk's client
+Source: docs.slack.dev, "Using Socket Mode". We open the connections ourselves, over aiohttp, since slack_sdk's client (read
+in 3.47)
 
-* receives nothing until a restart if opening the next connection fails after Slack announced a `disconnect` (slack_sdk
-  #1446): we open the next one while the old one still reads, and retry with a new URL after a backoff;
-* keeps one HTTP session, and retries for ever with it once it is closed (slack_sdk #1922): we replace a closed session,
-  and every attempt has a timeout;
-* polls its queue, and ends quiet connections: we handle an envelope as it arrives, and aiohttp's `heartbeat` ends a
-  socket that does not answer pings, but keeps a quiet one.
+* closes the old connection before it opens the next one, so that nothing arrives meanwhile: we open the next one while the
+  old one still reads;
+* tries a rejected address for ever, and logs it with its secret: we ask for a new one after a backoff, with a timeout;
+* polls its queue, and says neither when Slack can reach us nor how many connections the app has.
+
+aiohttp's `heartbeat` ends a socket that does not answer pings, but keeps a quiet one.
 
 Slack's hello counts the app's connections. If there are more than ours, another bot shares the app, and Slack sends it
 clicks that are meant for us. Slack may still count connections that just ended, so we count again before we report it.
