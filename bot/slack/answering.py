@@ -250,10 +250,10 @@ class Answering:
             case "answer" | "review":
                 reaction = await self._open(press, person, place)
             case "view":
-                record = await self.find(press.clarification)
+                record = await self.ledger.find(press.clarification)
                 reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
             case "verify":
-                record = await self.find(press.clarification)
+                record = await self.ledger.find(press.clarification)
                 proof = await self.prove(record, press.round)
                 reaction = OpenModal(
                     self.renderer.view(verify_view(record, press.round, proof, self._locale_of(person)))
@@ -264,7 +264,7 @@ class Answering:
 
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
         """Take an open question, take it over, or release it."""
-        record = await self.find(press.clarification)
+        record = await self.ledger.find(press.clarification)
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if press.round < record.round:
@@ -312,7 +312,7 @@ class Answering:
 
     async def _open(self, press: Press, person: Person, place: Place) -> Reaction:
         """Returns the modal to answer a question, or to read a whole action and accept it."""
-        record = await self.find(press.clarification)
+        record = await self.ledger.find(press.clarification)
         tried = "accept" if press.verb == "review" else None
         if (refused := await self.refusal(record, person, place, lambda: tried)) is not None:
             return refused
@@ -348,20 +348,12 @@ class Answering:
 
     async def _list(self, press: Press) -> View:
         """Returns a page of the agent's open questions in the same channel, most urgent first."""
-        group = self.audiences.group(await self.find(press.clarification))
+        group = self.audiences.group(await self.ledger.find(press.clarification))
         shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
         page = page_of(mine, press.number(), ROLLUP_PAGE)
         read = await self.index.readable(page.items, self.ledger)
         return self.renderer.view(rollup_modal(page.of(read)))
-
-    async def find(self, clarification_id: str) -> Clarification:
-        """Returns the clarification as last written.
-
-        Raises:
-            NotFound, BadInput: no clarification has that id.
-        """
-        return await self.ledger.find(clarification_id)
 
 
 def _tried(read: Read, seen: Clarification) -> str | None:
