@@ -8,13 +8,11 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from bot.producers import subscriber
 from bot.producers.client import Accepted
-from bot.producers.receiver import Arrival
-from bot.producers.sse import Frame
-from bot.producers.subscriber import SILENCE, ReadBuffer
+from bot.producers.subscriber import SILENCE
 from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
-    NOW,
     Party,
     RawServer,
     Serve,
@@ -253,19 +251,17 @@ async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
         assert await party.producers.send("planner", reply()) == Accepted(proof=False)
 
 
-def arrival(size: int = 10) -> Arrival:
-    return Arrival(Frame("x", None, size, 0), NOW, live=False)
-
-
-@pytest.mark.parametrize(("items", "bytes_", "size"), [(3, 10_000, 1), (100, 30, 10)])
-async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int, size: int) -> None:
-    backlog = ReadBuffer(items, bytes_)
-    for _ in range(2):
-        backlog.add(arrival(size))
-    await backlog.room()
-    backlog.add(arrival(size))
-    waiting = asyncio.ensure_future(backlog.room())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    backlog.done()
-    await waiting
+@pytest.mark.parametrize(("bound", "most"), [("_MAX_ITEMS", 10), ("_MAX_BYTES", 100_000)])
+async def test_subscriber_holds_a_producer_back_whose_events_cannot_be_stored(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(subscriber, bound, most)
+    body = b"".join(frame(event(n=n, padding="x" * 10_000)) for n in range(1, 1001))
+    async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
+        party.box.gate.clear()
+        await until(lambda: party.state()["backlog"] >= 10)
+        await asyncio.sleep(0.2)  # what it reads at once is there
+        assert party.state()["backlog"] < 500
+        party.box.gate.set()
+        await party.until_got(f"evt_{1000:016x}")
+        assert len(party.box.ids()) == 1000
