@@ -26,7 +26,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import aiohttp
@@ -258,7 +258,6 @@ class SlackSocket:
 
     def __post_init__(self) -> None:
         self._others = 0
-        self._suspected: datetime | None = None
         self._recount: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
         self._live: list[SlackConnection] = []
@@ -379,8 +378,8 @@ class SlackSocket:
         first, longest = self.timing.first_retry, self.timing.longest_retry
         return backoff(failures, first=first, longest=longest, spread=0.5, chance=self.jitter())
 
-    async def _open(self) -> None:
-        """Try once to connect: get a URL, open the WebSocket, wait for Slack's hello."""
+    async def _open(self, *, again: bool = False) -> None:
+        """Try once to connect: get a URL, open the WebSocket, wait for Slack's hello. `again`: see `_compare`."""
         async with asyncio.timeout(self.timing.open):
             url = str((await self.web.apps_connections_open(app_token=self.app_token))["url"])
         if self._http is None or self._http.closed:
@@ -406,28 +405,24 @@ class SlackSocket:
         _log.info("connected to Slack")
         if connection.count is not None:
             ours = sum(each.stands for each in self._live)
-            self._compare(connection.count - ours - self.replicas())
+            self._compare(connection.count - ours - self.replicas(), again=again)
 
-    def _compare(self, others: int) -> None:
-        """Note that Slack counts `others` connections besides ours; report them if a second count agrees."""
-        now = self.clock.now()
-        if others <= 0:
-            if self._others:
-                _log.warning("no other bot is connected to this Slack app any more")
-            self._others, self._suspected = 0, None
-        elif self._suspected is None:
-            self._suspected = now
-            self._count_in(self.timing.count_again)
+    def _compare(self, others: int, *, again: bool) -> None:
+        """Note that Slack counts `others` connections besides ours; report them if it does `again`, after a while."""
+        is_sure = others <= 0 or again
+        if others > 0:
+            self._count_in(self.timing.count_others if is_sure else self.timing.count_again)
+        if not is_sure:
             return
-        elif now - self._suspected >= timedelta(seconds=self.timing.count_again):
-            self._others = others
+        if others > 0:
             _log.error(
                 "ANOTHER BOT is connected with this Slack app (connections besides ours: %d): Slack sends it clicks and"
                 " replies that are meant for this bot. Give each installation its own Slack app, or stop one.",
                 others,
             )
-        if others > 0:
-            self._count_in(self.timing.count_others if self._others else self.timing.count_again)
+        elif self._others:
+            _log.warning("no other bot is connected to this Slack app any more")
+        self._others = max(0, others)
         self._background.run(self.counted(self._others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
@@ -443,7 +438,7 @@ class SlackSocket:
         if not before:
             return  # the next connection's hello has the count
         try:
-            await self._open()
+            await self._open(again=True)
         except (*NETWORK_ERRORS, HelloMissing) as error:
             _log.warning("cannot count the app's connections (%s)", reason(error))
             self._count_in(max(seconds, retry_after(error) or 0.0))
