@@ -285,7 +285,7 @@ class Receiver:
         kind = head_field(frame.head, "type") or "unknown type"
         self._log.error("skipped an event larger than 1 MiB", type=kind)
         await self._report_lost(
-            "oversize", f"An event ({kind}) was larger than 1 MiB and was skipped.", frame.head
+            "oversize:", f"An event ({kind}) was larger than 1 MiB and was skipped.", frame.head
         )
 
     async def _unreadable(self, arrival: Arrival, frame: Frame, error: Exception) -> None:
@@ -297,13 +297,13 @@ class Receiver:
         )
         if critical and not (frame.torn and arrival.resumable):
             looks = f"A message that looks like a critical event could not be read ({reason}, {frame.size} bytes)."
-            await self._report_lost("unreadable", looks, frame.data)
+            await self._report_lost("unreadable:", looks, frame.data)
 
     async def _report_lost(self, key: str, summary: str, head: str) -> None:
         """Pages a human because of an event of which only the beginning can be read."""
         session_id = head_field(head, "session_id")
         await self._report(
-            f"{key}:{session_id}", summary, agent_id=head_field(head, "agent_id"), session_id=session_id
+            f"{key}{session_id}", summary, agent_id=head_field(head, "agent_id"), session_id=session_id
         )
 
     async def _not_its_agent(self, event: Event) -> None:
