@@ -46,7 +46,6 @@ _LATER: dict[DutyVerb, str] = {
     "take": "take from 2026-12-24T18:00 for 12h",
     "hand": "hand @ade from 2026-12-24T18:00 for 12h",
 }
-_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
 _HOUR = re.compile(r"\d{1,2}:\d{2}")
 _SEARCH = "rotate keys by @ann since 30d"
 _CLOSE = 0.6
@@ -339,10 +338,20 @@ def _on_call(rest: str) -> Command | Hint:
         return Hint(f"Unknown command “oncall {_short(tokens[0])}”. Did you mean “/clarify oncall {near}”?")
     if verb == "cancel":
         return _cancel(tokens)
-    if verb not in {"take", "hand"}:
-        return _turn(verb, tokens, None)
-    tokens, since, wrong = _from(tokens)
-    return wrong or _turn(verb, tokens, since)
+    since = None
+    if verb in {"take", "hand"}:
+        tokens = [token for token in tokens if token.casefold() != "for"]
+        at = next((index for index, token in enumerate(tokens) if token.casefold() == "from"), None)
+        if at is not None:
+            day, hour = [*tokens[at + 1 : at + 3], "", ""][:2]
+            is_apart = _HOUR.fullmatch(hour) is not None and ":" not in day
+            since = _moment(f"{day} {hour.zfill(5)}" if is_apart else day)
+            if since is None:
+                what = f"“{_short(day)}” is not a date and time." if day else "From when?"
+                example = f"For example: “/clarify oncall {_LATER['hand']}”, in the policy's time zone."
+                return Hint(f"{what} {example}")
+            del tokens[at : at + (3 if is_apart else 2)]
+    return _turn(verb, tokens, since)
 
 
 def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command | Hint:
@@ -375,31 +384,13 @@ def _cancel(tokens: list[str]) -> Command | Hint:
     return OnCall("cancel", number=int(number))
 
 
-def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
-    """Returns the tokens without `for` and `from 2026-12-24T18:00` (or `from 2026-12-24 18:00`), that moment, and a hint
-    if it is wrong.
-    """
-    at = next((index for index, token in enumerate(tokens) if token.casefold() == "from"), None)
-    since: datetime | None = None
-    if at is not None:
-        day, hour = [*tokens[at + 1 : at + 3], "", ""][:2]
-        match = _DAY.fullmatch(_DASHES.sub("-", day))
-        is_apart = match is not None and match[2] is None and _HOUR.fullmatch(hour) is not None
-        since = _moment(match[1], hour if is_apart else match[2] or "00:00") if match else None
-        if since is None:
-            what = f"“{_short(day)}” is not a date and time." if day else "From when?"
-            example = f"For example: “/clarify oncall {_LATER['hand']}”, in the policy's time zone."
-            return tokens, None, Hint(f"{what} {example}")
-        tokens = [*tokens[:at], *tokens[at + (3 if is_apart else 2) :]]
-    return [token for token in tokens if token.casefold() != "for"], since, None
-
-
-def _moment(day: str, hour: str) -> datetime | None:
-    """Returns the moment on the policy's wall clock, or None if it does not exist."""
+def _moment(text: str) -> datetime | None:
+    """Returns a moment on the policy's wall clock, or None if the text is none."""
     try:
-        return datetime.strptime(f"{day} {hour}", "%Y-%m-%d %H:%M")  # noqa: DTZ007 - the policy's zone is not known here
+        found = datetime.fromisoformat(_DASHES.sub("-", text))
     except ValueError:
         return None
+    return found if found.tzinfo is None else None
 
 
 def _odd_duty(token: str, verb: DutyVerb) -> Hint:
