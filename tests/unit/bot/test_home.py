@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -100,7 +100,7 @@ class ViewersInMemory(Viewers):
     def are_ours(self) -> bool:
         return True
 
-    async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
+    async def keep(self, viewer: Viewer) -> None:
         self.kept[viewer.user] = viewer
 
     async def forget(self, users: Collection[str]) -> None:
