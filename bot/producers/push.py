@@ -178,8 +178,12 @@ class Push:
     async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if message["type"] == "subscription.request":
             asked = checked_request(message)
-            if not speaks_our_version(message):
-                return rejected("This subscriber supports AAEP 1.x only.")
+            if message["aaep_version"].partition(".")[0] != AAEP_VERSION.partition(".")[0]:
+                return {
+                    "type": "subscription.rejected",
+                    "reason_code": "version_unsupported",
+                    "reason_message": "This subscriber supports AAEP 1.x only.",
+                }
             return accepted(self.producer, await self._subscribe(), asked)
         if message["type"] != "subscription.close":
             raise NotStored(
@@ -520,19 +524,6 @@ def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(capabilities, dict):
         raise NotStored("`capabilities` must be an object; it may be empty.", "capabilities")
     return capabilities
-
-
-def speaks_our_version(message: Mapping[str, Any]) -> bool:
-    return str(message.get("aaep_version")).partition(".")[0] == AAEP_VERSION.partition(".")[0]
-
-
-def rejected(reason: str) -> dict[str, Any]:
-    """Returns a `subscription.rejected` for an unsupported version."""
-    return {
-        "type": "subscription.rejected",
-        "reason_code": "version_unsupported",
-        "reason_message": reason,
-    }
 
 
 def accepted(producer: str, subscription: str, asked: Mapping[str, Any]) -> dict[str, Any]:
