@@ -97,12 +97,6 @@ def verify(lines: list[Line], keys: Line, **more: Any) -> chain.Verified:
     return chain.verify([json.dumps(line).encode() for line in lines], keys, **more)
 
 
-def test_whole_log_is_verified() -> None:
-    log = log_of(3)
-    found = verify(log.lines, KEYS)
-    assert (found.first, found.head.seq, found.decisions, found.gone, found.kid) == (1, 3, 3, 0, KEY.kid)
-
-
 def good() -> Log:
     """A log with entries of every kind but `cut`."""
     log = log_of(3)

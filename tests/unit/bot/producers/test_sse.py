@@ -157,13 +157,6 @@ def test_stream_takes_an_event_of_the_largest_size() -> None:
     assert data(read(frame(whole, sse_id="evt_1"))) == [whole]
 
 
-def test_stream_replaces_what_is_not_utf8() -> None:
-    [found] = read(b'data: {"a": "\xff"}\n\n')
-    assert isinstance(found, Frame)
-    assert found.replaced
-    assert json.loads(found.data) == {"a": "\ufffd"}
-
-
 def test_stream_end_gives_what_was_torn_without_an_id() -> None:
     reader = FrameReader()
     assert reader.feed(b'id: evt_12\ndata: {"a": 1}\n') == []
