@@ -42,7 +42,7 @@ from bot.views.wording import round_of
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
-from core.errors import ClarifyError, LedgersAway
+from core.errors import LedgersAway
 from core.ledger import Ledger
 from core.lists import Page, is_held_by, order, page_of
 from core.summary import Seen
@@ -145,13 +145,7 @@ class Gathering:
 
     async def whole(self, page: Page[Seen]) -> Page[Seen]:
         """Returns the page with the full texts of its questions, if they can be read."""
-        return page.of([await self._read(each) for each in page.items])
-
-    async def _read(self, each: Seen) -> Seen:
-        try:
-            return await self.ledger.whole(each)
-        except ClarifyError:
-            return each
+        return page.of([await self.ledger.whole_if_readable(each) for each in page.items])
 
     async def snapshot(self, number: int) -> Snapshot:
         """Returns all facts as they are now, as snapshot `number`."""
@@ -276,13 +270,14 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
 @dataclass(frozen=True, slots=True)
 class Viewer:
     """A person who opened their Home tab, last at `opened_at` (seconds since 1970, our clock). `channel`: their DM with
-    the bot.
+    the bot; `pages`: their page of each section, from 1.
     """
 
     user: str
     team: str
     channel: str
     opened_at: float
+    pages: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -294,18 +289,16 @@ class Viewers:
     async def all(self) -> list[Viewer]:
         return [_viewer(row) for row in await self.store.read("select * from homes order by user_id")]
 
-    async def looking(self, user: str) -> tuple[Viewer, dict[str, int]] | None:
-        """Returns a viewer with their page of each section, or None."""
+    async def get(self, user: str) -> Viewer | None:
         row = await self.store.read_one("select * from homes where user_id = :user", user=user)
-        return None if row is None else (_viewer(row), json.loads(row["pages"]))
+        return None if row is None else _viewer(row)
 
     @property
     def are_ours(self) -> bool:
         """Whether this bot publishes their tabs."""
         return self.store.leads
 
-    async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
-        """Store a viewer with their page of each section."""
+    async def keep(self, viewer: Viewer) -> None:
 
         def work(tx: Tx) -> None:
             tx.run(
@@ -317,7 +310,7 @@ class Viewers:
                 team=viewer.team,
                 channel=viewer.channel,
                 opened_at=viewer.opened_at,
-                pages=json.dumps(dict(pages or {})),
+                pages=json.dumps(dict(viewer.pages)),
             )
             tx.tell("home", viewer.user)
 
@@ -331,7 +324,7 @@ class Viewers:
 
 
 def _viewer(row: Row) -> Viewer:
-    return Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"])
+    return Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"], json.loads(row["pages"]))
 
 
 SWEEP = Sweep(
@@ -354,13 +347,12 @@ async def publish(gateway: Gateway, user: str, view: View) -> Outcome:
 class _Seat:
     """A viewer and the state of their tab.
 
-    `pages`: their page of each section, from 1. `digest`: of the tab that Slack shows; None: not known, as after a restart.
+    `digest`: of the tab that Slack shows; None: not known, as after a restart.
     `seen`: the number of the snapshot that it was last rendered from. `urgent`: they wait at the screen. `again_at`: when
     to update it in any case. `busy`: a publish is under way.
     """
 
     viewer: Viewer
-    pages: Mapping[str, int] = field(default_factory=dict)
     digest: str | None = None
     seen: int = -1
     urgent: bool = False
@@ -444,14 +436,13 @@ class HomeTabs:
         now = self.clock.now().timestamp()
         seat = self._seats.setdefault(user, _Seat(Viewer(user, team, channel, now)))
         before = seat.viewer
-        seat.viewer = Viewer(user, team or before.team, channel or before.channel, now)
-        if now - before.opened_at >= _SAME_VISIT:
-            seat.pages = {}
+        pages = before.pages if now - before.opened_at < _SAME_VISIT else {}
+        seat.viewer = Viewer(user, team or before.team, channel or before.channel, now, pages)
         if not shown:
             seat.digest = None
         seat.urgent = True
         self._wake.set()
-        await self.viewers.keep(seat.viewer, seat.pages)
+        await self.viewers.keep(seat.viewer)
 
     async def press(self, press: HomePress, person: Person) -> None:
         """Turn a page of a section.
@@ -462,18 +453,17 @@ class HomeTabs:
         if person.user not in self._seats:
             await self.opened(person.user, person.team)
         seat = self._seats[person.user]
-        seat.pages = {**seat.pages, press.subject: press.number}
+        seat.viewer = replace(seat.viewer, pages={**seat.viewer.pages, press.subject: press.number})
         seat.urgent = True
         self._wake.set()
         if not self.viewers.are_ours:
-            await self.viewers.keep(seat.viewer, seat.pages)
+            await self.viewers.keep(seat.viewer)
 
     async def looked_elsewhere(self, user: str) -> None:
         """Update the tab of a user who opened or paged it through another bot. Empty `user`: who is on call changed."""
-        found = await self.viewers.looking(user) if user else None
-        if found is not None:
-            seat = self._seats.setdefault(user, _Seat(found[0]))
-            seat.viewer, seat.pages = found
+        if user and (viewer := await self.viewers.get(user)) is not None:
+            seat = self._seats.setdefault(user, _Seat(viewer))
+            seat.viewer = viewer
             seat.urgent, seat.digest = True, None
             self._wake.set()
         self.touch()
@@ -565,7 +555,7 @@ class HomeTabs:
         """
         viewer = seat.viewer
         admitted = await self.access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
-        shown = await to_thread(chosen, snapshot, viewer.user, admitted, seat.pages)
+        shown = await to_thread(chosen, snapshot, viewer.user, admitted, viewer.pages)
         inbox, taken = await self.gathering.whole(shown.inbox), await self.gathering.whole(shown.taken)
         locale = self.locale_of(viewer.user)
 
@@ -592,19 +582,19 @@ class HomeTabs:
 
     async def _settle(self, seat: _Seat, outcome: Outcome, digest: str) -> None:
         """Act on the outcome of a publish: done, retry, or drop the viewer."""
-        user = seat.viewer.user
+        user, now = seat.viewer.user, self.clock.steady()
         failures, seat.failures = seat.failures, 0
         match outcome:
             case Sent():
                 self._pace.went_well()
                 seat.digest = digest
-            case Later(after=seconds):
-                self._repeat(seat, seconds, failures + 1, everybody=True)
-            case Never(what="app"):
-                self._repeat(seat, _LONGEST, failures + 1, everybody=True)
+            case Later() | Never(what="app"):  # all tabs wait
+                self._repeat(seat, failures)
+                self._pace.refused(now, outcome.after if isinstance(outcome, Later) else _LONGEST)
             case Unknown():
-                seconds = backoff(failures, first=2.0, longest=_LONGEST)
-                self._repeat(seat, seconds, failures + 1, everybody=False)
+                self._repeat(seat, failures)
+                wait = backoff(failures, first=2.0, longest=_LONGEST)
+                seat.not_before = max(seat.not_before, now + wait)
             case Never(what=what, code=code) if what == "place" or code in _REFUSED_PERSON:
                 _log.info("Slack shows this person no Home tab", user=user)
                 await self._forget([user])
@@ -612,15 +602,9 @@ class HomeTabs:
                 _log.error("Slack rejected a Home tab", user=user)
                 seat.digest = digest  # as if published, so that it is not retried
 
-    def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
-        """Publish again after `seconds` (None: the pace's backoff); `everybody`: all tabs wait."""
-        now = self.clock.steady()
-        _log.warning("Home tab delayed", user=seat.viewer.user, seconds=seconds)
-        seat.seen, seat.failures = -1, failures
-        if everybody:
-            self._pace.refused(now, seconds)
-        else:
-            seat.not_before = max(seat.not_before, now + (seconds or 0.0))
+    def _repeat(self, seat: _Seat, failures: int) -> None:
+        _log.warning("Home tab delayed", user=seat.viewer.user)
+        seat.seen, seat.failures = -1, failures + 1
 
     async def _forget(self, users: list[str]) -> None:
         for user in users:

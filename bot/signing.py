@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import os
 import secrets
@@ -29,9 +28,9 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
+from jwt.algorithms import OKPAlgorithm
 
 import clarify
 from bot.errors import ConfigurationError, StorageUnavailable
@@ -50,6 +49,7 @@ from core.receipts import (
     Claims,
     claims_of,
     decided_at,
+    digest,
     is_decided,
     jti_of,
     says_the_same,
@@ -110,14 +110,9 @@ def pem_of(key: Ed25519PrivateKey) -> bytes:
 
 def jwk_of(key: Ed25519PublicKey) -> Jwk:
     """Returns a public key as a JWK (RFC 8037). `kid`: its thumbprint (RFC 7638)."""
-    x = _base64url(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
-    required = {"crv": "Ed25519", "kty": "OKP", "x": x}
-    thumbprint = hashlib.sha256(json.dumps(required, sort_keys=True, separators=(",", ":")).encode())
-    return {**required, "kid": _base64url(thumbprint.digest()), "alg": ALGORITHM, "use": "sig"}
-
-
-def _base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+    required = dict(sorted(OKPAlgorithm.to_jwk(key, as_dict=True).items()))
+    kid = digest(json.dumps(required, separators=(",", ":")).encode())
+    return {**required, "kid": kid, "alg": ALGORITHM, "use": "sig"}
 
 
 @dataclass(frozen=True, slots=True)

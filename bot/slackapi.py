@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.settings.model import Settings, is_loopback, url_host
 from bot.telemetry import Telemetry
 from bot.views.classic import classic, newer
-from core.clock import Clock
+from core.clock import Clock, event_or_time
 
 if TYPE_CHECKING:
     from bot.storage.store import Acting
@@ -80,15 +79,12 @@ async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackRespo
         async with asyncio.timeout(timeout):
             return await call()
     except NETWORK_ERRORS as error:
-        code, status = _code(error), _status(error)
-        if code in _LIMITED or status == 429:
-            raise SlackBusyError(
-                f"{method}: Slack's rate limit", retry_after(error) or _DEFAULT_WAIT
-            ) from error
-        if code is None or code in _LATER | _UNKNOWN or status >= 500:
-            trouble = code or (f"HTTP {status}" if status else type(error).__name__)
-            raise SlackUnreachableError(f"{method}: {trouble}") from error
-        raise SlackRefusedError(f"{method}: {code}", code=code) from error
+        failed = failure(error)
+        if isinstance(failed, Never):
+            raise SlackRefusedError(f"{method}: {failed.code}", code=failed.code) from error
+        if isinstance(failed, Later) and failed.reason in _LIMITED:
+            raise SlackBusyError(f"{method}: Slack's rate limit", failed.after or _DEFAULT_WAIT) from error
+        raise SlackUnreachableError(f"{method}: {failed.reason}") from error
 
 
 async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
@@ -328,7 +324,6 @@ class Post:
 _BLOCKS_REFUSED = frozenset(
     {"invalid_blocks", "invalid_blocks_format", "invalid_arguments", "invalid_attachments"}
 )
-_WORDS = re.compile(r"[a-z_]+")
 _REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
 
 
@@ -336,37 +331,32 @@ _REFUSED_FOR = timedelta(days=1)  # then Slack may have rolled them out
 class NewerBlocks:
     """Sends a message or a view in Slack's newer blocks, or in classic ones where the workspace refuses those.
 
-    Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent again with
-    classic blocks in place of those (`bot.views.classic`). If Slack takes it, the refused types are remembered for a day, in
-    memory: then, and after a restart, they are tried once more. If Slack names no type, and the message has several, only this
-    message is in classic blocks, since it is unknown which type Slack refused.
+    Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent again in
+    classic blocks (`bot.views.classic`). If Slack takes it, newer blocks are not tried for a day, or until a restart.
 
     A modal is sent once more with the same trigger, which works once and for three seconds. Slack does not document whether
-    a refused view uses it up. If it does, the types are remembered all the same: the person's next click opens the modal.
+    a refused view uses it up. If it does, the refusal is remembered all the same: the person's next click opens the modal.
     """
 
     clock: Clock
-    _refused: dict[str, datetime] = field(default_factory=dict, init=False)
+    _refused_until: datetime | None = field(default=None, init=False)
 
     async def send(
         self,
         blocks: Sequence[dict[str, Any]],
         call: Callable[[list[dict[str, Any]]], Awaitable[_T | Failure]],
     ) -> _T | Failure:
-        """Awaits `call` with the blocks to send, again while newer ones are refused; returns the last outcome."""
-        now = self.clock.now()
-        sent = classic(blocks, {kind for kind, until in self._refused.items() if now < until})
-        refused: set[str] = set()
-        outcome = await call(sent)
-        # Slack may name one type at a time.
-        while isinstance(outcome, Never) and _refuses_blocks(outcome) and (kinds := newer(sent)):
-            named = kinds & set(_WORDS.findall(outcome.details))
-            refused |= named or (kinds if len(kinds) == 1 else set())
-            sent = classic(sent, named or kinds)
-            outcome = await call(sent)
-        if refused and (not isinstance(outcome, Failure) or _refuses_trigger(outcome)):
-            _log.warning("Slack refuses newer blocks; sending classic ones", blocks=sorted(refused))
-            self._refused |= dict.fromkeys(refused, now + _REFUSED_FOR)
+        """Awaits `call` with the blocks to send, again if newer ones are refused; returns the last outcome."""
+        now, kinds = self.clock.now(), newer(blocks)
+        if kinds and self._refused_until is not None and now < self._refused_until:
+            return await call(classic(blocks))
+        outcome = await call(list(blocks))
+        if not kinds or not isinstance(outcome, Never) or not _refuses_blocks(outcome):
+            return outcome
+        outcome = await call(classic(blocks))
+        if not isinstance(outcome, Failure) or _refuses_trigger(outcome):
+            _log.warning("Slack refuses newer blocks; sending classic ones", blocks=sorted(kinds))
+            self._refused_until = now + _REFUSED_FOR
         return outcome
 
 
@@ -394,9 +384,8 @@ class Gateway:
     telemetry: Telemetry
 
     def __post_init__(self) -> None:
-        self._newer = NewerBlocks(self.telemetry.clock)
         # A modal or a Home tab may lack a block that messages have.
-        self._newer_in = {kind: NewerBlocks(self.telemetry.clock) for kind in ("modal", "home")}
+        self._newer_in = {kind: NewerBlocks(self.telemetry.clock) for kind in ("message", "modal", "home")}
 
     async def post(self, channel: str, post: Post) -> Outcome:
         """Calls chat.postMessage once, and again if the workspace refuses newer blocks (`NewerBlocks`)."""
@@ -421,11 +410,9 @@ class Gateway:
             if isinstance(response, Failure):
                 return response
             # A post into a thread whose first message was deleted lands in the channel; nothing else says so.
-            root = (response.get("message") or {}).get("thread_ts")
-            ts = str(response["ts"])
-            return Sent(str(response["channel"]), ts, str(root) if root and root != ts else None)
+            return _sent(str(response["channel"]), {**(response.get("message") or {}), "ts": response["ts"]})
 
-        outcome = await self._newer.send(post.blocks, call)
+        outcome = await self._newer_in["message"].send(post.blocks, call)
         if post.kind == "page" and isinstance(outcome, Sent | Never):
             self.telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
         self.telemetry.delivered(post.kind, outcome.word)
@@ -447,7 +434,7 @@ class Gateway:
             )
             return failed if isinstance(failed, Failure) else Sent(channel, ts)
 
-        outcome = await self._newer.send(post.blocks, call)
+        outcome = await self._newer_in["message"].send(post.blocks, call)
         self.telemetry.delivered(post.kind, outcome.word)
         return outcome
 
@@ -480,16 +467,14 @@ class Gateway:
         A post into a thread may have landed in the channel, if the thread's first message was deleted.
         """
 
-        async def search(thread_ts: str | None) -> Sent | None:
-            async for message in self._messages(channel, thread_ts):
-                if message.get("ts") not in known and self._carries(message, matches):
-                    root, ts = message.get("thread_ts"), str(message["ts"])
-                    return Sent(channel, ts, str(root) if root and root != ts else None)
-            return None
+        def fits(message: Mapping[str, Any]) -> bool:
+            return message.get("ts") not in known and self._carries(message, matches)
 
-        found = await try_call(search(thread_ts))
+        found = await try_call(self._first(channel, thread_ts, None, fits))
         is_gone = isinstance(found, Never) and found.code in GONE
-        return await try_call(search(None)) if thread_ts and (found is None or is_gone) else found
+        if thread_ts and (found is None or is_gone):
+            return await try_call(self._first(channel, None, None, fits))
+        return found
 
     async def find_card(
         self, channel: str, matches: Mapping[str, Any], since: float, former: str
@@ -502,15 +487,22 @@ class Gateway:
         place = await self.open_dm(channel) if channel.startswith(("U", "W")) else channel
         if not isinstance(place, str):
             return place
+        return await try_call(
+            self._first(place, None, since, lambda message: self._carries(message, matches, former))
+        )
 
-        async def search() -> Sent | None:
-            async for message in self._messages(place, None, since):
-                if self._carries(message, matches, former):
-                    root, ts = message.get("thread_ts"), str(message["ts"])
-                    return Sent(place, ts, str(root) if root and root != ts else None)
-            return None
-
-        return await try_call(search())
+    async def _first(
+        self,
+        channel: str,
+        thread_ts: str | None,
+        since: float | None,
+        fits: Callable[[Mapping[str, Any]], bool],
+    ) -> Sent | None:
+        """Returns the first message that fits, in the order in which Slack returns them."""
+        async for message in self._messages(channel, thread_ts, since):
+            if fits(message):
+                return _sent(channel, message)
+        return None
 
     async def ours(
         self, channel: str, thread_ts: str | None, since: float
@@ -639,6 +631,11 @@ class Gateway:
         return all(payload.get(key) == value for key, value in wanted.items())
 
 
+def _sent(channel: str, message: Mapping[str, Any]) -> Sent:
+    root, ts = message.get("thread_ts"), str(message["ts"])
+    return Sent(channel, ts, str(root) if root and root != ts else None)
+
+
 def _refusal_in(body: str) -> str | None:
     """Returns the error code in what a `response_url` answers, or None. Slack also refuses with HTTP 200: `{"ok": false}`."""
     try:
@@ -685,17 +682,8 @@ class Availability:
         """Waits `seconds`, or until Slack is back."""
         back = self._back
         await self.clock.sleep(min(seconds, _LEAST))
-        if seconds <= _LEAST or back.is_set():
-            return
-        waits = {
-            asyncio.ensure_future(self.clock.sleep(seconds - _LEAST)),
-            asyncio.ensure_future(back.wait()),
-        }
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        if seconds > _LEAST:
+            await event_or_time(self.clock, back, seconds - _LEAST)
 
 
 _CONNECT_TIMEOUT = 5.0  # less than _TIMEOUT, so that a timeout shows whether anything was sent

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from core.clarification import Ask, Clarification
 from core.clock import Clock
+from core.errors import ClarifyError
 from core.records import Book, Receipts, Signer, agrees, unsigned_rounds
 from core.summary import Seen
 
@@ -112,6 +113,13 @@ class Ledger(Protocol):
         if isinstance(seen, Clarification):
             return seen
         return self.recent(seen.id, seen.revision) or await self.find(seen.id)
+
+    async def whole_if_readable(self, seen: Seen) -> Seen:
+        """The record of a summary, or the summary if the record cannot be read now."""
+        try:
+            return await self.whole(seen)
+        except ClarifyError:
+            return seen
 
     async def by_token(self, producer: str, token: str) -> Clarification:
         """The record whose current round is replied to with a producer's token.

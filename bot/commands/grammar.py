@@ -25,19 +25,6 @@ WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), tim
 VERBS = (
     "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "search", "help"
 )  # fmt: skip
-SHELL_ONLY = (
-    "request",
-    "export",
-    "forget",
-    "backup",
-    "restore",
-    "check",
-    "run",
-    "init",
-    "manifest",
-    "demo",
-    "workspace",
-)
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
 _QUOTES = "".join({*_PAIRS, *_PAIRS.values()})
@@ -59,7 +46,6 @@ _LATER: dict[DutyVerb, str] = {
     "take": "take from 2026-12-24T18:00 for 12h",
     "hand": "hand @ade from 2026-12-24T18:00 for 12h",
 }
-_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
 _HOUR = re.compile(r"\d{1,2}:\d{2}")
 _SEARCH = "rotate keys by @ann since 30d"
 _CLOSE = 0.6
@@ -305,8 +291,6 @@ def _named(token: str) -> int | None:
 
 def _list(rest: str) -> Command | Hint:
     target, more = _split(rest)
-    if _option(target) == "issue":
-        target, more = _split(more)
     if not target:
         return List("waiting")
     issue = _named(target)
@@ -323,12 +307,6 @@ def _show(rest: str) -> Command | Hint:
         return List("issue", issue)
     near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
     return Hint(f"Which question? For example: “/clarify show {_id(near) if near else 'CLR-42-001'}”.")
-
-
-def _option(token: str) -> str:
-    """Returns an option such as `--since` without its dashes, which keyboards may change; empty if it is none."""
-    plain = _DASHES.sub("-", token)
-    return plain.lstrip("-").casefold() if plain.startswith("-") else ""
 
 
 def _change(verb: ChangeVerb, rest: str) -> Command | Hint:
@@ -360,10 +338,20 @@ def _on_call(rest: str) -> Command | Hint:
         return Hint(f"Unknown command “oncall {_short(tokens[0])}”. Did you mean “/clarify oncall {near}”?")
     if verb == "cancel":
         return _cancel(tokens)
-    if verb not in {"take", "hand"}:
-        return _turn(verb, tokens, None)
-    tokens, since, wrong = _from(tokens)
-    return wrong or _turn(verb, tokens, since)
+    since = None
+    if verb in {"take", "hand"}:
+        tokens = [token for token in tokens if token.casefold() != "for"]
+        at = next((index for index, token in enumerate(tokens) if token.casefold() == "from"), None)
+        if at is not None:
+            day, hour = [*tokens[at + 1 : at + 3], "", ""][:2]
+            is_apart = _HOUR.fullmatch(hour) is not None and ":" not in day
+            since = _moment(f"{day} {hour.zfill(5)}" if is_apart else day)
+            if since is None:
+                what = f"“{_short(day)}” is not a date and time." if day else "From when?"
+                example = f"For example: “/clarify oncall {_LATER['hand']}”, in the policy's time zone."
+                return Hint(f"{what} {example}")
+            del tokens[at : at + (3 if is_apart else 2)]
+    return _turn(verb, tokens, since)
 
 
 def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command | Hint:
@@ -396,52 +384,26 @@ def _cancel(tokens: list[str]) -> Command | Hint:
     return OnCall("cancel", number=int(number))
 
 
-def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
-    """Returns the tokens without `for` and `from 2026-12-24T18:00` (or `from 2026-12-24 18:00`), that moment, and a hint
-    if it is wrong.
-    """
-    at = next((index for index, token in enumerate(tokens) if token.casefold() == "from"), None)
-    since: datetime | None = None
-    if at is not None:
-        day, hour = [*tokens[at + 1 : at + 3], "", ""][:2]
-        match = _DAY.fullmatch(_DASHES.sub("-", day))
-        is_apart = match is not None and match[2] is None and _HOUR.fullmatch(hour) is not None
-        since = _moment(match[1], hour if is_apart else match[2] or "00:00") if match else None
-        if since is None:
-            what = f"“{_short(day)}” is not a date and time." if day else "From when?"
-            example = f"For example: “/clarify oncall {_LATER['hand']}”, in the policy's time zone."
-            return tokens, None, Hint(f"{what} {example}")
-        tokens = [*tokens[:at], *tokens[at + (3 if is_apart else 2) :]]
-    return [token for token in tokens if token.casefold() != "for"], since, None
-
-
-def _moment(day: str, hour: str) -> datetime | None:
-    """Returns the moment on the policy's wall clock, or None if it does not exist."""
+def _moment(text: str) -> datetime | None:
+    """Returns a moment on the policy's wall clock, or None if the text is none."""
     try:
-        return datetime.strptime(f"{day} {hour}", "%Y-%m-%d %H:%M")  # noqa: DTZ007 - the policy's zone is not known here
+        found = datetime.fromisoformat(_DASHES.sub("-", text))
     except ValueError:
         return None
+    return found if found.tzinfo is None else None
 
 
 def _odd_duty(token: str, verb: DutyVerb) -> Hint:
     if token.startswith("@"):
         return Hint(f"“{_short(token)}” is not a mention. Pick the name from Slack's list while you type.")
-    wrong = (
-        "is longer than 14d"
-        if span_of(token)
-        else "is not a duration of up to 14d"
-        if is_like_span(token)
-        else "doesn't belong here"
-    )
+    wrong = "is not a duration of up to 14d" if is_like_span(token) else "doesn't belong here"
     return Hint(f"“{_short(token)}” {wrong}. For example: “/clarify oncall {_DUTIES[verb]}”.")
 
 
 def _digest(rest: str) -> Command | Hint:
-    tokens = [_bare(token) for token in rest.split()]
-    typed = [token for token in tokens if _option(token) != "since"]
-    if not typed:
+    if not rest:
         return Statistics()
-    span = span_of("".join(typed))
+    span = span_of("".join(map(_bare, rest.split())))
     if span is None or span > LONGEST_DIGEST:
         return Hint(
             f"“{_short(rest)}” is not a time span of up to a year. For example: “/clarify digest 7d”."
@@ -493,8 +455,6 @@ def _unknown(word: str, rest: str) -> Hint:
         return Hint(f"Did you mean “/clarify #{dashed}”, all of issue {dashed}?")
     if near := _NEAR_ID.fullmatch(dashed):
         return Hint(f"“{_short(word)}” is not an ID. Did you mean “/clarify {_id(near)}”?")
-    if word.casefold() in SHELL_ONLY:
-        return Hint(f"“{word.casefold()}” works in a shell only: “clarify {word.casefold()} --help”.")
     if close := _near(word.casefold(), VERBS):
         meant = f"{close} {_short(rest)}".strip()
         if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):

@@ -40,7 +40,7 @@ from bot.views.numerals import in_words
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock
-from core.errors import ClarifyError, NotFound
+from core.errors import NotFound
 from core.index import Index
 from core.ledger import Contents, Ledger
 from core.lists import PastDecision, is_held_by, is_late, order, page_of
@@ -269,17 +269,10 @@ class Lists:
         notes: Collection[str] = (),
     ) -> Draft:
         page = page_of(found, number, PAGE_SIZE)
-        read = await asyncio.gather(*map(self._read, page.items))
+        read = await asyncio.gather(*map(self.ledger.whole_if_readable, page.items))
         links = await self.permalinks.links([each.id for each in read])
         rows = [await self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing(heading, page.of(rows), query=query, notes=notes)
-
-    async def _read(self, each: Seen) -> Seen:
-        """Returns a record, or its summary if it cannot be read now."""
-        try:
-            return await self.ledger.whole(each)
-        except ClarifyError:
-            return each
 
     async def _row(self, each: Seen, rights: Rights, link: str | None, n: int) -> ListRow:
         if isinstance(each, Summary):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from bot.http import (
     retry_after,
     words,
 )
-from bot.producers.dialects import Spoken, Subscription, redirected
+from bot.producers.dialects import Spoken, Subscription, object_in, redirected
 from bot.storage.store import Acting
 from core.aaep import clarification_reply, confirmation_reply
 from core.clarification import Response
@@ -113,31 +112,23 @@ async def send_reply(
 
 def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
     """Returns a `confirmation.reply` or `clarification.reply` (AAEP, chapter 6). Deterministic."""
+    fields: dict[str, Any] = {
+        "reply_token": reply.reply_token,
+        "subscription_id": subscription_id,
+        "answered_at": reply.answered_at,
+        "decided_by": reply.decided_by,
+        "correlation_id": reply.correlation_id,
+    }
     if reply.confirms:
-        return confirmation_reply(
-            reply_token=reply.reply_token,
-            decision=str(reply.response),
-            subscription_id=subscription_id,
-            answered_at=reply.answered_at,
-            decided_by=reply.decided_by,
-            rationale=reply.rationale,
-            correlation_id=reply.correlation_id,
-        )
-    return clarification_reply(
-        reply_token=reply.reply_token,
-        response=reply.response,
-        subscription_id=subscription_id,
-        answered_at=reply.answered_at,
-        decided_by=reply.decided_by,
-        correlation_id=reply.correlation_id,
-    )
+        return confirmation_reply(decision=str(reply.response), rationale=reply.rationale, **fields)
+    return clarification_reply(response=reply.response, **fields)
 
 
 def subscription_gone(answer: HttpAnswer, dialect: Spoken) -> bool:
     """Whether the producer forgot the subscription, so that the reply must be sent on a new one."""
     if dialect != "standard" or answer.status not in (400, 404, 410):
         return False
-    return answer.status != 400 or "subscription" in str(_body(answer).get("error", ""))
+    return answer.status != 400 or "subscription" in str(object_in(answer.body).get("error", ""))
 
 
 def network_failure(error: BaseException) -> TryAgain:
@@ -177,7 +168,7 @@ def classify(  # noqa: PLR0911  a table, one row a line
 def _received(answer: HttpAnswer, dialect: Spoken) -> ReplyOutcome:
     standard = dialect == "standard"
     if answer.status == 204 or (
-        isinstance(_body(answer).get("status"), str) and "error" not in _body(answer)
+        isinstance(object_in(answer.body).get("status"), str) and "error" not in object_in(answer.body)
     ):
         return Accepted(proof=standard)
     if not standard and not answer.body.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
@@ -193,15 +184,7 @@ def _received(answer: HttpAnswer, dialect: Spoken) -> ReplyOutcome:
 def _reason(answer: HttpAnswer, said: str) -> str:
     if answer.status in (404, 405, 410):
         return f"it does not accept replies ({said})"
-    body = _body(answer)
+    body = object_in(answer.body)
     texts = [clean(text) for key in ("error", "message") if isinstance(text := body.get(key), str)]
     reason = ": ".join(text for text in texts if text)
     return clean(f"{reason} ({said})", 300) if reason else f"no reason given ({said})"
-
-
-def _body(answer: HttpAnswer) -> dict[str, Any]:
-    try:
-        body = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}

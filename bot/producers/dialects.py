@@ -44,17 +44,6 @@ class Subscription:
     honoured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def declined(self) -> list[str]:
-        """The capabilities that the producer does not honour as requested."""
-        asked = _CAPABILITIES
-        return [name for name in asked if self.honoured.get(name, asked[name]) != asked[name]]
-
-    @property
-    def takes_replies(self) -> bool:
-        """False if the producer declined clarification replies."""
-        return self.honoured.get("supports_clarification_reply") is not False
-
-    @property
     def filtered(self) -> bool:
         """Whether the producer leaves events out, so gaps in `sequence_number` mean nothing."""
         filters = self.honoured.get("event_filters")
@@ -113,7 +102,7 @@ def handshake_answer(
     answer: HttpAnswer, base: str, dialect: Dialect, now: datetime
 ) -> Subscription | NotConnected | NoHandshake:
     """Classifies the answer to a `subscription.request`."""
-    message = _object(answer.body)
+    message = object_in(answer.body)
     kind = message.get("type")
     subscription_id = message.get("subscription_id")
     wait = retry_after(answer.headers, now)
@@ -139,7 +128,7 @@ def handshake_answer(
 
 def serialized(answer: HttpAnswer) -> str:
     """Returns an accepted subscription as text, for `deserialized` after a restart."""
-    return json.dumps({"message": _object(answer.body), "location": answer.headers.get("location")})
+    return json.dumps({"message": object_in(answer.body), "location": answer.headers.get("location")})
 
 
 def deserialized(text: str, base: str) -> Subscription | None:
@@ -228,7 +217,8 @@ def _rejected(message: Mapping[str, Any], wait: float | None) -> NotConnected:
     )
 
 
-def _object(body: bytes) -> Mapping[str, Any]:
+def object_in(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object in a body; an empty one if there is none."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -356,7 +356,7 @@ def _is_full(tx: Tx, issue: int) -> bool:
 
 def _further(tx: Tx, producer: str, session: str) -> int:
     """Returns a new issue, which the session's next questions are about."""
-    issue = _new_issue(tx)
+    issue = next_number(tx, "issue", FIRST_RESERVED_ISSUE)
     tx.run(
         "update sessions set issue = :issue where producer = :producer and session_id = :session",
         issue=issue,
@@ -364,10 +364,6 @@ def _further(tx: Tx, producer: str, session: str) -> int:
         session=session,
     )
     return issue
-
-
-def _new_issue(tx: Tx) -> int:
-    return next_number(tx, "issue", FIRST_RESERVED_ISSUE)
 
 
 def next_number(tx: Tx, name: str, first: int = 1) -> int:

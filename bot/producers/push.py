@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -27,7 +27,7 @@ from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx
 from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
-from core.clock import Clock
+from core.clock import Clock, within
 from core.records import Subject
 
 HEARD_LATELY = timedelta(minutes=5)
@@ -131,16 +131,9 @@ class Push:
         return bool(self._readers) or lately
 
     def status(self) -> dict[str, Any]:
-        return {
-            "connected": self.connected,
-            "dialect": "push",
-            "since": self.since,
-            "last_error": None,
-            "last_heard": self.last_heard,
-            "offset_seconds": self.receiver.offset.offset.total_seconds(),
-            "backlog": 0,
-            **asdict(self.receiver.counters),
-        }
+        return self.receiver.status(
+            connected=self.connected, dialect="push", since=self.since, last_heard=self.last_heard
+        )
 
     # What it sends to us
 
@@ -180,13 +173,17 @@ class Push:
             StorageError: the page could not be stored.
         """
         self.last_heard = self.clock.now()
-        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, self.clock.steady(), live=False))
+        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, live=False))
 
     async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if message["type"] == "subscription.request":
             asked = checked_request(message)
-            if not speaks_our_version(message):
-                return rejected("This subscriber supports AAEP 1.x only.")
+            if message["aaep_version"].partition(".")[0] != AAEP_VERSION.partition(".")[0]:
+                return {
+                    "type": "subscription.rejected",
+                    "reason_code": "version_unsupported",
+                    "reason_message": "This subscriber supports AAEP 1.x only.",
+                }
             return accepted(self.producer, await self._subscribe(), asked)
         if message["type"] != "subscription.close":
             raise NotStored(
@@ -318,12 +315,7 @@ class Push:
         """Wakes the readers; returns whether one receives the reply in time."""
         taken = self._waiting.setdefault(number, asyncio.get_running_loop().create_future())
         self._wake_readers()
-        patience = asyncio.ensure_future(self.clock.sleep(_PATIENCE))
-        waits: set[asyncio.Future[Any]] = {taken, patience}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            patience.cancel()
+        await within(self.clock, _PATIENCE, _done(taken))
         return taken.done() and taken.result()
 
     def _settle(self, number: int, *, received: bool) -> None:
@@ -460,6 +452,10 @@ class Reader:
         self.push.left(self)
 
 
+async def _done(taken: asyncio.Future[bool]) -> None:
+    await asyncio.wait({taken})
+
+
 def _text(body: bytes) -> tuple[str, bool]:
     """Returns the text, and whether invalid UTF-8 in it was replaced."""
     try:
@@ -528,19 +524,6 @@ def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(capabilities, dict):
         raise NotStored("`capabilities` must be an object; it may be empty.", "capabilities")
     return capabilities
-
-
-def speaks_our_version(message: Mapping[str, Any]) -> bool:
-    return str(message.get("aaep_version")).partition(".")[0] == AAEP_VERSION.partition(".")[0]
-
-
-def rejected(reason: str) -> dict[str, Any]:
-    """Returns a `subscription.rejected` for an unsupported version."""
-    return {
-        "type": "subscription.rejected",
-        "reason_code": "version_unsupported",
-        "reason_message": reason,
-    }
 
 
 def accepted(producer: str, subscription: str, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,13 @@ Every frame ends as a stored event, a page, or a count.
 from __future__ import annotations
 
 import json
-import math
 import random
 import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 
@@ -29,7 +28,6 @@ _T = TypeVar("_T")
 _LONGEST_STORAGE_WAIT = 10.0
 _KINDS = 1000
 _LATE = timedelta(minutes=2)  # an older post was kept back, or a clock was set
-_AGENTS = 1000
 _SESSIONS = 10_000
 _log = structlog.get_logger("clarify.intake")
 
@@ -64,17 +62,15 @@ class NotItsAgent(ClarifyBotError):
 class Arrival:
     """One frame, and when and how it arrived.
 
-    `steady`: the arrival in steady time; `live`: just emitted; `late`: kept back, unless the producer's clock was set;
-    `filtered`: the producer leaves events out; `resumable`: the producer sends again what we did not store.
+    `live`: just emitted; `filtered`: the producer leaves events out; `resumable`: the producer sends again what we did not
+    store.
     """
 
     frame: Frame | Oversize
     received_at: datetime
-    steady: float
     live: bool
     filtered: bool = False
     resumable: bool = False
-    late: bool = False
 
     @property
     def size(self) -> int:
@@ -120,9 +116,13 @@ class Receiver:
         self._producer = self.speaker.producer
         self._gaps = Gaps()
         self._warned: set[object] = set()
-        self._away_until = self.clock.steady()
-        self._last_received: dict[str, float] = {}
+        self._away_until = self.clock.now()
         self._log = _log.bind(producer=self._producer)
+
+    def status(self, **of: Any) -> dict[str, Any]:
+        """Returns a producer's status: what the connection knows, and the counters."""
+        known = {"last_error": None, "last_heard": None, "backlog": 0} | of
+        return known | {"offset_seconds": self.offset.offset.total_seconds(), **asdict(self.counters)}
 
     async def take(self, *arrivals: Arrival) -> None:
         """Returns once each arrival is stored, paged about, or dropped as never shown."""
@@ -140,7 +140,7 @@ class Receiver:
             NotItsAgent: the producer may not speak for the event's agent.
             StorageError: nothing was stored.
         """
-        arrival = Arrival(frame, self.clock.now(), self.clock.steady(), live=False)
+        arrival = Arrival(frame, self.clock.now(), live=False)
         try:
             event = self._parse(arrival, frame)
         except (ValueError, RecursionError) as error:
@@ -149,14 +149,13 @@ class Receiver:
             self._log_once((reason,))("not an event", size=frame.size, reason=reason)
             raise
         self._check(event, check)
-        live = not self._kept_back(event, arrival)
-        arrival = replace(arrival, live=live, late=not live)
+        arrival = replace(arrival, live=not self._kept_back(event, arrival.received_at))
         if not self._is_kept(event, arrival, frame):
             return event, "new"
         try:
             (arrived,) = await self._store([self._incoming(event, arrival, refusable=True)])
         except StorageError:
-            self._away_until = self.clock.steady()
+            self._away_until = self.clock.now()
             raise
         return event, arrived
 
@@ -175,28 +174,17 @@ class Receiver:
             )
             raise
 
-    def _kept_back(self, event: Event, arrival: Arrival) -> bool:
+    def _kept_back(self, event: Event, received: datetime) -> bool:
         """Whether an agent kept a posted event back while we were away.
 
-        Agents post in order, so an event dated before its predecessor means that the clock was set. An event dated to a
-        time when we received everything was not delayed either. And while we know nothing about the agent's clock, a
-        question that would arrive expired means a slow clock, as its agent still waits.
+        An event that is dated to a time when we received everything was not. A question that would arrive expired means a
+        slow clock, as its agent still waits.
         """
-        age = self.offset.age(event.timestamp, arrival.received_at, arrival.steady)
-        sent = arrival.steady - age.total_seconds()
-        agent = event.agent_id
-        ran_out = event.question is not None and age.total_seconds() >= (event.timeout_seconds or math.inf)
-        if (
-            age > _LATE
-            and self._last_received.get(agent, -math.inf) <= sent < self._away_until
-            and not (ran_out and not self.offset.is_known)
-        ):
-            return True
-        self._last_received.pop(agent, None)
-        self._last_received[agent] = arrival.steady
-        if len(self._last_received) > _AGENTS:
-            del self._last_received[next(iter(self._last_received))]
-        return False
+        at = self.offset.sent_at(event.timestamp, received, live=False)
+        if received - at <= _LATE or at >= self._away_until:
+            return False
+        expiry = _expiry(event, at)
+        return expiry is None or received < expiry
 
     async def _read(self, arrival: Arrival) -> tuple[Event, Arrival] | None:
         """Returns an arrival's event if it should be stored. Pages a human if it may be critical and is unreadable."""
@@ -253,9 +241,7 @@ class Receiver:
                 problems=event.problems,
             )
         if event.timestamp is not arrival.received_at:
-            self.offset.observe(
-                event.timestamp, arrival.received_at, arrival.steady, live=arrival.live, late=arrival.late
-            )
+            self.offset.observe(event.timestamp, arrival.received_at, live=arrival.live)
         if event.sequence_number is None or arrival.filtered:
             return
         missing = self._gaps.missing(event.session_id, event.sequence_number, skimmed)
@@ -297,14 +283,9 @@ class Receiver:
     async def _oversize(self, frame: Oversize) -> None:
         self.counters.oversize += 1
         kind = head_field(frame.head, "type") or "unknown type"
-        session_id = head_field(frame.head, "session_id")
-        agent_id = head_field(frame.head, "agent_id")
-        self._log.error("skipped an event larger than 1 MiB", type=kind, session_id=session_id)
-        await self._report(
-            f"oversize:{session_id}",
-            f"An event ({kind}) was larger than 1 MiB and was skipped.",
-            agent_id=agent_id,
-            session_id=session_id,
+        self._log.error("skipped an event larger than 1 MiB", type=kind)
+        await self._report_lost(
+            "oversize:", f"An event ({kind}) was larger than 1 MiB and was skipped.", frame.head
         )
 
     async def _unreadable(self, arrival: Arrival, frame: Frame, error: Exception) -> None:
@@ -314,14 +295,15 @@ class Receiver:
         self._log_once((reason, critical))(
             "not an event", size=frame.size, reason=reason, may_be_critical=critical
         )
-        if not critical or (frame.torn and arrival.resumable):
-            return
-        session_id = head_field(frame.data, "session_id")
+        if critical and not (frame.torn and arrival.resumable):
+            looks = f"A message that looks like a critical event could not be read ({reason}, {frame.size} bytes)."
+            await self._report_lost("unreadable:", looks, frame.data)
+
+    async def _report_lost(self, key: str, summary: str, head: str) -> None:
+        """Pages a human because of an event of which only the beginning can be read."""
+        session_id = head_field(head, "session_id")
         await self._report(
-            f"unreadable:{session_id}",
-            f"A message that looks like a critical event could not be read ({reason}, {frame.size} bytes).",
-            agent_id=head_field(frame.data, "agent_id"),
-            session_id=session_id,
+            f"{key}{session_id}", summary, agent_id=head_field(head, "agent_id"), session_id=session_id
         )
 
     async def _not_its_agent(self, event: Event) -> None:
@@ -329,15 +311,14 @@ class Receiver:
         self._log_once(("agent", event.agent_id))(
             "event of another agent", type=event.type, event_id=event.event_id, agent_id=event.agent_id
         )
-        if not event.critical:
-            return
-        await self._report(  # without agent_id: its own route decides, not the impersonated agent's
-            f"agent:{self._producer}:{event.agent_id}",
-            f"An event ({event.type}) named the agent {role_name(event.agent_id)}, for which this producer may not "
-            "speak. It was skipped. The producer's [[producers]] table lists its agents in `agents`.",
-            agent_id=None,
-            session_id=event.session_id,
-        )
+        if event.critical:
+            await self._report(  # without agent_id: its own route decides, not the impersonated agent's
+                f"agent:{self._producer}:{event.agent_id}",
+                f"An event ({event.type}) named the agent {role_name(event.agent_id)}, for which this producer may not "
+                "speak. It was skipped. The producer's [[producers]] table lists its agents in `agents`.",
+                agent_id=None,
+                session_id=event.session_id,
+            )
 
     def _log_once(self, kind: object) -> Callable[..., object]:
         """Returns `warning` for the first of a kind, then `debug`: a broken producer must not fill the log."""

@@ -1,28 +1,22 @@
 """Parses Server-Sent Events (WHATWG HTML, section 9.2), with at most one frame of 1 MiB in memory.
 
 It splits whole chunks, not lines, which would be slow while an agent streams its output. Events that are never shown,
-most of what agents emit, are dropped without parsing.
+most of what agents emit, are dropped here, so that they take no room from others while the storage is away.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 
-from core.aaep import CRITICAL_TYPES
+from core.aaep import CRITICAL_TYPES, IGNORED_TYPES, core_type
 
 MAX_EVENT = 1 << 20
 MAX_FRAME = MAX_EVENT + 1024  # an event of 1 MiB and its field names and id
 _HEAD = 4096
 _BOM = b"\xef\xbb\xbf"
 _MAX_RETRY = 3600.0
-# Matches flat top-level members up to `type`, so the `type` found is the event's own.
-_FLAT = r'(?:"[^"\\]*"|[-+.\w]+|\[[^\[\]{}"\\]*(?:"[^"\\]*"[^\[\]{}"\\]*)*\])'
-_TYPE_FIRST = re.compile(
-    rf'\s*\{{(?:\s*"[^"\\]*"\s*:\s*{_FLAT}\s*,)*?\s*"type"\s*:\s*'
-    r'"(?:aaep:|https?://(?:www\.)?aaep-protocol\.org/[^ "\\]*)agent\.(?:output\.streaming|progress\.updated)"'
-)
-_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
 _URGENT = re.compile(r'"urgency"\s*:\s*"critical"')
 
 
@@ -129,28 +123,11 @@ class FrameReader:
             text, replaced = raw.decode(), False
         except UnicodeDecodeError:
             text, replaced = raw.decode("utf-8", "replace"), True
-        if not replaced and self._skim(text):
-            return None
         data = self._data(text)
+        if not replaced and droppable(data):
+            self.skimmed += 1
+            return None
         return Frame(data, self._last_id, len(raw), self.skimmed, replaced) if data else None
-
-    def _skim(self, text: str) -> bool:
-        """Whether the frame has a single, droppable data line.
-
-        Its id is ignored: resuming earlier only costs duplicates.
-        """
-        start = 0 if text.startswith("data:") else text.find("\ndata:") + 1
-        if start == 0 and not text.startswith("data:"):
-            return False
-        end = text.find("\n", start)
-        if end >= 0 and "\ndata" in text[end:]:
-            return False
-        if not droppable(text[start + 5 : end if end >= 0 else None]):
-            return False
-        if "\nretry:" in text or text.startswith("retry:"):
-            return False
-        self.skimmed += 1
-        return True
 
     def _data(self, text: str) -> str:
         """Returns a frame's data; notes its retry time and its id, which later frames without one inherit."""
@@ -174,21 +151,15 @@ def head_field(head: str, name: str) -> str | None:
 
 
 def droppable(data: str) -> bool:
-    """Whether an event's JSON is certainly an `output.streaming` or `progress.updated` that is not critical.
-
-    False means "parse it". It is certain because
-    - the `type` found is at the top level and not escaped,
-    - no later member is called `type` (the last of two would count), not even escaped,
-    - the word `critical` occurs nowhere, not even escaped.
-    No other AAEP type may follow: in broken data, that may be the start of a lost event.
-    """
-    found = _TYPE_FIRST.match(data)
-    if found is None or "critical" in data:
+    """Whether an event's JSON is an `output.streaming` or `progress.updated` that is not critical."""
+    if not any(kind in data for kind in IGNORED_TYPES):
         return False
-    end = found.end()
-    if data.find('"type"', end) >= 0 or data.find("agent.", end) >= 0:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):  # reported by whoever reads the frame
         return False
-    return not ("\\u00" in data and _ESCAPED_ASCII.search(data))
+    kind = event.get("type") if isinstance(event, dict) else None
+    return isinstance(kind, str) and core_type(kind) in IGNORED_TYPES and event.get("urgency") != "critical"
 
 
 def may_be_critical(text: str) -> bool:

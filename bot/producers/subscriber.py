@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
@@ -42,63 +40,6 @@ _T = TypeVar("_T")
 log = structlog.get_logger(__name__)
 
 
-class ReadBuffer:
-    """Buffers arrivals until they are stored, as producers drop events, even critical ones, if we read too slowly.
-
-    A queue bounded by number and bytes. `add` never waits: wait for `room` afterwards.
-    """
-
-    def __init__(self, max_items: int = _MAX_ITEMS, max_bytes: int = _MAX_BYTES) -> None:
-        self._max_items = max_items
-        self._max_bytes = max_bytes
-        self._items: deque[Arrival] = deque()
-        self._bytes = 0
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
-        self._none = asyncio.Event()
-        self._update_events()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def add(self, arrival: Arrival) -> None:
-        """Appends an arrival. Add all of a read before the next wait, so that a cancelled reader loses none."""
-        self._items.append(arrival)
-        self._bytes += arrival.size
-        self._update_events()
-
-    async def room(self) -> None:
-        """Waits until the buffer is below its bounds; until then TCP holds the producer back."""
-        await self._room.wait()
-
-    async def first(self, most: int = 1) -> list[Arrival]:
-        """Waits for and returns the oldest arrivals. They stay until `done`, so each is in the buffer or the inbox."""
-        await self._some.wait()
-        return list(islice(self._items, most))
-
-    def done(self, count: int = 1) -> None:
-        """Removes the oldest arrivals."""
-        for _ in range(count):
-            self._bytes -= self._items.popleft().size
-        self._update_events()
-
-    async def drained(self) -> None:
-        """Waits until the buffer is empty."""
-        await self._none.wait()
-
-    def _update_events(self) -> None:
-        full = len(self._items) >= self._max_items or self._bytes >= self._max_bytes
-        for event, holds in (
-            (self._some, bool(self._items)),
-            (self._none, not self._items),
-            (self._room, not full),
-        ):
-            if holds:
-                event.set()
-            else:
-                event.clear()
-
-
 @dataclass(kw_only=True, eq=False)
 class Subscriber:
     """Reads one producer's stream in one task and stores the events in another; sends it replies.
@@ -124,7 +65,11 @@ class Subscriber:
 
     def __post_init__(self) -> None:
         self.name, self._dialect = self.configured.name, self.configured.dialect
-        self._buffer = ReadBuffer()
+        # What was read and is not stored yet: producers drop events, even critical ones, if we read too slowly.
+        self._arrived = asyncio.Queue[Arrival]()
+        self._backlog = self._backlog_bytes = 0
+        self._room = asyncio.Event()  # clear: TCP holds the producer back
+        self._room.set()
         self._asked_storage = False
         self._tasks: list[asyncio.Task[None]] = []
         self._gone_for: dict[str, str] = {}  # the unknown subscription, by reply token
@@ -152,7 +97,7 @@ class Subscriber:
         loop = asyncio.get_running_loop()
         while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  silence has no event
             await asyncio.sleep(GAP - quiet)
-        await self._buffer.drained()
+        await self._arrived.join()
 
     async def stop(self, *, close: bool) -> None:
         """Stops reading, stores what was read, and closes the subscription if `close`. A second call does nothing."""
@@ -163,9 +108,9 @@ class Subscriber:
         if self._tasks and not self._tasks[1].done():
             try:
                 async with asyncio.timeout(_DRAIN):
-                    await self._buffer.drained()
+                    await self._arrived.join()
             except TimeoutError:
-                self._log.warning("stopped before storing all events", count=len(self._buffer))
+                self._log.warning("stopped before storing all events", count=self._backlog)
         for task in self._tasks[1:]:
             await _cancelled(task)
         if close:
@@ -188,16 +133,13 @@ class Subscriber:
             self._log.info("cannot delete a closed subscription", reason=str(error))
 
     def status(self) -> dict[str, Any]:
-        return {
-            "connected": self.connected,
-            "dialect": self.subscription.dialect if self.subscription else self._dialect,
-            "since": self.since,
-            "last_error": self.last_error,
-            "last_heard": None,
-            "offset_seconds": self.receiver.offset.offset.total_seconds(),
-            "backlog": len(self._buffer),
-            **asdict(self.receiver.counters),
-        }
+        return self.receiver.status(
+            connected=self.connected,
+            dialect=self.subscription.dialect if self.subscription else self._dialect,
+            since=self.since,
+            last_error=self.last_error,
+            backlog=self._backlog,
+        )
 
     @property
     def connected(self) -> bool:
@@ -231,11 +173,28 @@ class Subscriber:
         return outcome
 
     async def _store(self) -> None:
-        """Stores the buffer's arrivals until cancelled."""
+        """Stores what arrived until cancelled."""
         while True:
-            arrivals = await self._buffer.first(_AT_ONCE)
+            arrivals = [await self._arrived.get()]
+            while len(arrivals) < _AT_ONCE and not self._arrived.empty():
+                arrivals.append(self._arrived.get_nowait())
             await self.receiver.take(*arrivals)
-            self._buffer.done(len(arrivals))
+            self._count(-len(arrivals), -sum(each.size for each in arrivals))
+            for _ in arrivals:
+                self._arrived.task_done()
+
+    def _add(self, arrival: Arrival) -> None:
+        """Has an arrival stored. Add all of a read before the next wait, so that a cancelled reader loses none."""
+        self._arrived.put_nowait(arrival)
+        self._count(1, arrival.size)
+
+    def _count(self, arrivals: int, size: int) -> None:
+        self._backlog += arrivals
+        self._backlog_bytes += size
+        if self._backlog >= _MAX_ITEMS or self._backlog_bytes >= _MAX_BYTES:
+            self._room.clear()
+        else:
+            self._room.set()
 
     async def _run(self) -> None:
         """Connects and reads until cancelled. Never raises for network failures."""
@@ -317,7 +276,7 @@ class Subscriber:
             return NotConnected(f"cannot read where to resume ({error})")
         last = frames.close()
         if last is not None:
-            self._buffer.add(self._arrival(last, subscription, live=False))
+            self._add(self._arrival(last, subscription, live=False))
         lasted = asyncio.get_running_loop().time() - opened >= _LASTED
         return NotConnected(reason, useful=self.connected and (self._signs > 0 or lasted))
 
@@ -325,7 +284,7 @@ class Subscriber:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if subscription.dialect == "standard":
             # Store all events first: the cursor must be durable, and the producer need not send them twice.
-            await self._buffer.drained()
+            await self._arrived.join()
             cursor = await self.inbox.cursor(self.name)
             # Without a valid header value, the producer replays everything since the handshake.
             if cursor is not None and cursor.isprintable():
@@ -348,14 +307,13 @@ class Subscriber:
             live = bool(found or skimmed) and burst.live(now)
             self._last_frame = now if found else self._last_frame
             for frame in found:
-                self._buffer.add(self._arrival(frame, subscription, live=live))
-            await self._buffer.room()
+                self._add(self._arrival(frame, subscription, live=live))
+            await self._room.wait()
 
     def _arrival(self, frame: Frame | Oversize, subscription: Subscription, *, live: bool) -> Arrival:
         return Arrival(
             frame,
             self.clock.now(),
-            self.clock.steady(),
             live=live,
             filtered=subscription.filtered,
             resumable=subscription.dialect == "standard",
@@ -367,11 +325,7 @@ class Subscriber:
         self._signs = 0
         self._last_frame = asyncio.get_running_loop().time()
         self.receiver.counters.connections += 1
-        self._log.info(
-            "producer connected", dialect=subscription.dialect, less_than_asked=subscription.declined
-        )
-        if not subscription.takes_replies:
-            self._log.warning("producer does not accept clarification replies")
+        self._log.info("producer connected", dialect=subscription.dialect)
         self._contacted.set()
         self.on_connected(self.name)
 

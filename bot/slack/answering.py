@@ -251,10 +251,10 @@ class Answering:
             case "answer" | "review":
                 reaction = await self._open(press, person, place)
             case "view":
-                record = await self.find(press.clarification)
+                record = await self.ledger.find(press.clarification)
                 reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
             case "verify":
-                record = await self.find(press.clarification)
+                record = await self.ledger.find(press.clarification)
                 proof = await self.prove(record, press.round)
                 reaction = OpenModal(
                     self.renderer.view(verify_view(record, press.round, proof, self._locale_of(person)))
@@ -265,7 +265,7 @@ class Answering:
 
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
         """Take an open question, take it over, or release it."""
-        record = await self.find(press.clarification)
+        record = await self.ledger.find(press.clarification)
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if press.round < record.round:
@@ -313,7 +313,7 @@ class Answering:
 
     async def _open(self, press: Press, person: Person, place: Place) -> Reaction:
         """Returns the modal to answer a question, or to read a whole action and accept it."""
-        record = await self.find(press.clarification)
+        record = await self.ledger.find(press.clarification)
         tried = "accept" if press.verb == "review" else None
         if (refused := await self.refusal(record, person, place, lambda: tried)) is not None:
             return refused
@@ -349,20 +349,12 @@ class Answering:
 
     async def _list(self, press: Press) -> View:
         """Returns a page of the agent's open questions in the same channel, most urgent first."""
-        group = self.audiences.group(await self.find(press.clarification))
+        group = self.audiences.group(await self.ledger.find(press.clarification))
         shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
         page = page_of(mine, press.number(), ROLLUP_PAGE)
         read = await self.index.readable(page.items, self.ledger)
         return self.renderer.view(rollup_modal(page.of(read)))
-
-    async def find(self, clarification_id: str) -> Clarification:
-        """Returns the clarification as last written.
-
-        Raises:
-            NotFound, BadInput: no clarification has that id.
-        """
-        return await self.ledger.find(clarification_id)
 
 
 def _tried(read: Read, seen: Clarification) -> str | None:
@@ -445,19 +437,16 @@ class Interactions:
         if click.surface in {"modal", "home"}:
             self._open(click, self.answering.notice(told.text))
         else:
-            self.later.run(self._respond_to_click(click, told), "answer a click")
+            self.respond(click, told)
 
     def _open(self, click: Click, view: View) -> None:
         self.later.run(self._show(click, opened_from(view, click.place, click.person)), "open a modal")
 
     async def tell_in_time(self, act: Click | Invocation, reaction: Told) -> bool:
         """Tell the person before the acknowledgement; returns whether Slack took it in time."""
-        saying = (
-            self._respond_to_click(act, reaction) if isinstance(act, Click) else self._reply(act, reaction)
-        )
         try:
             async with asyncio.timeout(_TELLING):
-                return await saying
+                return await self._reply(act, reaction)
         except TimeoutError:
             return False
 
@@ -504,40 +493,27 @@ class Interactions:
         self.later.run(self._follow(click, task, replace=True), "show a page")
         return Tell()
 
-    async def _respond_to_click(self, click: Click, reaction: Told) -> bool:
-        """Respond to a click where it was made."""
-        return await self._reply(click, reaction, thread_ts=click.place.thread_ts)
-
-    async def _reply(
-        self, act: Click | Invocation, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
-    ) -> bool:
-        """Respond through the response_url, or else with an ephemeral message in the same conversation."""
-        if await self._respond(act, reaction, replace=replace, thread_ts=thread_ts):
-            return True
-        if not act.place.channel:
-            return False
-        return await self.gateway.tell(act.person.user, act.place, reaction.text, reaction.blocks)
-
-    async def _respond(
-        self, act: Click | Invocation, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
-    ) -> bool:
-        """Respond to the person through the `response_url`; returns whether Slack took it. `replace`: replace the message
-        that they acted on. Without `thread_ts` Slack shows the response in the channel, even for a click in a thread.
+    async def _reply(self, act: Click | Invocation, reaction: Told, *, replace: bool = False) -> bool:
+        """Respond through the response_url, or else with an ephemeral message in the same conversation; returns whether Slack
+        took it. `replace`: replace the message that they acted on.
 
         Source: docs.slack.dev, "Handling user interaction", message responses.
         """
-        if urlsplit(act.response_url).scheme not in {"http", "https"}:
+        if urlsplit(act.response_url).scheme in {"http", "https"}:
+            body: dict[str, Any] = {
+                "text": reaction.text,
+                "response_type": "ephemeral",
+                "replace_original": replace,
+            }
+            if isinstance(act, Click) and act.place.thread_ts and not replace:
+                body["thread_ts"] = act.place.thread_ts  # else Slack shows it in the channel
+            if reaction.blocks:
+                body["blocks"] = reaction.blocks
+            if await self.gateway.respond(act.response_url, body):
+                return True
+        if not act.place.channel:
             return False
-        body: dict[str, Any] = {
-            "text": reaction.text,
-            "response_type": "ephemeral",
-            "replace_original": replace,
-        }
-        if thread_ts:
-            body["thread_ts"] = thread_ts
-        if reaction.blocks:
-            body["blocks"] = reaction.blocks
-        return await self.gateway.respond(act.response_url, body)
+        return await self.gateway.tell(act.person.user, act.place, reaction.text, reaction.blocks)
 
     async def _follow(
         self, act: Click | Invocation, task: asyncio.Task[Told], *, replace: bool = False
@@ -560,4 +536,4 @@ class Interactions:
             failed = await show(web.views_push, view, trigger_id=click.trigger)
         if failed is not None:
             _log.warning("cannot open a modal: %r", failed)
-            await self._respond_to_click(click, Tell(MODAL_FAILED))
+            await self._reply(click, Tell(MODAL_FAILED))

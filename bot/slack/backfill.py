@@ -8,18 +8,16 @@ conversations.history and conversations.replies.
 
 A post of unknown outcome may have begun a thread, too. Its thread is read, first and whole, as soon as its place is known.
 
-Slack may let an app read once a minute only (`HistoryAllowance`): messages are handled as they are read, and no page is
-read twice. Meanwhile questions whose threads are `Unread` do not expire, for minutes at most.
+Slack may let an app read seldom: messages are handled as they are read, and no page is read twice. Meanwhile questions whose
+threads are `Unread` do not expire, for minutes at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -42,37 +40,6 @@ MARGIN = 300.0
 _PAGE = 500
 _LONGEST_WAIT = 60.0
 _FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between failed attempts
-LIMITED = (
-    "Slack seems to allow this app one history call a minute, as for apps sold outside its Marketplace: "
-    "replies written while the bot was away may be found minutes late"
-)
-_MINUTE = timedelta(minutes=1)
-_LONG = 20.0  # seconds
-_HARDLY_ANY, _MANY = 2, 4  # calls within a minute
-
-
-class HistoryAllowance:
-    """Notices when Slack limits this app to about one read of the history per minute; then `trouble` says so."""
-
-    def __init__(self) -> None:
-        self._let: deque[datetime] = deque(maxlen=_MANY)
-        self._limited = False
-
-    def allowed(self, now: datetime) -> None:
-        self._let.append(now)
-        if len(self._recent(now)) >= _MANY:
-            self._limited = False
-
-    def refused(self, now: datetime, retry_after: float) -> None:
-        if retry_after >= _LONG and len(self._recent(now)) <= _HARDLY_ANY:
-            self._limited = True
-
-    @property
-    def trouble(self) -> str | None:
-        return LIMITED if self._limited else None
-
-    def _recent(self, now: datetime) -> list[datetime]:
-        return [at for at in self._let if now - at < _MINUTE]
 
 
 @dataclass(slots=True)
@@ -128,15 +95,9 @@ class Backfill:
     clock: Clock
 
     def __post_init__(self) -> None:
-        self._allowance = HistoryAllowance()
         self._in_doubt: set[str] = set()  # the keys of posts that may have begun threads
         self._located: set[Root] = set()  # the threads of those that did
         self._channels: dict[str, _ChannelToRead] = {}
-
-    @property
-    def trouble(self) -> str | None:
-        """Why missed messages cannot be read now; None: they can."""
-        return self._allowance.trouble
 
     async def expect(self) -> None:
         """Mark all open threads as unread: people may have answered in them while the bot was away.
@@ -353,10 +314,8 @@ class Backfill:
                 response = await ask(method, page)
             except SlackBusyError as error:
                 # Retries without end: starting over would read the earlier pages again.
-                self._allowance.refused(self.clock.now(), error.after)
                 await self.clock.sleep(min(error.after, _LONGEST_WAIT))
                 continue
-            self._allowance.allowed(self.clock.now())
             for message in response.get("messages") or []:
                 yield message
             cursor = (response.get("response_metadata") or {}).get("next_cursor")

@@ -37,7 +37,6 @@ from bot.slack.socket import Unacknowledged
 from bot.slack.typed import TypedMessages
 from bot.storage.tx import Topic
 from bot.views import phrases
-from bot.views.classic import classic
 from bot.views.codec import (
     ACCEPT_CALLBACK,
     ANSWER_CALLBACK,
@@ -192,7 +191,7 @@ def _modal(
             press = unpack(sent.value)
         except BadPress as error:
             _log.warning("cannot read a submitted modal: %s", error)
-            await _replace(ack, to.answering.notice(phrases.UNREADABLE_PRESS))
+            await ack(response_action="update", view=to.answering.notice(phrases.UNREADABLE_PRESS))
             return
         reaction = to.interactions.modal_rejection(sent) or await submit(press, sent)
         match reaction:
@@ -202,19 +201,12 @@ def _modal(
             case FieldErrors(errors):
                 await ack(response_action="errors", errors=dict(errors))
             case OpenModal(view):
-                await _replace(ack, view)
+                await ack(response_action="update", view=view)
             case _:
                 await ack()
                 to.interactions.tell(sent.person, sent.place, reaction.text)
 
     app.view(callback)(submitted)
-
-
-async def _replace(ack: AsyncAck, view: dict[str, Any]) -> None:
-    """Replaces a submitted modal, always in classic blocks: if Slack refuses what comes with an acknowledgement, we do not
-    hear of it and cannot send it again.
-    """
-    await ack(response_action="update", view={**view, "blocks": classic(view["blocks"])})
 
 
 def _command(app: AsyncApp, to: Handlers) -> None:

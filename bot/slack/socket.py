@@ -1,13 +1,14 @@
 """Socket Mode: a connection to Slack that is replaced before it ends, and watched while it is quiet.
 
-Source: docs.slack.dev, "Using Socket Mode". We open the connections ourselves, over aiohttp, since slack_sdk's client
+Source: docs.slack.dev, "Using Socket Mode". We open the connections ourselves, over aiohttp, since slack_sdk's client (read
+in 3.47)
 
-* receives nothing until a restart if opening the next connection fails after Slack announced a `disconnect` (slack_sdk
-  #1446): we open the next one while the old one still reads, and retry with a new URL after a backoff;
-* keeps one HTTP session, and retries for ever with it once it is closed (slack_sdk #1922): we replace a closed session,
-  and every attempt has a timeout;
-* polls its queue, and ends quiet connections: we handle an envelope as it arrives, and aiohttp's `heartbeat` ends a
-  socket that does not answer pings, but keeps a quiet one.
+* closes the old connection before it opens the next one, so that nothing arrives meanwhile: we open the next one while the
+  old one still reads;
+* tries a rejected address for ever, and logs it with its secret: we ask for a new one after a backoff, with a timeout;
+* polls its queue, and says neither when Slack can reach us nor how many connections the app has.
+
+aiohttp's `heartbeat` ends a socket that does not answer pings, but keeps a quiet one.
 
 Slack's hello counts the app's connections. If there are more than ours, another bot shares the app, and Slack sends it
 clicks that are meant for us. Slack may still count connections that just ended, so we count again before we report it.
@@ -25,7 +26,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import aiohttp
@@ -47,7 +48,7 @@ class Unacknowledged(Exception):
 
 
 class HelloMissing(Exception):
-    """Slack ended a new connection before its hello."""
+    """A new connection got no hello from Slack."""
 
 
 class TooManyConnections(HelloMissing):
@@ -137,23 +138,20 @@ class SlackConnection:
         self._left = True
 
     async def greeted(self, patience: float) -> None:
-        """Returns when Slack said hello or sent anything else, or kept the connection open for `patience` seconds.
+        """Returns when Slack said hello or sent anything else.
 
         Raises:
-            TooManyConnections, HelloMissing: Slack ended the connection first.
+            TooManyConnections, HelloMissing: Slack ended the connection first, or said nothing for `patience` seconds.
         """
         hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
         try:
             await asyncio.wait({hello, self.reading}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hello.cancel()
-        if not self._hello.is_set() and not self.socket.closed:
-            _log.warning("no hello within %g s; using the open connection", patience)
-            self._hello.set()
         if self._why == _TOO_MANY:
             raise TooManyConnections("the Slack app has as many connections as it may have")
         if not self.usable:
-            raise HelloMissing("Slack ended a new connection before its hello")
+            raise HelloMissing("no hello from Slack on a new connection")
 
     async def send(self, text: str, until: float) -> bool:
         """Send text over the socket; returns whether that worked. `until`: when it is too late, on the loop's clock."""
@@ -260,7 +258,6 @@ class SlackSocket:
 
     def __post_init__(self) -> None:
         self._others = 0
-        self._suspected: datetime | None = None
         self._recount: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
         self._live: list[SlackConnection] = []
@@ -381,8 +378,8 @@ class SlackSocket:
         first, longest = self.timing.first_retry, self.timing.longest_retry
         return backoff(failures, first=first, longest=longest, spread=0.5, chance=self.jitter())
 
-    async def _open(self) -> None:
-        """Try once to connect: get a URL, open the WebSocket, wait for Slack's hello."""
+    async def _open(self, *, again: bool = False) -> None:
+        """Try once to connect: get a URL, open the WebSocket, wait for Slack's hello. `again`: see `_compare`."""
         async with asyncio.timeout(self.timing.open):
             url = str((await self.web.apps_connections_open(app_token=self.app_token))["url"])
         if self._http is None or self._http.closed:
@@ -408,28 +405,24 @@ class SlackSocket:
         _log.info("connected to Slack")
         if connection.count is not None:
             ours = sum(each.stands for each in self._live)
-            self._compare(connection.count - ours - self.replicas())
+            self._compare(connection.count - ours - self.replicas(), again=again)
 
-    def _compare(self, others: int) -> None:
-        """Note that Slack counts `others` connections besides ours; report them if a second count agrees."""
-        now = self.clock.now()
-        if others <= 0:
-            if self._others:
-                _log.warning("no other bot is connected to this Slack app any more")
-            self._others, self._suspected = 0, None
-        elif self._suspected is None:
-            self._suspected = now
-            self._count_in(self.timing.count_again)
+    def _compare(self, others: int, *, again: bool) -> None:
+        """Note that Slack counts `others` connections besides ours; report them if it does `again`, after a while."""
+        is_sure = others <= 0 or again
+        if others > 0:
+            self._count_in(self.timing.count_others if is_sure else self.timing.count_again)
+        if not is_sure:
             return
-        elif now - self._suspected >= timedelta(seconds=self.timing.count_again):
-            self._others = others
+        if others > 0:
             _log.error(
                 "ANOTHER BOT is connected with this Slack app (connections besides ours: %d): Slack sends it clicks and"
                 " replies that are meant for this bot. Give each installation its own Slack app, or stop one.",
                 others,
             )
-        if others > 0:
-            self._count_in(self.timing.count_others if self._others else self.timing.count_again)
+        elif self._others:
+            _log.warning("no other bot is connected to this Slack app any more")
+        self._others = max(0, others)
         self._background.run(self.counted(self._others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
@@ -445,7 +438,7 @@ class SlackSocket:
         if not before:
             return  # the next connection's hello has the count
         try:
-            await self._open()
+            await self._open(again=True)
         except (*NETWORK_ERRORS, HelloMissing) as error:
             _log.warning("cannot count the app's connections (%s)", reason(error))
             self._count_in(max(seconds, retry_after(error) or 0.0))

@@ -111,7 +111,7 @@ class Threads:
         about = await self.about_page(channel, ts)
         if not about:
             about = (await self.rollups.held_at(channel, ts) or ())[:MOST_ASKED_ABOUT]
-        return [await self._find(each) for each in about]
+        return [await self.ledger.find(each) for each in about]
 
     async def asked_in_session(self, channel: str, ts: str) -> list[Clarification] | None:
         """Returns the questions of a session's thread; None if it is not one."""
@@ -124,16 +124,6 @@ class Threads:
         for issue in sorted({thread.issue} | {each.issue_number for each in waits}):
             found += (await self.ledger.read(issue)).records
         return [record for record in found if self.audiences.is_asked_in(thread, record)]
-
-    async def is_session(self, channel: str, ts: str) -> bool:
-        return await self.messages.thread_at(channel, ts) is not None
-
-    async def is_rollup(self, channel: str, ts: str) -> bool:
-        return await self.rollups.held_at(channel, ts) is not None
-
-    async def is_ours(self, channel: str, ts: str) -> bool:
-        """Returns whether we posted the thread's root."""
-        return await self.messages.landed_at(channel, ts) is not None
 
     async def about_page(self, channel: str, ts: str) -> tuple[str, ...]:
         """Returns the clarifications of the page that began the thread; empty if it is not a page's."""
@@ -155,10 +145,7 @@ class Threads:
         found = []
         for each in clarifications:
             try:
-                found.append(await self._find(each))
+                found.append(await self.ledger.find(each))
             except NotFound:
                 continue
         return found
-
-    async def _find(self, clarification: str) -> Clarification:
-        return await self.ledger.find(clarification)

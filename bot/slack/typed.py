@@ -312,7 +312,7 @@ class TypedMessages:
         if self._is_to_others(message, reply.text):
             return TypedResponse()
         if mrkdwn.begins_with(message.text, bot_user) and not (
-            await self.threads.is_session(*message.thread) or await self.threads.about_page(*message.thread)
+            await self.messages.thread_at(*message.thread) or await self.threads.about_page(*message.thread)
         ):
             text = mrkdwn.without(message.text, bot_user)
             return _privately(await self._run(text, reply))  # a hint
@@ -328,11 +328,11 @@ class TypedMessages:
             asked = await self.threads.asked_in(*message.thread)
             if written.is_blank:
                 return await self._file_only(asked, reply)
-            if not asked and await self.threads.is_rollup(*message.thread):
+            if not asked and await self.threads.rollups.held_at(*message.thread) is not None:
                 due = await self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
                 return TypedResponse(phrases.NO_OPEN_QUESTION) if due else TypedResponse()
             is_anothers = message.parent == self.people.bot_user and not asked
-            if is_anothers and not await self.threads.is_ours(*message.thread):
+            if is_anothers and await self.messages.landed_at(*message.thread) is None:
                 return TypedResponse(phrases.ANOTHERS_THREAD, recorded=False)
             return await self._to_one_of(self._can_mean(message, asked), reply)
         except (ClarifyError, SlackError) as error:

@@ -83,7 +83,6 @@ def build(
         Check("database notices", lambda: _POLLS if store.polls else None),
         Check("slack app", lambda: app.other_bots),
         Check("slack connection", lambda: _SPARE if app.is_spare else None),
-        Check("slack history", lambda: app.backfill.trouble),
         Check("channels", intake.channels.trouble),
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),

@@ -283,7 +283,7 @@ class World:
             self.story.card_acts.append(act)
 
     async def _pressed(self, life: Life, clarification: str, user: str, verb: str) -> Reaction:
-        record = await life.bot.slack.app.handlers.answering.find(clarification)
+        record = await life.bot.slack.app.handlers.answering.ledger.find(clarification)
         arg = {"over": "over", "accept": version_of(record.current), "reject": version_of(record.current)}
         press = Press(
             "take" if verb == "over" else cast("Verb", verb), record.id, record.round, arg.get(verb, "")

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from tests.kit.world import World, controls, question, said
+from tests.scenario.other_parties import record_held
+from tests.scenario.typist import FREE
 from tests.unit.bot.judges import shown
 from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.state import Message
 
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]
@@ -138,6 +141,52 @@ async def test_modal_of_a_question_answered_meanwhile_says_who_was_first(stage: 
         assert "“No”" in str(told.payload["blocks"])
         assert (await stage.reply())["response"] is False
     assert len(stage.producer.replies) == 1
+
+
+async def opened(stage: World, card: Message, *users: str) -> None:
+    """They open the modal behind Answer…"""
+    for user in users:
+        await stage.workspace.click(user, AGENTS, card.ts, label="Answer…")
+        await stage.modal(user)
+
+
+async def test_p4_modal_while_the_record_is_busy_keeps_what_was_typed(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask(**FREE)
+        await opened(stage, card, ADE)
+        async with record_held(stage, "CLR-100001-001"):
+            outcome = await stage.workspace.submit_view(ADE, {"Your answer": "blue"})
+        assert "try again" in next(iter(outcome.errors.values()))
+        assert stage.record()["status"] == "pending"
+        assert (await stage.workspace.submit_view(ADE, {"Your answer": "blue"})).ok
+        assert (await stage.reply())["response"] == "blue"
+
+
+async def test_modal_of_a_round_that_is_over_says_so(stage: World) -> None:
+    asked = {"extensions": {"agentx": {"topic": "Rollout"}}} | FREE
+    async with stage.bot():
+        card = await stage.ask("rpl_1", **asked)
+        await opened(stage, card, ADE, FOLAKE)
+        stage.producer.lose_next_response()
+        await stage.workspace.submit_view(ADE, {"Your answer": "blue"})
+        await stage.now_says(card, "Sent, but not confirmed")
+        await stage.emit("rpl_2", question="Really?", **asked)
+        await stage.card("Really?")
+        await stage.workspace.submit_view(FOLAKE, {"Your answer": "red"})
+        assert "out of date" in str((await stage.modal(FOLAKE)).payload["blocks"])
+        record = stage.record()
+        assert (record["round"], record["status"]) == (2, "pending")
+
+
+async def test_p6_modal_of_someone_who_left_the_channel_meanwhile_is_refused(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask(**FREE)
+        await opened(stage, card, ADE)
+        stage.workspace.leave(ADE, AGENTS)
+        await stage.heard("member_left_channel")
+        await stage.workspace.submit_view(ADE, {"Your answer": "blue"})
+        assert "not in the channel" in str((await stage.modal(ADE)).payload["blocks"])
+        assert stage.record()["status"] == "pending"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from bot.errors import StorageUnavailable
+from bot.people.access import Person
+from bot.slack.payloads import Click, ControlOrigin
+from bot.slackapi import Place
+from bot.views.codec import ListPress
 from bot.views.phrases import BUSY
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene
@@ -302,3 +307,53 @@ async def test_list_that_got_shorter_turns_to_its_last_page(stage: World) -> Non
         assert (await stage.workspace.press_ephemeral(ADE, listed, "Next")).ok
         await becomes(stage, listed, "Page 2 of 2")
         assert ids(listed) == expected[:1]  # the answered one comes last
+
+
+async def test_p6_who_is_on_call_may_change_what_others_answer(stage: World) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=(FOLAKE,))):
+        await ask(stage)
+        assert "You cannot answer" in words(await command(stage, "answer CLR-42-001 yes", ADE))
+        assert "is answered" in words(await command(stage, "answer CLR-42-001 yes", ONCALL))
+
+
+async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise StorageUnavailable
+
+    async with stage.bot() as bot:
+        monkeypatch.setattr(bot.shown.delivery, "say", fails)
+        told = words(await command(stage, f"oncall hand <@{FOLAKE}> 2h"))
+        assert f"<@{FOLAKE}> is on call for platform" in told
+        assert "could not be notified" in told
+        assert f"platform: <@{FOLAKE}>" in words(await command(stage, "oncall"))
+
+
+async def test_p5_turning_a_page_runs_no_command_that_changes_something(stage: World) -> None:
+    async with stage.bot() as bot:
+        await ask(stage)
+        origin = ControlOrigin(bot.base.store.installation)
+        click = Click(value="", person=Person(TEAM, ADE), place=Place(AGENTS), control=origin)
+        interactions = bot.slack.app.handlers.interactions
+        await interactions.press_list(ListPress("page", "answer CLR-42-001 yes", 2), click)
+        await interactions.later.drain()
+        assert stage.record(42)["status"] == "pending"
+
+
+async def test_list_begins_with_what_one_claimed_and_counts_what_cannot_be_read(stage: World) -> None:
+    async with stage.bot():
+        cards = [
+            await stage.ask(
+                f"rpl_{n}", session=f"s{n}", question=f"Question {n}?", timeout_seconds=left, **of_issue(42)
+            )
+            for n, left in enumerate((86_400, 18_000, 3600), start=1)
+        ]
+        by_time_left = ["CLR-42-003", "CLR-42-002", "CLR-42-001"]
+        assert ids(await command(stage, "mine")) == by_time_left
+        await stage.workspace.click(ADE, AGENTS, cards[1].ts, label="Take")
+        await stage.until(lambda: len(stage.workspace.ephemerals(ADE)) == 2)
+        assert ids(await command(stage, "mine")) == ["CLR-42-002", "CLR-42-003", "CLR-42-001"]
+        assert ids(await command(stage, "")) == by_time_left
+        assert stage.changed("update clarifications set body = '{' where number = 1") == 1
+        assert "1 more cannot be read" in words(await command(stage, "#42"))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.world import World, config, controls, question, said, url_of
 from workspace.controls import controls as found_controls
-from workspace.seed import ADE, AGENTS, FOLAKE
+from workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from workspace.state import Message, View
 
 LIMIT = 20
@@ -56,6 +56,12 @@ async def test_p1_fifty_questions_are_twenty_cards_and_one_roll_up(stage: World)
             )
             seen += listed(view)
         assert sorted(seen) == [f"“Question number {n:02d}?”" for n in range(50)]
+        # A guest who answers there is refused on top of it.
+        await stage.workspace.click(GIO, AGENTS, card.ts, label="Show all")
+        await stage.modal(GIO)
+        await stage.workspace.click_in_view(GIO, label="Answer CLR-100050-001")
+        refusal = await stage.until(lambda: stage.workspace.views(GIO)[1:])
+        assert "guest" in str(refusal[0].payload["blocks"])
 
 
 def listed(view: View) -> list[str]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from bot.slack.payloads import MessageEvent
 from tests.kit.world import World, config, said
 from tests.scenario.typist import (
     FREE,
@@ -15,7 +20,7 @@ from tests.scenario.typist import (
     of_issue,
     words,
 )
-from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from workspace.state import Ephemeral, Message
 
 ME = "<@U0BOT>"
@@ -151,3 +156,106 @@ async def test_direct_message_of_somebody_else_answers_no_page(stage: World) -> 
         await stage.workspace.post(ONCALL, direct(stage, ONCALL), "note: yes, I see it")
         assert "CLR-42-001" in said(await say(stage, ONCALL, "stale"))
         assert stage.record(42)["status"] == "escalated"
+
+
+async def test_mention_within_a_message_is_read_from_there_and_changes_nothing(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_1", question="Question 1?", **YES_NO, **of_issue(42))
+        for n, (text, told) in enumerate(
+            (
+                (f"hey {ME} #42", "CLR-42-001"),
+                (f"hey\n{ME}, '#42'", "CLR-42-001"),
+                (f"never {ME} answer CLR-42-001 yes", "“/clarify answer CLR-42-001 yes”"),
+            ),
+            start=1,
+        ):
+            for talk in (f"thanks {ME} for that", f"ask {ME} help yourself"):
+                await stage.workspace.post(ADE, AGENTS, talk)
+            await stage.workspace.post(ADE, AGENTS, text)
+            assert told in words(await told_next(stage, n)), text
+        assert stage.record(42)["status"] == "pending"
+        assert len(stage.workspace.ephemerals(ADE)) == 3
+
+        # In a session's thread it is a command or the answer.
+        await stage.workspace.post(ADE, AGENTS, f"{ME} stale", thread_ts=card.ts)
+        assert (await told_next(stage, 4)).thread_ts == card.ts
+        assert stage.record(42)["status"] == "pending"
+        await stage.workspace.post(ADE, AGENTS, f"{ME} yes", thread_ts=card.ts)
+        assert (await stage.reply("rpl_1"))["response"] is True
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_edit_of_a_direct_message_answers_the_page_and_gives_no_command(
+    stage: World, in_thread: bool
+) -> None:
+    async with stage.bot():
+        page = await paged(stage, **YES_NO)
+        mine = await stage.workspace.post(
+            ONCALL, page.channel, "yse", thread_ts=page.ts if in_thread else None
+        )
+        await stage.page("yes or no")
+        await stage.workspace.edit(ONCALL, page.channel, mine.ts, "escalate CLR-42-001 now")
+        await stage.workspace.edit(ONCALL, page.channel, mine.ts, "yes")
+        assert (await stage.reply("rpl_1"))["response"] is True
+        await stage.page("is answered")
+        assert not [m for m in stage.workspace.direct(ONCALL) if "already escalated" in words(m)]
+
+
+async def test_words_that_are_meant_as_a_command_and_a_file_alone_answer_no_page(stage: World) -> None:
+    async with stage.bot():
+        page = await paged(stage, **FREE)
+        for text in ("CLR-99-001 yes", "#43 yes", "/clarify stael"):
+            assert "/clarify" in words(await say(stage, ONCALL, text))
+        message = {"type": "message", "subtype": "file_share", "channel": page.channel, "channel_type": "im"}
+        ts = f"{float(page.ts) + 0.000001:.6f}"
+        stage.workspace.emit(
+            message | {"user": ONCALL, "text": "", "files": [{"id": "F1"}], "ts": ts, "thread_ts": page.ts}
+        )
+        await stage.page("A file alone is not an answer")
+        assert stage.record(42)["status"] == "escalated"
+
+
+async def test_reply_to_a_page_of_before_the_next_round_does_not_answer_it(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an approval that did not count was asked for again."""
+    topic = of_issue(42, topic="Rollout")
+    async with stage.bot() as bot:
+        card = await stage.ask("rpl_1", question="Question 1?", extensions=topic["extensions"])
+        page = await say(stage, ONCALL, "help")  # in its place
+
+        async def clarifications_at(_channel: str, ts: str) -> tuple[str, ...]:
+            return ("CLR-42-001",) if ts == page.ts else ()
+
+        monkeypatch.setattr(bot.board.pages, "clarifications_at", clarifications_at)
+        stage.producer.lose_next_response()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Sent, but not confirmed")
+        await stage.emit("rpl_2", question="Really?", extensions=topic["extensions"])
+        await stage.card("Really?")
+        message = {"type": "message", "channel": page.channel, "channel_type": "im", "user": ONCALL}
+        ts = f"{float(page.ts) + 0.000001:.6f}"
+        stage.workspace.emit(message | {"text": "yes", "ts": ts, "thread_ts": page.ts, "team": TEAM})
+        await stage.page("was written before")
+        assert (stage.record(42)["round"], stage.record(42)["status"]) == (2, "pending")
+
+
+async def test_direct_message_that_is_handled_again_after_a_kill_does_not_turn_to_the_question_that_is_left(
+    stage: World,
+) -> None:
+    async with stage.bot():
+        page = await paged(stage, 1, **FREE)
+        await paged(stage, 2, **FREE)
+        assert "Which question" in (await say(stage, ONCALL, "restart it")).text
+        await command(stage, "answer CLR-42-001 done")
+        await stage.reply("rpl_1")
+    written = next(each for each in stage.workspace.messages(page.channel) if each.text == "restart it")
+    body = MessageEvent("dm", page.channel, "", written.ts, ONCALL, TEAM, "restart it").body()
+    assert stage.changed(  # as it is when the process ends before it was noted as done
+        f"update slack_events set state = 'new', body = '{json.dumps(body)}'"  # noqa: S608 - a test's own words
+        f" where event_id = '{page.channel}:{written.ts}'"
+    )
+    async with stage.bot() as bot:
+        await bot.catch_up.done.wait()
+        assert stage.record(42, 1)["status"] == "escalated"
+    assert len(stage.producer.replies) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,17 @@ from typing import Any
 import pytest
 
 from bot import app
+from bot.people.access import Person, lookup_deadline
+from bot.slack.backfill import MARGIN
+from bot.slackapi import Place
+from bot.views.codec import Press
+from bot.views.reaction import Unrecorded
 from core.clock import SystemClock
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, scene
-from workspace.seed import ADE, AGENTS, FOLAKE
+from tests.scenario.typist import FREE
+from workspace.seed import ADE, AGENTS, FOLAKE, TEAM, USE_AS_ANSWER
 from workspace.state import Message
 
 ALWAYS = 10_000
@@ -129,3 +136,48 @@ async def test_p10_question_does_not_expire_while_its_post_is_in_doubt(tmp_path:
             stage.workspace.faults.clear()
             await stage.now_says(card, f"<@{ADE}>")
         assert stage.record()["aaep"]["response"] is False
+
+
+async def test_p10_thread_of_a_post_in_doubt_is_read_whole_though_its_channel_was_read_up_to_later(
+    tmp_path: Path,
+) -> None:
+    async with unhurried(tmp_path) as stage:
+        async with stage.bot() as bot:
+            card = await left_in_doubt(stage)
+            mark = f"{stage.clock.now().timestamp() + 2 * MARGIN:.6f}"
+            await bot.slack.app.backfill.memory.set_watermark(AGENTS, mark)
+        context = stage.workspace.context
+        context.options = replace(context.options, retry_delays=())  # only the history tells of the reply
+        await stage.workspace.post(ADE, AGENTS, "no", thread_ts=card.ts)
+        async with stage.bot() as bot:
+            stage.workspace.faults.clear()
+            assert (await stage.reply())["response"] is False
+            assert await bot.slack.app.backfill.memory.watermark(AGENTS) == mark
+
+
+async def test_p10_modal_shortcut_and_asked_back_reply_wait_for_what_is_unread(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place of a card became known, and its thread is yet to be read."""
+    async with stage.bot() as bot:
+        card = await stage.ask(**FREE)
+        note = await stage.workspace.post(ADE, AGENTS, "note: blue", thread_ts=card.ts)
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        record = stage.record()
+        bot.unread.doubt({"card:1": frozenset({record["id"]})})
+        monkeypatch.setattr("bot.people.access.LOOK_UPS", 0.05)
+
+        outcome = await stage.workspace.submit_view(ADE, {"Your answer": "blue"})
+        assert "still checking" in next(iter(outcome.errors.values()))
+        assert (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, note.ts, AGENTS)).ok
+        await stage.whisper(ADE, "still checking")
+        which = Press("which", record["id"], record["round"], "kept")
+        person, place = Person(TEAM, ADE, lookup_deadline()), Place(AGENTS, card.ts)
+        reaction = await bot.slack.app.handlers.answering.press(which, person, place)
+        assert isinstance(reaction, Unrecorded)
+        assert stage.record()["status"] == "pending"
+
+        bot.unread.read(["card:1"])
+        assert (await stage.workspace.submit_view(ADE, {"Your answer": "blue"})).ok
+        assert (await stage.reply())["response"] == "blue"

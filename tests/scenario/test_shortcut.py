@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bot.views.phrases import BUSY
@@ -107,6 +109,12 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
         async with record_held(stage, "CLR-100001-001"):
             before = stage.ledger(100001)
             assert words(await use(stage, message)) == BUSY
+            assert stage.ledger(100001) == before
+            # Who cannot be told so sees an error of Slack's.
+            context = stage.workspace.context
+            context.options = replace(context.options, response_uses=0, ack_timeout=2.0)
+            stage.workspace.faults.add("chat.postEphemeral", "refuse:channel_not_found", times=1)
+            assert not (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, AGENTS)).ok
             assert stage.ledger(100001) == before
         assert "is answered" in words(await use(stage, await talk(stage, "no", card), FOLAKE))
         assert (await stage.reply())["response"] == "no"

@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.errors import StorageUnavailable
+from bot.slack.socket import Envelope, Unacknowledged
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene, url_of
-from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
+from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL, TEAM
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 
@@ -333,3 +335,78 @@ async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> Non
         await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
         await stage.reply("rpl_2")
         assert len(stage.cards()) == 2
+
+
+def event(kind: str, **more: Any) -> dict[str, Any]:
+    inner = {"type": kind, "user": ADE, **more}
+    return {"type": "event_callback", "team_id": TEAM, "event_id": f"Ev{kind}", "event": inner}
+
+
+def interaction(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "team": {"id": TEAM}, "user": {"id": ADE, "team_id": TEAM}, **more}
+
+
+VIEW = {"id": "V1", "type": "modal", "private_metadata": "", "state": {"values": {}}}
+BUTTON = {"type": "button", "block_id": "b"}
+
+
+async def test_every_envelope_is_acknowledged(stage: World) -> None:
+    said = {"channel": AGENTS, "ts": "1.0"}
+    async with stage.bot() as bot:
+        for payload in (
+            event("message", **said, text="hello"),
+            event("message", **said, subtype="message_changed", message={}),
+            event("message", **said, bot_id="B1", subtype="bot_message"),
+            event("app_mention", **said),
+            event("member_joined_channel", channel=AGENTS),
+            event("subteam_updated", subteam={"id": "S1"}),
+            event("tokens_revoked"),
+            event("something_new"),
+            event("function_executed", function={"callback_id": "f"}),
+            interaction("block_actions", actions=[BUTTON | {"action_id": "x"}]),
+            interaction("block_actions", actions=[BUTTON | {"action_id": "clarify.yes", "value": "9|?"}]),
+            interaction("view_submission", view=VIEW | {"callback_id": "other"}),
+            interaction("view_submission", view=VIEW | {"callback_id": "clarify.answer"}),
+            interaction("shortcut", callback_id="s"),
+            interaction("message_action", callback_id="s"),
+            interaction("block_suggestion", action_id="x", block_id="b", value=""),
+            {"command": "/other", "team_id": TEAM, "user_id": ADE, "text": ""},
+        ):
+            await bot.slack.app.dispatch(Envelope(payload))
+
+
+async def test_p4_reply_is_kept_before_it_is_acknowledged_and_counts_once(
+    stage: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, free = asyncio.Event(), asyncio.Event()
+    async with stage.bot() as bot:
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        memory: Any = bot.slack.app.handlers.conversation.memory
+        keep = memory.take_slack_event
+
+        async def full(*_: object) -> bool:
+            raise StorageUnavailable("the disk is full")
+
+        async def slowly(*message: Any) -> Any:
+            kept.set()
+            await free.wait()
+            return await keep(*message)
+
+        reply = event(
+            "message", channel=AGENTS, ts="1900000000.000100", thread_ts=card.ts, text="a secret plan"
+        )
+        with monkeypatch.context() as patch, caplog.at_level("DEBUG"):
+            patch.setattr(memory, "take_slack_event", full)
+            with pytest.raises(Unacknowledged):
+                await bot.slack.app.dispatch(Envelope(reply))
+            assert "secret plan" not in caplog.text
+            patch.setattr(memory, "take_slack_event", slowly)
+            again = asyncio.create_task(bot.slack.app.dispatch(Envelope(reply, 1, "timeout")))
+            await kept.wait()
+            done, _ = await asyncio.wait({again}, timeout=0.05)
+            assert not done
+            free.set()
+            await again
+        await bot.slack.app.dispatch(Envelope(reply, 2, "timeout"))
+        assert (await stage.reply())["response"] == "a secret plan"
+    assert [each["type"] for each in stage.record()["thread"]] == ["question", "answer"]

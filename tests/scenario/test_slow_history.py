@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from tests.kit.clocks import LeapClock
-from tests.kit.until import until
 from tests.kit.world import World, said, scene
 from workspace.seed import ADE, AGENTS, FOLAKE
 from workspace.state import Message
@@ -135,22 +131,3 @@ async def test_p10_threads_with_open_questions_are_read_first(stage: World) -> N
         pass
     read = [call.args["ts"] for call in stage.workspace.calls if call.method == "conversations.replies"]
     assert read[:2] == [soon.ts, later.ts]
-
-
-async def test_p10_readyz_says_that_the_history_is_limited(tmp_path: Path) -> None:
-    clock = LeapClock(10)
-    async with scene(tmp_path, clock=clock) as stage:
-        await asked_then_away(stage)
-        async with stage.bot() as bot:
-            await until(lambda: bot.slack.app.backfill.trouble)
-            assert bot._http is not None
-            status, body = await get(f"{bot._http.url}/readyz")
-        degraded = {each["name"]: each["why"] for each in json.loads(body)["degraded"]}
-        assert "one history call a minute" in degraded["slack history"]
-        assert status == 200
-
-
-async def get(url: str) -> tuple[int, str]:
-    async with httpx.AsyncClient() as http:
-        response = await http.get(url)
-        return response.status_code, response.text

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bot.delivery.memory import SlackMemory
+from core.answers import from_text
+from core.clarification import Decider
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, controls, scene
-from tests.scenario.typist import arrives_late
-from workspace.seed import ADE, AGENTS, FOLAKE
+from tests.kit.world import World, controls, said, scene
+from tests.scenario.typist import FREE, arrives_late, words
+from workspace.seed import ADE, AGENTS, FOLAKE, TEAM, USE_AS_ANSWER
 
 
 @pytest.mark.either_database
@@ -141,11 +144,16 @@ async def test_reply_with_only_a_file_gets_a_hint(stage: World) -> None:
 async def test_talk_is_no_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
+        lunch = await stage.workspace.post(FOLAKE, AGENTS, "lunch?")
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=lunch.ts)
+        comment = await stage.workspace.post(ADE, AGENTS, "note: hm", thread_ts=card.ts)
+        await stage.workspace.edit(ADE, AGENTS, comment.ts, "note: hmm")
         for talk in ("note: yes, I think so", "@folake yes?", "(no)", "yes, says <@U0FOLAKE>"):
             await stage.workspace.post(ADE, AGENTS, talk, thread_ts=card.ts)
         await stage.workspace.post(FOLAKE, AGENTS, "no", thread_ts=card.ts)
         assert (await stage.reply())["response"] is False
         assert not stage.workspace.ephemerals(ADE)
+        assert "Editing" not in str([said(each) for each in stage.workspace.thread(AGENTS, card.ts)])
 
 
 async def test_reply_with_several_open_questions_is_asked_back_and_answers_by_button(stage: World) -> None:
@@ -165,3 +173,64 @@ async def test_reply_with_several_open_questions_is_asked_back_and_answers_by_bu
         assert reply["response"] == "after lunch"
         assert reply["decided_by"].endswith(ADE)
         assert stage.record(number=1)["status"] == "pending"
+
+
+async def test_p3_replies_after_the_answer_are_told_who_gave_it_once_and_deleting_it_changes_nothing(
+    stage: World,
+) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        answer = await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        await stage.reply()
+        for words in ("no", "no", "ah, thanks for that"):
+            await stage.workspace.post(FOLAKE, AGENTS, words, thread_ts=card.ts)
+        await stage.workspace.delete_message(ADE, AGENTS, answer.ts)
+        await stage.message("Editing or deleting a reply does not change the answer")
+        (told,) = stage.workspace.ephemerals(FOLAKE)
+        assert f"<@{ADE}>" in told.text
+        assert not stage.workspace.ephemerals(ADE)
+
+
+async def test_p3_first_of_many_replies_at_once_is_the_answer(stage: World) -> None:
+    async with stage.bot():
+        card = await stage.ask(**FREE)
+        for number in range(10):
+            await stage.workspace.post((ADE, FOLAKE)[number % 2], AGENTS, f"{number}", thread_ts=card.ts)
+        assert (await stage.reply())["response"] == "0"
+
+
+@pytest.mark.parametrize("surface", ["reply", "shortcut", "answer", "resolve"])
+async def test_words_for_one_round_do_not_answer_the_next(
+    stage: World, monkeypatch: pytest.MonkeyPatch, surface: str
+) -> None:
+    """While Slack is asked who the author is, somebody else answers, and the agent asks again."""
+    topic: dict[str, Any] = {"extensions": {"agentx": {"topic": "Rollout"}}}
+    async with stage.bot() as bot:
+        card = await stage.ask(**topic)
+        handlers, router = bot.slack.app.handlers, bot.base.router
+        by_command = surface in {"answer", "resolve"}
+        access: Any = (handlers.interactions.commands.changes if by_command else handlers.answering).access
+        refusal, name = access.refusal, stage.record()["id"]
+
+        async def refusal_late(*asked: Any) -> Any:
+            found = await refusal(*asked)
+            monkeypatch.undo()
+            stage.producer.lose_next_response()
+            by = Decider("user:folake", "slack", TEAM, FOLAKE)
+            await router.answer(name, lambda seen: from_text(seen.asked, "no"), by, stage.clock.now())
+            await stage.now_says(card, "Sent, but not confirmed")
+            await stage.emit("rpl_2", question="Really?", **topic)
+            await stage.card("Really?")
+            return found
+
+        monkeypatch.setattr(access, "refusal", refusal_late)
+        if surface == "reply":
+            await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        elif surface == "shortcut":
+            comment = await stage.workspace.post(ADE, AGENTS, "note: yes", thread_ts=card.ts)
+            await stage.workspace.shortcut(ADE, USE_AS_ANSWER, comment.ts, AGENTS)
+        else:
+            await stage.workspace.command(ADE, AGENTS, "/clarify", f"{surface} {name} yes")
+        told = await stage.until(lambda: stage.workspace.ephemerals(ADE))
+        assert "the question has been asked again" in words(told[-1])
+        assert (stage.record()["round"], stage.record()["status"]) == (2, "pending")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.home import (
@@ -24,16 +23,13 @@ from bot.home import (
     Viewer,
     Viewers,
     chosen,
-    publish,
 )
 from bot.oncall.roster import OnDuty, Roster
 from bot.people.access import AccessControl, Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
-from bot.slackapi import Gateway, Later, Never, Outcome, Sent, Unknown
+from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
-from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
 from bot.views.home import Chosen, DutyLine
 from bot.views.lists import QuestionRow
@@ -56,15 +52,6 @@ from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
     """In place of a thread: the simulated time stands still meanwhile."""
     return work(*arguments)
-
-
-class Drifting(ManualClock):
-    """Its steady time loses `drift` of each second against the other."""
-
-    drift = 0.0
-
-    def steady(self) -> float:
-        return (self.now() - START).total_seconds() * (1 - self.drift)
 
 
 class NoLedger(DatabaseLedger):
@@ -113,7 +100,7 @@ class ViewersInMemory(Viewers):
     def are_ours(self) -> bool:
         return True
 
-    async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
+    async def keep(self, viewer: Viewer) -> None:
         self.kept[viewer.user] = viewer
 
     async def forget(self, users: Collection[str]) -> None:
@@ -156,7 +143,7 @@ class World:
     """Home tabs with their parties, everything in simulated time."""
 
     def __init__(self, viewers: Viewers) -> None:
-        self.clock = Drifting()
+        self.clock = ManualClock()
         self.open: list[Clarification] = []
         self.roster = OneShift()
         self.paged: dict[str, frozenset[str]] = {}
@@ -263,30 +250,6 @@ async def test_home_skips_what_did_not_change(world: World) -> None:
     assert len(world.slack.published) == 1
 
 
-async def test_home_changed_and_changed_back_during_a_publish_shows_the_last_state(world: World) -> None:
-    await world.home.opened(ADE)
-    await world.clock.advance(5)
-    world.slack.slow[ADE] = 3.0
-    world.change()
-    await world.clock.advance(1)  # on its way
-    world.open.clear()
-    world.home.touch()
-    await world.clock.advance(20)
-
-    assert "No questions are waiting for you." in world.slack.last(ADE)
-    assert len(world.slack.published) == 3
-
-
-async def test_home_at_rest_does_nothing(world: World) -> None:
-    await world.home.opened(ADE)
-    await world.clock.advance(1)
-    slept = len(world.clock.slept)
-    await world.clock.advance(250)
-
-    assert len(world.clock.slept) - slept < 5
-    assert world.snapshots == 1
-
-
 async def test_home_looks_again_by_itself_now_and_then(world: World) -> None:
     await world.home.opened(ADE)
     await world.clock.advance(1)
@@ -379,19 +342,6 @@ async def test_home_whose_publish_hangs_holds_up_nobody_else(world: World) -> No
     assert "My inbox (5)" in world.slack.last(BEA)
 
 
-async def test_home_goes_on_after_a_failure_nobody_thought_of(world: World) -> None:
-    world.slack.answers[ADE].append(RuntimeError("broken"))
-    await world.home.opened(ADE)
-    await world.home.opened(BEA)
-    await world.clock.advance(30)
-    assert world.slack.users().count(ADE) == 1
-    world.change()
-    await world.clock.advance(60)
-
-    assert "My inbox (1)" in world.slack.last(ADE)
-    assert "My inbox (1)" in world.slack.last(BEA)
-
-
 async def test_home_shows_questions_while_the_sessions_cannot_be_read(world: World) -> None:
     world.trouble = StorageUnavailable("locked")
     world.open.append(asked())
@@ -427,17 +377,6 @@ async def test_home_forgets_who_has_not_looked_for_a_week(world: World) -> None:
     assert [viewer.user for viewer in await world.viewers.all()] == [BEA]
     assert "My inbox (1)" in world.slack.last(BEA)
     assert "My inbox (1)" not in world.slack.last(ADE)
-
-
-async def test_home_woken_less_than_a_clock_tick_before_its_turn_goes_on(world: World) -> None:
-    world.clock.drift = 1e-9  # after each sleep, less is left than can be slept
-    await world.home.opened(ADE)
-    await world.clock.advance(5)
-    world.change()
-    await world.clock.advance(5)
-
-    assert "My inbox (1)" in world.slack.last(ADE)
-    assert min(world.clock.slept) >= 0.001
 
 
 def given(seq: int = 1, label: str = "yes", after: int = 1) -> Clarification:
@@ -657,17 +596,6 @@ async def test_access_that_is_not_known_is_not_given_and_said() -> None:
     assert await party.admitted() == MAY
 
 
-class Web(AsyncWebClient):
-    async def views_publish(self, **_: Any) -> Any:
-        raise TimeoutError
-
-
-async def test_publish_returns_its_outcome_and_counts_it() -> None:
-    gateway = Gateway(Web(), "inst", Telemetry(ManualClock()))
-    assert isinstance(await publish(gateway, ADE, {"type": "home", "blocks": []}), Unknown)
-    assert gateway.telemetry.deliveries == {("home", "unknown"): 1}
-
-
 async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World) -> None:
     world.slack.answers[ADE].append(Never("invalid_arguments", "content"))
     await world.home.opened(ADE)
@@ -677,12 +605,3 @@ async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World
     await world.clock.advance(5)
 
     assert world.slack.users() == [ADE, ADE]
-
-
-async def test_viewers_are_kept_as_they_looked_last_until_they_are_forgotten(store: Store) -> None:
-    viewers, last = Viewers(store), Viewer(ADE, "T1", "D0ADE", 200.0)
-    for each in (Viewer(ADE, "T1", "D0ADE", 100.5), last):
-        await viewers.keep(each)
-    assert await viewers.all() == [last]
-    await viewers.forget([ADE])
-    assert await viewers.all() == []

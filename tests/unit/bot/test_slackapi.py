@@ -25,7 +25,6 @@ from bot.slackapi import (
     Gateway,
     Later,
     Never,
-    NewerBlocks,
     Outcome,
     Place,
     Post,
@@ -113,17 +112,6 @@ async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -
         await ask("users.info", lambda: web.users_info(user=ADE), timeout=0.05)
 
 
-async def test_rest_lasts_as_long_as_was_said_while_nothing_changes() -> None:
-    clock = ManualClock()
-    availability = Availability(clock)
-    resting = asyncio.create_task(availability.rest(30))
-    availability.answered()  # it was never away
-    await clock.advance(29)
-    assert not resting.done()
-    await clock.advance(2)
-    assert resting.done()
-
-
 async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
     clock = ManualClock()
     availability = Availability(clock)
@@ -151,11 +139,8 @@ async def test_every_call_tells_whether_slack_answers(
     availability = Availability(ManualClock())
     back = asyncio.create_task(availability.is_back())
     await asyncio.sleep(0)
-    made = settings(tmp_path)
     client = SlackClient(
-        made.model_copy(update={"slack_api_url": ws.api_url}),
-        availability,
-        telemetry := Telemetry(ManualClock()),
+        settings(tmp_path, api=ws.api_url), availability, telemetry := Telemetry(ManualClock())
     )
     availability.failed()
     if fault:
@@ -200,7 +185,7 @@ class Unconnected(aiohttp.TCPConnector):
 async def test_post_that_could_not_connect_goes_again_at_once_and_is_never_in_doubt(  # noqa: PLR0917
     ws: Workspace, tmp_path: Path, times: int, failure: type[Exception], left: int, outcome: type[Outcome]
 ) -> None:
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, Availability(ManualClock()), telemetry := Telemetry(ManualClock()))
     await client.auth_test()
     assert client.session is not None
@@ -246,7 +231,7 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
 
 
 async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_path: Path) -> None:
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, Availability(ManualClock()), Telemetry(ManualClock()))
     gateway, other = (Gateway(client, each, Telemetry(ManualClock())) for each in ("inst", "another"))
     posts = [await each.post(AGENTS, Post("text", [], NUDGE)) for each in (gateway, other)]
@@ -271,7 +256,7 @@ async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_pat
 async def test_message_is_removed_or_emptied_where_slack_keeps_it(
     ws: Workspace, tmp_path: Path, refused: str | None
 ) -> None:
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, Availability(ManualClock()), Telemetry(ManualClock()))
     gateway = Gateway(client, "inst", Telemetry(ManualClock()))
     post = await gateway.post(AGENTS, Post("text", [], NUDGE))
@@ -301,7 +286,7 @@ async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same
     ws: Workspace, tmp_path: Path
 ) -> None:
     availability = Availability(ManualClock())
-    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    made = settings(tmp_path, api=ws.api_url)
     client = SlackClient(made, availability, telemetry := Telemetry(ManualClock()), not_leading)
     gateway = Gateway(client, "inst", telemetry)
     outcome = await gateway.post(AGENTS, Post("text", [], NUDGE))
@@ -395,70 +380,6 @@ async def test_message_without_newer_blocks_is_sent_once(web: AsyncWebClient, ws
     assert refused == Never("invalid_blocks", "content")
     assert len(tried(ws)) == 1
     assert "nonsense" not in repr(refused), "the log repeats no content"
-
-
-async def test_only_what_slack_names_is_replaced(
-    web: AsyncWebClient, ws: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(classic_blocks._CLASSIC, "table", lambda _: [TEXT])
-    older(ws)
-    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    table = {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}]]}
-    for _ in range(2):
-        assert isinstance(await gateway.post(AGENTS, Post("x", [FOLD, table], NUDGE)), Sent)
-    refused, classic = ("invalid_blocks", ["container", "table"]), ("ok", ["table"])
-    assert tried(ws) == [refused, classic, classic]
-
-
-async def test_types_that_slack_refuses_one_after_the_other_are_all_replaced() -> None:
-    tried_: list[list[str]] = []
-
-    async def call(blocks: list[dict[str, Any]]) -> Outcome:
-        tried_.append([block["type"] for block in blocks])
-        lacking = next((kind for kind in tried_[-1] if kind in {"alert", "container"}), None)
-        if lacking is None:
-            return Sent(AGENTS, "1.0")
-        return Never(
-            "invalid_blocks", "content", f"unsupported type: {lacking} [json-pointer:/blocks/0/type]"
-        )
-
-    alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
-    blocks: list[dict[str, Any]] = [alert, FOLD, TEXT]
-    newer_blocks = NewerBlocks(ManualClock())
-    for _ in range(2):
-        assert await newer_blocks.send(blocks, call) == Sent(AGENTS, "1.0")
-    last = ["section", "section"]
-    assert tried_ == [
-        ["alert", "container", "section"],
-        ["section", "container", "section"],
-        last,
-        last,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("details", "tried"),
-    [
-        ("unsupported type: alert [json-pointer:/blocks/0/type]", [["section", "container"]] * 2),
-        ("unsupported type: data_alert", [["section"], ["alert", "container"]]),  # no type of this message's
-        ("", [["section"], ["alert", "container"]]),
-    ],
-)
-async def test_a_type_is_given_up_for_a_day_only_if_slack_names_it(
-    details: str, tried: list[list[str]]
-) -> None:
-    """`tried`: what is sent after the refusal, and first of the next message."""
-    calls: list[list[str]] = []
-
-    async def call(blocks: list[dict[str, Any]]) -> Outcome:
-        calls.append([block["type"] for block in blocks])
-        return Never("invalid_blocks", "content", details) if "alert" in calls[-1] else Sent(AGENTS, "1.0")
-
-    alert = {"type": "alert", "level": "info", "text": {"type": "plain_text", "text": "Risk: low."}}
-    newer_blocks = NewerBlocks(ManualClock())
-    for _ in range(2):
-        assert await newer_blocks.send([alert, {"type": "container"}], call) == Sent(AGENTS, "1.0")
-    assert calls[1:3] == tried
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from core.answers import (
     from_text,
     from_yes_no,
     hint,
+    is_talk,
     number,
 )
 from core.clarification import KINDS, Answer, Choice, Kind, Question
@@ -340,3 +341,20 @@ def test_every_hint_says_how(question: Question) -> None:
 def test_default_label(default: str | None, several: bool, label: str) -> None:
     question = asked("multiple_choice", choices=ABC, several=several)
     assert default_label(question.model_copy(update={"default_response": default})) == label
+
+
+@pytest.mark.parametrize(
+    ("text", "talks"),
+    [
+        ("note: yes", True),
+        (" NOTE : no", True),
+        ("(yes)", True),
+        (" (hm (no)) ", True),
+        ("  //no idea", True),
+        ("(a) or (b)", False),
+        ("blue (the light one)", False),
+        ("(", False),
+    ],
+)
+def test_talk_is_told_from_what_only_looks_like_it(text: str, talks: bool) -> None:
+    assert is_talk(text) is talks

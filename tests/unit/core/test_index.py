@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.clarification import Direct
+from core.clarification import Clarification, Direct
+from core.errors import RecordUnreadable
 from core.index import Index
 from core.ledger import OfIssue
-from core.summary import summary_of
+from core.summary import Seen, summary_of
 from tests.kit.builders import NOW, changed, record
 from tests.kit.ledgers import kept_ledger
 
@@ -53,3 +55,26 @@ def test_open_questions_of_a_caller_are_counted(puts: list[tuple[int, str, bool,
     for producer in ("planner", "reviewer"):
         waits = [each for each in index if each.is_direct and each.is_open and each.producer == producer]
         assert index.waiting_of(producer) == len(waits)
+
+
+class Broken:
+    """Cannot read the records in `lost`."""
+
+    def __init__(self, *lost: Clarification) -> None:
+        self.lost = {each.id for each in lost}
+
+    async def whole(self, seen: Seen) -> Clarification:
+        if seen.id in self.lost:
+            raise RecordUnreadable(seen.id, 42)
+        return record(seq=int(seen.id[-3:]))
+
+
+async def test_list_leaves_out_what_cannot_be_read_and_fails_if_nothing_can() -> None:
+    index, some = Index(), [record(seq=seq) for seq in (1, 2)]
+    for each in some:
+        index.put(each)
+    one: Any = Broken(some[0])
+    both: Any = Broken(*some)
+    assert [each.id for each in await index.readable(some, one)] == [some[1].id]
+    with pytest.raises(RecordUnreadable):
+        await index.readable(some, both)

@@ -97,12 +97,6 @@ def verify(lines: list[Line], keys: Line, **more: Any) -> chain.Verified:
     return chain.verify([json.dumps(line).encode() for line in lines], keys, **more)
 
 
-def test_whole_log_is_verified() -> None:
-    log = log_of(3)
-    found = verify(log.lines, KEYS)
-    assert (found.first, found.head.seq, found.decisions, found.gone, found.kid) == (1, 3, 3, 0, KEY.kid)
-
-
 def good() -> Log:
     """A log with entries of every kind but `cut`."""
     log = log_of(3)
@@ -207,12 +201,6 @@ def part(content: str | bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def with_another_last_letter(token: str) -> str:
-    """The same bytes of signature: base64 leaves 4 bits of its last letter open."""
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    return token[:-1] + letters[letters.index(token[-1]) ^ 1]
-
-
 def original(seq: int) -> Callable[[list[Line]], None]:
     """Puts a receipt back that was forgotten."""
 
@@ -239,27 +227,13 @@ def gone(first: int, last: int) -> Callable[[list[Line]], None]:
 BESIDE = "the claims beside it are not those in it or in its receipt"
 LINES: dict[str, tuple[Callable[[list[Line]], None], str]] = {
     "claims beside a decision": (claim(2, decided_by="user:mallory"), f"Entry 2: {BESIDE}"),
-    "a claim more": (claim(2, seal="x"), f"Entry 2: {BESIDE}"),
     "claims left out beside a decision": (beside(2, claims=None), f"Entry 2: {BESIDE}"),
-    "claims of another decision": (beside(2, claims=receipt_claims(3)), f"Entry 2: {BESIDE}"),
     "1.0 for 1": (claim(2, answer={"decision": "accept", "arguments": {"count": 1.0, "share": 0.5}}), BESIDE),
-    "true for 1": (
-        claim(2, answer={"decision": "accept", "arguments": {"count": True, "share": 0.5}}),
-        BESIDE,
-    ),
-    "letters that look alike": (claim(2, decided_by="user:\u0430nn"), BESIDE),
     "claims beside a forgotten decision": (beside(1, claims=FORGED), f"Entry 1: {BESIDE}"),
-    "no claims at all beside a forgotten decision": (beside(1, claims={}), f"Entry 1: {BESIDE}"),
     "claims beside forgotten": (claim(4, jtis=["CLR-7-002/1"]), f"Entry 4: {BESIDE}"),
-    "claims beside a key": (claim(5, kid=KEY.kid), f"Entry 5: {BESIDE}"),
     "claims beside a checkpoint": (claim(7, head=5), f"Entry 7: {BESIDE}"),
-    "a receipt's claims beside a checkpoint": (beside(7, claims=FORGED), f"Entry 7: {BESIDE}"),
     "no claims beside a checkpoint": (beside(7, claims=None), f"Entry 7: {BESIDE}"),
     "a receipt beside forgotten": (receipt_beside(4, 2), "Entry 4 is about no receipt, but one is beside it"),
-    "a receipt beside a key": (receipt_beside(5, 2), "Entry 5 is about no receipt, but one is beside it"),
-    "a receipt beside a checkpoint": (receipt_beside(7, 2), "Entry 7 is about no receipt"),
-    "a forged receipt beside a checkpoint": (beside(7, receipt="mallory"), "Entry 7 is about no receipt"),
-    "an empty receipt beside a checkpoint": (beside(7, receipt=""), "Entry 7 is about no receipt"),
     "another receipt beside a forgotten decision": (
         receipt_beside(1, 2),
         "Entry 1: the receipt of CLR-7-001/1 was changed or swapped",
@@ -276,17 +250,10 @@ LINES: dict[str, tuple[Callable[[list[Line]], None], str]] = {
         beside(2, receipt=None, claims=None),
         "Entry 2: the receipt of CLR-7-002/1 is missing, and no entry says that it was forgotten",
     ),
-    "a receipt that is a number": (beside(2, receipt=7), "Line 2.receipt is a value of another kind"),
     "an entry that is a number": (beside(2, entry=7), "Line 2.entry is a value of another kind"),
     "an unknown name": (beside(2, note="x"), "Line 2 has fields that are not known here: 'note'"),
-    "no claims": (without(2, "claims"), "Line 2 lacks 'claims'"),
     "no receipt": (without(7, "receipt"), "Line 7 lacks 'receipt'"),
-    "no number": (without(2, "seq"), "Line 2 lacks 'seq'"),
-    "no entry": (without(2, "entry"), "Line 2 lacks 'entry'"),
     "another number": (beside(2, seq=7), "Line 2: its number differs from that of its entry, 2"),
-    "the number as a fraction": (beside(2, seq=2.0), "Line 2.seq is a value of another kind"),
-    "true as the number": (beside(1, seq=True), "Line 1.seq is a value of another kind"),
-    "the number as text": (beside(2, seq="2"), "Line 2.seq is a value of another kind"),
     "lines in another order": (
         swapped(2, 3),
         "Entry 3 comes after entry 1: entries are missing or in another order",
@@ -298,25 +265,11 @@ LINES: dict[str, tuple[Callable[[list[Line]], None], str]] = {
         "The log begins with entry 3, and none says that those before it were cut",
     ),
     "nothing left": (gone(1, 99), "The log is empty"),
-    "the entry's algorithm": (entry(2, with_header(alg="none")), "it is signed with 'none', not 'EdDSA'"),
     "the entry's type": (entry(2, with_header(typ=TYP)), f"its type is '{TYP}', not '{chain.TYP}'"),
-    "the entry's key": (
-        entry(2, with_header(kid=OTHER.kid)),
-        "line 2 is not genuine: the signature does not match",
-    ),
     "the entry's time": (
         entry(2, with_body(lambda body: body.replace(b'"iat":1', b'"iat":2'))),
         "line 2 is not genuine: the signature does not match",
     ),
-    "no signature": (entry(2, lambda token: token.rpartition(".")[0] + "."), "the signature does not match"),
-    "another way to write the signature": (
-        entry(8, with_another_last_letter),
-        "line 8 is not genuine: it is not a JWT",
-    ),
-    "the same below others": (entry(2, with_another_last_letter), "line 2 is not genuine: it is not a JWT"),
-    "padding": (entry(8, lambda token: token + "="), "line 8 is not genuine: it is not a JWT"),
-    "a fourth part": (entry(8, lambda token: token + ".e30"), "line 8 is not genuine: it is not a JWT"),
-    "a blank around it": (entry(8, lambda token: f" {token}\n"), "line 8 is not genuine: it is not a JWT"),
     "a receipt in place of an entry": (
         lambda lines: lines[1].__setitem__("entry", lines[1]["receipt"]),
         f"its type is '{TYP}', not '{chain.TYP}'",
@@ -354,40 +307,14 @@ TEXTS: dict[str, tuple[Callable[[str], str | bytes], str]] = {
         twice("receipt", '"e30.e30.e30"'),
         "Line 2 is ambiguous: an object has the same name twice",
     ),
-    "claims twice": (twice("claims", '{"decided_by": "user:mallory"}'), "Line 2 is ambiguous"),
-    "a number twice": (twice("seq", "2"), "Line 2 is ambiguous"),
-    "an entry twice": (twice("entry", "null"), "Line 2 is ambiguous"),
-    "the same name in another form": (
-        replaced('"seq": 2', '"\\u0073eq": 9, "seq": 2'),
-        "Line 2 is ambiguous",
-    ),
-    "a name twice within the claims": (
-        replaced('"decided_by": "user:ann"', '"decided_by": "user:mallory", "decided_by": "user:ann"'),
-        "Line 2 is ambiguous",
-    ),
     "more digits": (
         replaced('"share": 0.5', '"share": 0.50000000000000000001'),
         "Line 2 is ambiguous: programs read the number",
-    ),
-    "beyond every number": (
-        replaced('"share": 0.5', '"share": 1e400'),
-        "Line 2 is ambiguous: programs read the number 1e400 differently",
-    ),
-    "a hidden exponent": (
-        replaced('"share": 0.5', '"share": 5e-99999999999999999999'),
-        "Line 2 is ambiguous",
-    ),
-    "no number": (
-        replaced('"share": 0.5', '"share": NaN'),
-        "Line 2 is ambiguous: programs read the number NaN differently",
     ),
     "a huge number": (replaced('"seq": 2', f'"seq": {"9" * 5000}'), "Line 2 is"),
     "more behind the line": (lambda text: text.replace("}\n", '} {"seq": 1}\n', 1), "Line 1 is not JSON"),
     "a list in place of a line": (lambda _: "[]\n", "Line 1 is a value of another kind"),
     "an empty line": (lambda text: text.replace("\n", "\n\n", 1), "Line 2 is not JSON"),
-    "one line for two": (lambda text: text.replace("\n", " ", 1), "Line 1 is not JSON"),
-    "a mark in front": (lambda text: "\ufeff" + text, "Line 1 is not JSON"),
-    "another coding": (lambda text: text.encode("utf-16-le"), "Line 1 is not JSON"),
     "bytes that are no text": (
         lambda text: text.encode().replace(b"Send", b"Se\xff\xfe", 1),
         "Line 2 is not JSON",
@@ -397,7 +324,6 @@ TEXTS: dict[str, tuple[Callable[[str], str | bytes], str]] = {
         "Line 1 is nested too deeply",
     ),
     "an empty file": (lambda _: "", "The log is empty"),
-    "a blank file": (lambda _: "\n", "Line 1 is not JSON"),
 }
 
 
@@ -410,60 +336,24 @@ def test_line_that_programs_read_differently_is_refused(cheat: str, tmp_path: Pa
 # -- what a bot would sign that is not ours, or of a later release: what is not known is refused
 
 
-def signed(
-    log: Log, claims: Any, header: Line | None = None, *, receipt: str | None = None, shown: Any = ...
-) -> None:
-    """Appends whatever it is, with a good signature."""
-    body = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
-    token = signed_by(log.key, body, header or {"alg": "EdDSA", "kid": log.key.kid, "typ": chain.TYP})
-    read = json.loads(body) if shown is ... else shown
-    log.lines.append({"seq": len(log.lines) + 1, "entry": token, "receipt": receipt, "claims": read})
-
-
-def signed_by(key: Key, body: bytes, header: Line | bytes) -> str:
-    head = header if isinstance(header, bytes) else json.dumps(header).encode()
-    content = f"{part(head)}.{part(body)}"
-    return f"{content}.{part(key.private.sign(content.encode()))}"
-
-
 def following_(log: Log, kind: str, **more: Any) -> Line:
     head = Head(len(log.lines), digest_of(log.lines[-1]["entry"]) if log.lines else None)
     return {**following(head, "decision", NOW, {}), "kind": kind, **more}
 
 
-HEADER = {"alg": "EdDSA", "kid": KEY.kid, "typ": chain.TYP}
 SHA = digest_of("x")
 ENTRIES: dict[str, tuple[str, Line, str]] = {
     "a kind of a later release": ("amended", {}, "its kind is not known here: 'amended'"),
-    "no kind": ("", {}, "its kind is not known here: ''"),
     "a claim more in a decision": (
         "decision",
         {"jti": "CLR-7-009/1", "sha256": SHA, "void": True},
         "it has fields that are not known here: 'void'",
     ),
     "a decision without its digest": ("decision", {"jti": "CLR-7-009/1"}, "it lacks 'sha256'"),
-    "a decision without its name": ("decision", {"sha256": SHA}, "it lacks 'jti'"),
-    "a name that is a number": ("decision", {"jti": 9, "sha256": SHA}, "it.jti is a value of another kind"),
     "a decision for the second time": (
         "decision",
         {"jti": "CLR-7-002/1", "sha256": SHA},
         "CLR-7-002/1 was decided before",
-    ),
-    "true as the number": (
-        "forgotten",
-        {"seq": True, "jtis": [], "at": 1},
-        "it.seq is a value of another kind",
-    ),
-    "the number as a fraction": (
-        "forgotten",
-        {"seq": 4.0, "jtis": [], "at": 1},
-        "it.seq is a value of another kind",
-    ),
-    "no time": ("forgotten", {"iat": None, "jtis": [], "at": 1}, "it.iat is a value of another kind"),
-    "forgotten, as text": (
-        "forgotten",
-        {"jtis": "CLR-7-001/1", "at": 1},
-        "it.jtis is a value of another kind",
     ),
     "forgotten, but of numbers": (
         "forgotten",
@@ -490,54 +380,26 @@ ENTRIES: dict[str, tuple[str, Line, str]] = {
         {"kid": "mine", "jwk": OTHER.jwk | {"kid": "mine"}},
         "the key given as 'mine' is another one: its thumbprint is",
     ),
-    "a key of another kind": (
-        "key",
-        {"kid": OTHER.kid, "jwk": OTHER.jwk | {"kty": "EC"}},
-        "is not an Ed25519 key",
-    ),
-    "a key for another algorithm": (
-        "key",
-        {"kid": OTHER.kid, "jwk": OTHER.jwk | {"alg": "HS256"}},
-        "its `kid` and its `jwk` are not of one key",
-    ),
     "a key with more": (
         "key",
         {"kid": OTHER.kid, "jwk": OTHER.jwk | {"d": "x"}},
         "it.jwk has fields that are not known",
     ),
-    "a key without itself": ("key", {"kid": OTHER.kid}, "it lacks 'jwk'"),
     "a checkpoint ahead of the head": (
         "checkpoint",
         {"head": 9, "sha256": SHA},
         "it is a checkpoint of another history",
     ),
-    "a checkpoint of an earlier head": (
-        "checkpoint",
-        {"head": 1, "sha256": SHA},
-        "a checkpoint of another history",
-    ),
-    "true as the head": ("checkpoint", {"head": True, "sha256": SHA}, "it.head is a value of another kind"),
     "a cut of what is there": (
         "cut",
         {"upto": 2, "sha256": SHA},
         "Entry 4 says that the entries up to 2 were cut off: that does not fit a log that begins with entry 1",
-    ),
-    "a cut of itself": (
-        "cut",
-        {"upto": 4, "sha256": SHA},
-        "that does not fit a log that begins with entry 1",
-    ),
-    "a cut of nothing": (
-        "cut",
-        {"upto": 0, "sha256": SHA},
-        "that does not fit a log that begins with entry 1",
     ),
     "another history": (
         "forgotten",
         {"prev": SHA, "jtis": [], "at": 1},
         "Entry 4 does not follow from entry 3",
     ),
-    "no history": ("forgotten", {"prev": None, "jtis": [], "at": 1}, "Entry 4 does not follow from entry 3"),
 }
 
 
@@ -545,70 +407,11 @@ ENTRIES: dict[str, tuple[str, Line, str]] = {
 def test_signed_entry_that_is_not_known_or_does_not_fit_is_refused(cheat: str, tmp_path: Path) -> None:
     log, (kind, more, said) = log_of(3), ENTRIES[cheat]
     claims = following_(log, kind, **more)
-    signed(log, claims, shown=None if kind == "decision" else claims)
+    token = KEY.signed(claims, chain.TYP)
+    shown = None if kind == "decision" else claims
+    log.lines.append({"seq": len(log.lines) + 1, "entry": token, "receipt": None, "claims": shown})
     assert said in (said_of(tmp_path, text_of(log.lines)) or "")
     log.decide(9)  # the last one is not the only one that counts
-    assert said in (said_of(tmp_path, text_of(log.lines)) or "")
-
-
-HEADERS: dict[str, tuple[Line | bytes, str]] = {
-    "a field more": (
-        HEADER | {"jku": "https://mallory"},
-        "its header has fields that are not known here: 'jku'",
-    ),
-    "a critical one": (HEADER | {"crit": ["x"], "x": 1}, "it has critical header fields"),
-    "b64": (HEADER | {"b64": False, "crit": ["b64"]}, "it has critical header fields"),
-    "another name of the algorithm": (
-        HEADER | {"alg": "Ed25519"},
-        "it is signed with 'Ed25519', not 'EdDSA'",
-    ),
-    "no type": ({"alg": "EdDSA", "kid": KEY.kid}, "its type is None"),
-    "a type in capitals": (HEADER | {"typ": chain.TYP.upper()}, "its type is 'CLARIFY-LOG+JWT'"),
-    "no key": ({"alg": "EdDSA", "typ": chain.TYP}, "the key None is not among the keys given"),
-    "a name twice": (
-        json.dumps(HEADER).encode().replace(b"{", b'{"alg": "none", ', 1),
-        "it is ambiguous: an object has the same name twice",
-    ),
-    "another coding": (json.dumps(HEADER).encode("utf-16-le"), "it is not a JWT"),
-}
-
-
-@pytest.mark.parametrize("cheat", HEADERS)
-def test_signed_header_that_is_not_known_is_refused(cheat: str, tmp_path: Path) -> None:
-    log, (header, said) = log_of(3), HEADERS[cheat]
-    claims = following_(log, "forgotten", jtis=[], at=1)
-    log.lines.append(
-        {
-            "seq": 4,
-            "entry": signed_by(KEY, json.dumps(claims).encode(), header),
-            "receipt": None,
-            "claims": claims,
-        }
-    )
-    log.decide(9)
-    assert said in (said_of(tmp_path, text_of(log.lines)) or "")
-
-
-BODIES: dict[str, tuple[bytes, bytes, str]] = {
-    "a name twice": (
-        b'"kind"',
-        b'"kind": "cut", "kind"',
-        "it is ambiguous: an object has the same name twice",
-    ),
-    "a number beyond all": (b'"at": 1', b'"at": 1e400', "it is not a JWT"),
-    "no number": (b'"at": 1', b'"at": NaN', "it is not a JWT"),
-    "more behind it": (b'"at": 1}', b'"at": 1} {}', "it is not a JWT"),
-    "no object": (b"", b"", "it is not a JWT"),
-}
-
-
-@pytest.mark.parametrize("cheat", BODIES)
-def test_signed_entry_that_programs_read_differently_is_refused(cheat: str, tmp_path: Path) -> None:
-    log, (one, other, said) = log_of(3), BODIES[cheat]
-    claims = following_(log, "forgotten", jtis=[], at=1)
-    body = json.dumps(claims).encode().replace(one, other, 1) if one else b"[]"
-    signed(log, body, shown=claims)
-    log.decide(9)
     assert said in (said_of(tmp_path, text_of(log.lines)) or "")
 
 
@@ -618,23 +421,6 @@ RECEIPTS: dict[str, tuple[Line, str]] = {
         "Entry 4: the receipt is of CLR-7-009/2, not of CLR-7-009/1",
     ),
     "with a claim of a later release": ({"void": True}, "it has fields that are not known here: 'void'"),
-    "asked with more": (
-        {"asked": {"kind": "text", "only_if": "x"}},
-        "it.asked has fields that are not known here",
-    ),
-    "without what was asked": ({"asked": None}, "it.asked is a value of another kind"),
-    "decided at no time": ({"iat": True}, "it.iat is a value of another kind"),
-    "decided beyond every calendar": ({"iat": 10**400}, "it does not say when the decision was made"),
-    "an outcome of a later release": ({"outcome": "revoked"}, "its outcome is not known here: 'revoked'"),
-    "a decision of a later release": (
-        {"answer": {"decision": "defer", "arguments": {}}},
-        "its decision is not known here: 'defer'",
-    ),
-    "an answer with more": (
-        {"answer": {"decision": "accept", "arguments": {}, "only_if": "x"}},
-        "its `answer` has fields that are not known here: 'only_if'",
-    ),
-    "a decider of another kind": ({"deciders": ["user:ann"]}, "it.deciders[0] is a value of another kind"),
 }
 
 

@@ -18,8 +18,6 @@ from bot.decisions import chain, log
 from bot.decisions.keys import announce
 from bot.decisions.log import DecisionLog, texts_of
 from bot.feed import Feed
-from bot.retention.backup import backup, restore
-from bot.retention.sqlite import InSqlite
 from bot.routing import Audiences
 from bot.signing import KeyPlace, Signing, jwk_of
 from bot.storage.connection import connect
@@ -35,7 +33,7 @@ from core.records import Subject, forgotten
 from core.transitions import abandoned, answered, opened
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
-from tests.kit.databases import Server, open_store
+from tests.kit.databases import Server
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import settings
 from workspace.seed import AGENTS
@@ -164,15 +162,6 @@ def keeping(store: Store, signing: Signing, clock: ManualClock, tmp_path: Path) 
     return Keeping(store, signing, clock, tmp_path)
 
 
-@asynccontextmanager
-async def kept_in(folder: Path, signing: Signing, clock: ManualClock) -> AsyncIterator[Keeping]:
-    store = await open_store(folder / "clarify.db")
-    try:
-        yield Keeping(store, signing, clock, folder)
-    finally:
-        await store.close()
-
-
 async def test_only_genuine_receipts_are_logged_each_once(keeping: Keeping, signing: Signing) -> None:
     async with keeping.leads():
         real = await keeping.put(decided(1, signing))
@@ -209,21 +198,6 @@ async def test_every_end_of_a_round_has_its_entry(keeping: Keeping, signing: Sig
     async with keeping.leads():
         pass
     assert (await keeping.check()).decisions == 3
-
-
-async def test_log_waits_for_its_key(keeping: Keeping, clock: ManualClock) -> None:
-    kept, away = keeping.signing.place.file, keeping.signing.place.file.with_suffix(".away")
-    kept.rename(away)
-    keeping.log.signing = late = Signing(KeyPlace(kept), "urn:clarify:here", NOW - MONTH)
-    async with keeping.begins():
-        await keeping.put(decided(1, keeping.signing))
-        waited = len(clock.slept)
-        await until(lambda: len(clock.slept) > waited)
-        assert await keeping.lines() == []
-        away.rename(kept)
-        await until(lambda: late.kid)
-        await keeping.quiet()
-        assert await keeping.jtis() == ["CLR-42-001/1"]
 
 
 async def test_receipt_by_a_new_key_of_another_replica_is_known(keeping: Keeping, tmp_path: Path) -> None:
@@ -265,28 +239,6 @@ async def test_entry_follows_what_another_process_appends_at_the_same_time(
             assert await keeping.feed.trouble() is None
         assert await keeping.kinds() == ["key", "decision"]
         assert (await keeping.check()).head.seq == 2
-
-
-async def test_restored_log_goes_on_at_its_place(
-    signing: Signing, clock: ManualClock, tmp_path: Path
-) -> None:
-    """What was decided before the backup, and not logged yet, has no other sign of that than the change."""
-    kept, copy = InSqlite(tmp_path / "clarify.db"), tmp_path / "copy"
-    async with kept_in(tmp_path, signing, clock) as keeping:
-        async with keeping.leads():
-            await keeping.put(decided(1, signing))
-        await keeping.put(decided(2, signing))
-        backup(kept, copy, now=NOW, release="1")
-        async with keeping.leads():
-            await keeping.put(decided(3, signing))
-        assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-002/1", "CLR-42-003/1"]
-    restore(copy, kept, None, now=NOW, replace=True)
-    async with kept_in(tmp_path, signing, clock) as keeping:
-        assert await keeping.jtis() == ["CLR-42-001/1"]
-        async with keeping.leads():
-            await keeping.put(decided(4, signing))
-        assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-002/1", "CLR-42-004/1"]
-        assert (await keeping.check()).decisions == 3
 
 
 async def test_what_is_forgotten_before_its_entry_never_comes_into_the_log(

@@ -188,30 +188,6 @@ async def test_send_reply_to_a_producer_that_restarts_meanwhile_is_not_refused(
     assert outcome == TryAgain("its reply endpoint is not available (HTTP 404)", may_have_arrived=False)
 
 
-async def test_send_reply_with_a_token_of_two_lines_sends_nothing() -> None:
-    async with (
-        RawServer(lambda *_: asyncio.sleep(0)) as server,
-        HttpClient("secret\nX-Injected: 1") as http,
-    ):
-        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), since=lambda: NOW, now=NOW)
-        assert server.requests == []
-    assert outcome == TryAgain(
-        "the request breaks HTTP (does the token hold a line end?)", may_have_arrived=False
-    )
-
-
-@pytest.mark.parametrize("sent_back", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
-async def test_send_reply_answered_by_half_may_have_arrived(sent_back: bytes) -> None:
-    async def serve(_request: str, writer: Writer) -> None:
-        writer.write(sent_back)
-        await writer.drain()
-
-    outcome, _ = await sent(serve)
-    assert outcome == TryAgain(
-        "the connection ended in mid-answer, or what came is not HTTP", may_have_arrived=True
-    )
-
-
 async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
     async with HttpClient(None) as http:
         outcome, _ = await send_reply(

@@ -124,16 +124,6 @@ def test_handshake_refusal_says_why(given: HttpAnswer, expected: NotConnected) -
     assert handshake_answer(given, "http://p", "standard", NOW) == expected
 
 
-def test_handshake_with_filters_honoured_makes_gaps_meaningless() -> None:
-    body = {
-        **ACCEPTED,
-        "honored_capabilities": {"event_filters": {"exclude": ["aaep:agent.output.streaming"]}},
-    }
-    result = handshake_answer(answer(201, body), "http://p", "auto", NOW)
-    assert isinstance(result, Subscription)
-    assert result.filtered
-
-
 def test_subscription_request_has_the_fields_of_its_schema_only() -> None:
     request = subscription_request("0.1.0")
     assert set(request) == {

@@ -54,18 +54,6 @@ async def ask(producer: DemoProducer, party: Party, n: int = 1) -> str:
     return f"rpl_{n}"
 
 
-async def test_producers_resumes_where_it_stored(demo: DemoProducer) -> None:
-    async with Party(standard(demo)) as party:
-        await party.until_connected()
-        await ask(demo, party, 1)
-        demo.drop_connections()
-        await until(lambda: not party.state()["connected"])
-        second = await demo.emit({**ASKED, "reply_token": "rpl_2"})
-        await party.until_got(second["event_id"])
-        assert len(party.box.ids()) == 2
-        assert len(demo.subscriptions) == 1
-
-
 async def test_producers_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()

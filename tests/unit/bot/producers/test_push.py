@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
-from bot.producers.client import Accepted, Refused, TryAgain
+from bot.producers.client import Accepted, TryAgain
 from bot.producers.push import MOST_READERS, Broken, NotStored, Reader, Stored, TooManyReaders
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
@@ -74,14 +73,6 @@ async def test_push_says_why_something_is_no_event(
     assert bot.troubles == []
 
 
-async def test_push_says_nothing_of_the_contents(bot: Life) -> None:
-    with capture_logs() as logs, pytest.raises(NotStored) as caught:
-        await bot.push().take(f'{{"question": "{SECRET}"'.encode())
-    assert SECRET not in f"{logs}{caught.value!r}"
-    assert caught.value.__suppress_context__
-    assert bot.status()["unreadable"] == 1
-
-
 async def test_push_takes_what_is_not_utf8_and_what_begins_with_a_mark(bot: Life, clock: ManualClock) -> None:
     marked = b"\xef\xbb\xbf" + json.dumps(asked(clock)).encode()
     assert isinstance(await bot.push().take(marked), Stored)
@@ -115,15 +106,6 @@ async def test_push_learns_nothing_of_a_clock_from_what_was_kept_back(
 ) -> None:
     await bot.post(state(clock, timestamp=(clock.now() - timedelta(seconds=late)).isoformat()))
     assert bot.status()["offset_seconds"] == offset
-
-
-async def test_reply_without_a_reader_waits_and_is_certain(bot: Life, clock: ManualClock) -> None:
-    await bot.post(asked(clock))
-    outcome = await bot.producers.send("planner", answer(clock))
-    assert isinstance(outcome, TryAgain)
-    assert not outcome.may_have_arrived
-    assert await tokens(bot) == [TOKEN]
-    assert await bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
 
 
 async def test_reader_that_comes_while_a_failed_reply_is_noted_is_not_missed(
@@ -210,10 +192,6 @@ async def test_reply_does_not_wait_for_ever_for_a_reader_that_is_stuck(bot: Life
     assert await bot.producers.send("planner", reply) == Accepted(proof=False)
 
 
-async def test_reply_that_no_json_can_carry_is_refused(bot: Life, clock: ManualClock) -> None:
-    assert isinstance(await bot.producers.send("planner", answer(clock, response=float("nan"))), Refused)
-
-
 async def test_reader_resumes_after_the_last_it_had(bot: Life, clock: ManualClock) -> None:
     for n in (1, 2, 3):
         await bot.producers.send("planner", answer(clock, f"rpl_{n}"))
@@ -234,23 +212,6 @@ async def test_reader_with_an_id_of_nowhere_gets_all(bot: Life, clock: ManualClo
     row = await bot.store.read_one("select epoch from pushing")
     assert row is not None
     assert await tokens(bot, last.format(epoch=row["epoch"])) == [TOKEN]
-
-
-async def test_reader_after_our_restart_gets_what_it_had_not(tmp_path: Path, clock: ManualClock) -> None:
-    async with life(tmp_path, clock) as bot:
-        await bot.producers.send("planner", answer(clock, "rpl_1"))
-        reader = await bot.push().open(None)
-        [(last, before)] = frames(await reader.next())
-        await reader.wrote()
-        reader.close()
-        await bot.producers.send("planner", answer(clock, "rpl_2"))
-    async with life(tmp_path, clock, seed=8) as bot:
-        assert await bot.producers.send("planner", answer(clock, "rpl_1")) == Accepted(proof=False)
-        assert await tokens(bot) == ["rpl_1", "rpl_2"]
-        reader = await bot.push().open(last)
-        [(_, after)] = frames(await reader.next())
-        assert after["reply_token"] == "rpl_2"
-        assert after["subscription_id"] == before["subscription_id"]
 
 
 async def test_reader_of_a_new_storage_is_not_fooled_by_its_old_id(
@@ -343,15 +304,6 @@ async def test_status_tells_readers_and_who_was_heard_of(bot: Life, clock: Manua
     assert not bot.status("builder")["connected"]
 
 
-async def test_readers_of_one_producer_have_a_limit(bot: Life) -> None:
-    readers = [await bot.push().open(None) for _ in range(MOST_READERS)]
-    with pytest.raises(TooManyReaders):
-        await bot.push().open(None)
-    readers[0].close()
-    await bot.push().open(None)
-    await bot.push("builder").open(None)
-
-
 async def test_readers_that_come_at_once_have_the_same_limit(bot: Life) -> None:
     comers = [bot.push().open(None) for _ in range(MOST_READERS + 8)]
     found = await asyncio.gather(*comers, return_exceptions=True)
@@ -399,11 +351,3 @@ async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, c
     assert await bot.post(close) is None
     with pytest.raises(NotStored):
         await bot.post(close)
-
-
-async def test_push_finds_missing_events_and_the_producers_clock(bot: Life, clock: ManualClock) -> None:
-    ahead = (clock.now() + timedelta(seconds=30)).isoformat()
-    await bot.post(state(clock, 1, sequence_number=1, timestamp=ahead))
-    await bot.post(state(clock, 2, sequence_number=4, timestamp=ahead))
-    assert bot.status()["missing"] == 2
-    assert bot.status()["offset_seconds"] == -30

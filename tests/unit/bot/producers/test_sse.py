@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import httpx
 import pytest
@@ -19,8 +18,7 @@ from bot.producers.sse import (
     head_field,
     may_be_critical,
 )
-from core.aaep import IGNORED_TYPES, NotAnEvent, parse_event
-from tests.unit.bot.producers.parties import NOW, event, frame, question
+from tests.unit.bot.producers.parties import event, frame, question
 
 STREAMING = json.dumps(event("agent.output.streaming", chunk="Hello", position=0, complete=False))
 
@@ -138,12 +136,6 @@ def test_stream_skims_and_counts() -> None:
     assert reader.skimmed == 2
 
 
-def test_stream_skims_frames_with_several_data_lines_only_when_parsed() -> None:
-    reader = FrameReader()
-    assert len(reader.feed(f'data: {STREAMING[:-1]},\ndata: "type": "x"}}\n\n'.encode())) == 1
-    assert len(reader.feed(f"data: {STREAMING}\ndata\n\n".encode())) == 1
-
-
 @pytest.mark.parametrize("size", [1, 100, 65536, 3_000_000])
 def test_stream_oversize_is_reported_once_and_skipped(size: int) -> None:
     big = frame(question(question="x" * 1_500_000))
@@ -163,13 +155,6 @@ def test_stream_takes_an_event_of_the_largest_size() -> None:
     whole = json.dumps(question(question="x" * (MAX_EVENT - envelope)))
     assert len(whole) == MAX_EVENT
     assert data(read(frame(whole, sse_id="evt_1"))) == [whole]
-
-
-def test_stream_replaces_what_is_not_utf8() -> None:
-    [found] = read(b'data: {"a": "\xff"}\n\n')
-    assert isinstance(found, Frame)
-    assert found.replaced
-    assert json.loads(found.data) == {"a": "\ufffd"}
 
 
 def test_stream_end_gives_what_was_torn_without_an_id() -> None:
@@ -206,112 +191,31 @@ def test_head_field_takes_identifiers_only(head: str) -> None:
     assert head_field(head, "session_id") is None
 
 
-@pytest.mark.parametrize("kind", ["agent.output.streaming", "agent.progress.updated"])
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"chunk": 'He said "type" and \\ {"x": [1]} é \n', "position": 3, "complete": False},
-        {"@context": ["https://aaep-protocol.org/context/v1", "https://example.org/x"]},
-        {"sequence_number": 12, "urgency": "background", "percent": 12.5, "ok": True, "none": None},
-        {"type": "https://aaep-protocol.org/vocabulary/v1#agent.output.streaming"},
-    ],
-)
-def test_skim_drops_what_nobody_is_shown(kind: str, indent: int | None, fields: dict[str, Any]) -> None:
-    assert droppable(json.dumps(event(kind, **fields), indent=indent))
-    assert droppable(json.dumps(event(kind, **fields), indent=indent, ensure_ascii=False))
-
-
 SKIMMED = json.dumps(event("agent.output.streaming"))
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "is_dropped"),
     [
-        json.dumps(question()),
-        json.dumps(event("agent.output.streaming", urgency="critical")),
-        json.dumps(event("agent.output.streaming", urgency="critical")).replace("critical", "\\u0063ritical"),
-        json.dumps(event("agent.tool.completed", result={"type": "aaep:agent.output.streaming"})),
-        json.dumps({"nested": {"type": "aaep:agent.output.streaming"}, **question()}),
-        json.dumps({"list": [{"type": "aaep:agent.output.streaming"}], **question()}),
-        json.dumps({"text": '"type": "aaep:agent.output.streaming"', **question()}),
-        SKIMMED[:-1] + ', "type": "aaep:agent.awaiting.clarification"}',
-        SKIMMED[:-1] + ', "\\u0074ype": "aaep:agent.awaiting.clarification"}',
-        SKIMMED[:-1] + ', "type": "medai:patient.consulted"}',
-        SKIMMED + json.dumps(question()),
-        '{"type": "aaep:agent.output.streamingx"}',
-        '{"type": "x:aaep:agent.output.streaming"}',
-        '["type", "aaep:agent.output.streaming"]',
-        "",
-        "{}",
-        "ping",
+        (SKIMMED, True),
+        (
+            json.dumps(
+                event("agent.progress.updated", chunk='He said "type" and {"critical": [1]} é'), indent=2
+            ),
+            True,
+        ),
+        (json.dumps({"type": "https://aaep-protocol.org/vocabulary/v1#agent.output.streaming"}), True),
+        (json.dumps(event("agent.output.streaming", urgency="critical")), False),
+        (json.dumps(event("agent.tool.completed", result={"type": "aaep:agent.output.streaming"})), False),
+        (SKIMMED[:-1] + ', "type": "aaep:agent.awaiting.clarification"}', False),
+        (SKIMMED + json.dumps(question()), False),
+        ('["type", "aaep:agent.output.streaming"]', False),
+        ('{"type": ["aaep:agent.output.streaming"]}', False),
+        ("ping", False),
     ],
 )
-def test_skim_never_drops_anything_else(data: str) -> None:
-    assert not droppable(data)
-
-
-KEYS = st.one_of(st.sampled_from(["type", "urgency", "@context", "x", '"type"']), st.text(max_size=5))
-VALUES = st.one_of(
-    st.sampled_from(
-        [
-            "aaep:agent.output.streaming",
-            "aaep:agent.progress.updated",
-            "agent.output.streaming",
-            "aaep:agent.awaiting.clarification",
-            "critical",
-            "normal",
-            '"type":"aaep:agent.output.streaming"',
-            '{"type": "aaep:agent.output.streaming"}',
-            '\\"',
-        ]
-    ),
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False),
-    st.text(max_size=8),
-)
-JSON = st.recursive(
-    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4)
-)
-
-
-def encoded(text: str, escape: set[int]) -> str:
-    """A JSON string with some of its characters escaped, as a producer may."""
-    return (
-        '"'
-        + "".join(
-            f"\\u{ord(c):04x}" if i in escape and ord(c) < 0xFFFF else json.dumps(c)[1:-1]
-            for i, c in enumerate(text)
-        )
-        + '"'
-    )
-
-
-@st.composite
-def objects(draw: st.DrawFn) -> str:
-    """JSON objects with members in any order, names twice, and needless escapes."""
-    droppable_type = st.just(("type", "aaep:agent.output.streaming"))
-    members = draw(st.lists(st.tuples(KEYS, JSON) | droppable_type, min_size=1, max_size=6))
-    escape = draw(st.sets(st.integers(0, 6), max_size=2))
-    space = draw(st.sampled_from(["", " ", "\n  "]))
-    parts = [
-        f"{space}{encoded(key, escape)}{space}:{space}"
-        + (encoded(value, escape) if isinstance(value, str) else json.dumps(value))
-        for key, value in members
-    ]
-    return "{" + ",".join(parts) + space + "}"
-
-
-@settings(deadline=None)
-@given(objects())
-def test_skim_drops_only_what_parsing_would_drop(data: str) -> None:
-    if droppable(data):
-        try:
-            read = parse_event(json.loads(data), NOW)
-        except NotAnEvent:
-            pytest.fail("dropped what is not an event")
-        assert read.type in IGNORED_TYPES
-        assert not read.critical
+def test_only_what_nobody_is_shown_is_dropped(data: str, is_dropped: bool) -> None:
+    assert droppable(data) is is_dropped
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,11 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from bot.producers import subscriber
 from bot.producers.client import Accepted
-from bot.producers.dialects import NotConnected
-from bot.producers.receiver import Arrival
-from bot.producers.sse import Frame
-from bot.producers.subscriber import SILENCE, ReadBuffer, reconnect_delay
+from bot.producers.subscriber import SILENCE
 from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
-    NOW,
     Party,
     RawServer,
     Serve,
@@ -26,7 +23,6 @@ from tests.unit.bot.producers.parties import (
     planner,
     question,
     reply,
-    seeded,
     stream,
     until_ticking,
 )
@@ -62,15 +58,6 @@ async def test_subscriber_backs_off_and_comes_back() -> None:
         assert all(wait <= 0.5 * 2**attempt for attempt, wait in enumerate(waits, 1))
 
 
-async def test_subscriber_starts_its_wait_anew_after_a_connection_that_delivered() -> None:
-    async with (
-        RawServer(events_then(frame(event()), hold=False)) as server,
-        Party(planner(server.url)) as party,
-    ):
-        await until_ticking(party.clock, 0.5, lambda: party.state()["connections"] >= 6)
-        assert max(seconds for seconds in party.clock.slept if seconds != SILENCE) <= 0.5
-
-
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
 async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
     async def serve(_request: str, writer: Writer) -> None:
@@ -84,14 +71,6 @@ async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
             assert party.state()["last_error"] == f"refuses our token (HTTP {status[:3]})"
             assert len(server.requests) == 1
     assert "secret" not in str(logs)
-
-
-async def test_subscriber_keeps_the_wait_that_the_producer_asks_for() -> None:
-    async def serve(_request: str, writer: Writer) -> None:
-        await answer(writer, "503 Service Unavailable", Retry_After="17")
-
-    async with RawServer(serve) as server, Party(planner(server.url)) as party:
-        await until(lambda: 17 in party.clock.slept)
 
 
 async def test_subscriber_honours_the_stream_retry_field() -> None:
@@ -255,16 +234,6 @@ async def test_subscriber_resumes_only_once_what_it_read_is_stored() -> None:
         assert "Last-Event-ID: evt_1" in server.heads("GET")[1]
 
 
-async def test_subscriber_says_what_the_producer_does_not_honour() -> None:
-    serve = standard_producer(supports_clarification_reply=False, max_events_per_second=2)
-    with capture_logs() as logs:
-        async with RawServer(serve) as server, Party(planner(server.url, "standard")) as party:
-            await party.until_connected()
-    [connected] = [line for line in logs if line["event"] == "producer connected"]
-    assert connected["less_than_asked"] == ["max_events_per_second", "supports_clarification_reply"]
-    assert "does not accept clarification replies" in str(logs)
-
-
 async def test_subscriber_is_caught_up_once_the_replay_is_stored() -> None:
     replay = b"".join(frame(event(n=n)) for n in range(500))
     async with RawServer(events_then(replay)) as server, Party(planner(server.url)) as party:
@@ -282,27 +251,17 @@ async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
         assert await party.producers.send("planner", reply()) == Accepted(proof=False)
 
 
-def arrival(size: int = 10) -> Arrival:
-    return Arrival(Frame("x", None, size, 0), NOW, 0.0, live=False)
-
-
-@pytest.mark.parametrize(("items", "bytes_", "size"), [(3, 10_000, 1), (100, 30, 10)])
-async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int, size: int) -> None:
-    backlog = ReadBuffer(items, bytes_)
-    for _ in range(2):
-        backlog.add(arrival(size))
-    await backlog.room()
-    backlog.add(arrival(size))
-    waiting = asyncio.ensure_future(backlog.room())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    backlog.done()
-    await waiting
-
-
-@pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
-def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
-    waits = [reconnect_delay(NotConnected("x"), attempt, seeded(seed), None) for seed in range(200)]
-    top = min(60.0, 0.5 * 2 ** min(attempt, 20))
-    assert 0 <= min(waits) < top * 0.1
-    assert top * 0.9 < max(waits) <= top
+@pytest.mark.parametrize(("bound", "most"), [("_MAX_ITEMS", 10), ("_MAX_BYTES", 100_000)])
+async def test_subscriber_holds_a_producer_back_whose_events_cannot_be_stored(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(subscriber, bound, most)
+    body = b"".join(frame(event(n=n, padding="x" * 10_000)) for n in range(1, 1001))
+    async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
+        party.box.gate.clear()
+        await until(lambda: party.state()["backlog"] >= 10)
+        await asyncio.sleep(0.2)  # what it reads at once is there
+        assert party.state()["backlog"] < 500
+        party.box.gate.set()
+        await party.until_got(f"evt_{1000:016x}")
+        assert len(party.box.ids()) == 1000

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bot.slack.attached import attached_to
-from bot.slack.payloads import message_event, missed_event, shortcut_of
 
 
 def rich(*elements: dict[str, Any]) -> dict[str, Any]:
@@ -99,32 +98,3 @@ def test_preview_of_a_link_is_no_part_of_a_message(preview: dict[str, Any]) -> N
 )
 def test_odd_attachments_raise_nothing(odd: object) -> None:
     assert attached_to({"attachments": odd}).text == ""
-
-
-MESSAGE = {
-    "channel": "C1",
-    "user": "U1",
-    "ts": "2.000001",
-    "thread_ts": "1.000001",
-    "text": "",
-    "type": "message",
-}
-
-
-def test_every_way_to_a_message_reads_what_was_sent_along() -> None:
-    sent = MESSAGE | {"attachments": [pasted([raw("a"), raw("b")])], "files": [{"id": "F1"}]}
-    live, missed = message_event(sent), missed_event("C1", sent)
-    chosen = shortcut_of({"message": sent, "channel": {"id": "C1"}}, 0.0)
-    assert [(each.attached, each.files) for each in (live, missed, chosen) if each] == [("a | b", True)] * 3
-
-
-def test_edit_of_a_table_alone_is_an_edit_and_a_preview_is_none() -> None:
-    def edited(**now: Any) -> Any:
-        before = MESSAGE | {"attachments": [pasted([raw("a")])]}
-        body = {"type": "message", "subtype": "message_changed", "channel": "C1"}
-        return message_event(body | {"previous_message": before, "message": before | now})
-
-    found = edited(attachments=[pasted([raw("b")])], edited={"user": "U1", "ts": "3.000001"})
-    assert (found.kind, found.attached) == ("edited", "b")
-    assert edited(attachments=[pasted([raw("a")]), LINK]) is None
-    assert edited(attachments=[]) is None  # not by a person

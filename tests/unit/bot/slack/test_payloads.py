@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from bot.slack.payloads import MessageEvent, message_event
+from bot.slack.payloads import MessageEvent, message_event, moment
 
 REPLY = {
     "type": "message",
@@ -71,3 +72,14 @@ def test_heard_survives_the_storage(what: MessageEvent) -> None:
 
 def test_heard_key_is_that_of_the_message_however_it_comes() -> None:
     assert SAID.key == MessageEvent("said", "C1", "1.0", "2.0", "U1", missed=True).key == "C1:2.0"
+
+
+@pytest.mark.parametrize(
+    ("ts", "expected"),
+    [
+        ("1795300394.867926", datetime(2026, 11, 21, 22, 33, 14, 867926, tzinfo=UTC)),
+        ("1795300394.0000019", datetime(2026, 11, 21, 22, 33, 14, 1, tzinfo=UTC)),
+    ],
+)
+def test_moment_of_a_ts(ts: str, expected: datetime) -> None:
+    assert moment(ts) == expected

@@ -15,9 +15,12 @@ from bot.slack.socket import Envelope, SlackSocket, Timing, Unacknowledged
 from bot.slackapi import Availability
 from core.clock import SystemClock
 from tests.kit.until import until
-from tests.unit.bot.slack.kit import QUICK
 from workspace import Workspace
 from workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
+
+QUICK = Timing(
+    open=1.0, hello=1.0, ping=0.4, ack=30.0, drain=5.0, overlap=0.5, first_retry=0.01, longest_retry=0.05
+)
 
 
 class Desk:
