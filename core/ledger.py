@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from core.clarification import Ask, Clarification
 from core.clock import Clock
 from core.records import Book, Receipts, Signer, agrees, unsigned_rounds
-from core.summary import Seen
+from core.summary import Seen, Summary
 
 _T = TypeVar("_T")
 _log = logging.getLogger("clarify.ledger")
@@ -68,12 +68,14 @@ class Contents(NamedTuple):
 
 class Ledger(Protocol):
     """The records. `receipts` checks receipts (None: nothing does), `signer` signs them (None: there is no key in this
-    process). `found_tampered` is called with records that do not agree with their receipts.
+    process). `found_tampered` is called with records that do not agree with their receipts; `found_unreadable`, in any thread,
+    with the id of one that does not parse.
     """
 
     receipts: Receipts | None = None
     signer: Signer | None = None
     found_tampered: Callable[[Sequence[Clarification]], None] | None = None
+    found_unreadable: Callable[[str], object] | None = None
 
     async def transact(
         self,
@@ -127,8 +129,8 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
-    def load(self) -> AsyncGenerator[Contents]:
-        """On start, the records that need something, some at a time.
+    def load(self) -> AsyncGenerator[list[Summary]]:
+        """On start, what is known of the records that need something, some at a time.
 
         Raises:
             LedgersAway: the database cannot be read.

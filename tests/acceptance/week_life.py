@@ -159,9 +159,9 @@ class Life:
         ledger = DatabaseLedger(store)
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
         async for some in ledger.load():
-            for record in some.records:
-                bot.base.index.put(record)
-                bot.monitoring.record_changed(record)
+            for known in some:
+                bot.base.index.put(known)
+                bot.monitoring.record_changed(known)
         self.commands = bot.slack.commands.commands
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin())
