@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from core.clarification import Direct
 from core.index import Index
 from core.ledger import OfIssue
-from core.summary import summary_of
+from core.records import dump, packed, parse, unpacked
+from core.summary import packed_summary, summary_of, unpacked_summary
 from tests.kit.builders import NOW, changed, record
 from tests.kit.ledgers import kept_ledger
 
@@ -33,6 +34,11 @@ def test_summary_says_what_its_record_says(status: str) -> None:
     for name in ("short_topic", "asked_last", "is_open", "needs_something", "claimed_by", "offered_to"):
         assert getattr(summary, name) == getattr(whole, name), name
     assert summary_of(summary) is summary
+    as_read = parse(unpacked(packed(dump(whole))))
+    assert as_read is not None
+    kept = packed_summary(whole)
+    assert (kept is not None) == whole.needs_something
+    assert kept is None or unpacked_summary(kept) == summary_of(as_read)
 
 
 @given(
