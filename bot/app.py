@@ -58,6 +58,7 @@ from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import ask
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.opening import open_storage
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
 from core.agents import StatusFile
@@ -154,7 +155,7 @@ class Bot:
             StorageError: the storage is in use or cannot be used.
             ConfigurationError: the signing key is not Ed25519.
         """
-        store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
+        store = await open_storage(settings.database_url or settings.storage.path, settings.listen_url)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
             calls_back = any(each.callbacks for each in settings.producers) or await has_callbacks(store)

@@ -289,11 +289,11 @@ async def _ledgers(
     """
     from bot.signing import StoredKeys  # noqa: PLC0415 - hooks ask over HTTP, and start fast
     from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
-    from bot.storage.store import Store  # noqa: PLC0415
+    from bot.storage.opening import open_storage  # noqa: PLC0415 - as above
 
     url, path = database_url(settings), settings.storage.path
     is_new = url is None and not path.exists()
-    store = await Store.open(url or path, beside=True)
+    store = await open_storage(url or path, beside=True)
     if is_new:
         note(f"Created an empty database at {path}.")
     try:

@@ -23,7 +23,7 @@ from bot.errors import BackupError
 from bot.retention.backup import DATABASE, Kept, aside_name
 from bot.storage import beside
 from bot.storage.beside import Columns
-from bot.storage.database import require_here
+from bot.storage.store import require_here
 from bot.storage.tx import NUMBERED, Row, Tx
 
 

@@ -18,9 +18,9 @@ from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
-from bot.storage.database import require_here
 from bot.storage.schema import REMEDY, newest_version, require_usable
 from bot.storage.sqlite import migrate, require_current, version_of
+from bot.storage.store import require_here
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync
 

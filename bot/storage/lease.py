@@ -31,7 +31,7 @@ import structlog
 from bot.errors import NotLeading
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import ConnectionThread, PostgresConnection, words
-from bot.storage.database import require_here
+from bot.storage.store import require_here
 from bot.storage.tx import Row
 
 _log = structlog.get_logger("clarify.storage")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from bot.errors import StorageUnavailable
 from bot.storage import beside
-from bot.storage.database import require_here
+from bot.storage.store import require_here
 from bot.storage.tx import Tx
 
 _T = TypeVar("_T")

@@ -42,8 +42,8 @@ from bot.storage.connection import (
     options,
     words,
 )
-from bot.storage.database import Database, require_here
 from bot.storage.lease import Lease, Newest, Terms
+from bot.storage.store import Store, require_here
 from bot.storage.tx import NUMBERED, OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
@@ -73,7 +73,7 @@ _LOCK = "hashtextextended('clarify lock ' || %s::text, 0)"  # the number of a na
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
 
-class PostgreSQL(Database):
+class PostgreSQL(Store):
     """A database that several bots share."""
 
     clock: ServerClock
@@ -89,6 +89,7 @@ class PostgreSQL(Database):
         urls: tuple[str, str],
     ) -> None:
         """`installation`: its row; `urls`: the database's address, and the one for listening."""
+        super().__init__()
         self.installation = str(installation["id"])
         self.secret = bytes(installation["secret"])
         self.clock = ServerClock(SystemClock())
@@ -102,13 +103,7 @@ class PostgreSQL(Database):
         self._lease = Lease(asking, self.name, self.clock, TERMS)
 
     @classmethod
-    async def open(cls, url: str, listen_url: str | None = None) -> Self:
-        """Connects, and makes or upgrades the tables.
-
-        Raises:
-            StorageError: it cannot be used, or is of a version that this release cannot use.
-            StorageUnavailable: it cannot be reached now.
-        """
+    async def open(cls, url: str, listen_url: str | None) -> Self:
         server = Server()
         writer = ConnectionThread(url, server)
         reader = ConnectionThread(url, server, _SILENCE)
@@ -181,7 +176,7 @@ class PostgreSQL(Database):
     def leads(self) -> bool:
         return self._lease.epoch is not None
 
-    async def lead(self, *, wait: bool) -> bool:
+    async def lead(self, *, wait: bool = True) -> bool:
         """Once this bot leads, each transaction is done as the leader or refused."""
         await self._lease.take(wait=wait)
         return self.leads
@@ -237,6 +232,7 @@ class PostgreSQL(Database):
             await asyncio.sleep(_POLL)
 
     async def close(self) -> None:
+        await super().close()
         await self._lease.hand_over()
         with suppress(psycopg.Error):
             await self._writer.run(partial(_sign_off, self.name))

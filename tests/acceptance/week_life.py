@@ -30,6 +30,7 @@ from bot.delivery.build import resume_when_back
 from bot.oncall.calendars import LeftOut, Shift, in_calendar
 from bot.settings.model import Settings
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
@@ -153,7 +154,7 @@ class Life:
         """As `bot.app.Bot.start`, of the parts that decide and deliver."""
         setting = self._setting
         setting.current.life = self
-        store = await Store.open(setting.settings.storage.path)
+        store = await open_storage(setting.settings.storage.path)
         self._watch(store)
         self.store = store
         ledger = DatabaseLedger(store)

@@ -15,7 +15,7 @@ from filelock import FileLock
 from bot.cli.running import EXIT_CODES, PATIENCE
 from bot.storage import beside, sqlite
 from bot.storage.beside import is_in_use
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from core import errors
 from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
@@ -207,5 +207,5 @@ async def test_presence_looked_for_does_not_keep_a_bot_from_starting(
                 looking.pop().close()
 
     monkeypatch.setattr(sqlite, "FileLock", Tried)
-    await (await Store.open(storage)).close()
+    await (await open_storage(storage)).close()
     assert not looking

@@ -22,6 +22,7 @@ from bot.oncall.calendars import NoFeed, Shift
 from bot.oncall.feeds import Copies, Feeds, Matching
 from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
@@ -81,7 +82,7 @@ def people(workspace: Workspace) -> People:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_storage(tmp_path / "clarify.db")
     yield opened
     await opened.close()
 

@@ -20,6 +20,7 @@ from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
 from bot.routing import Audiences
 from bot.settings.model import Settings
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FALLBACK
 from core.clarification import Clarification
@@ -47,7 +48,7 @@ def directory() -> Directory:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_storage(tmp_path / "clarify.db")
     yield opened
     await opened.close()
 

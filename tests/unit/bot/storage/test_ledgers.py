@@ -684,7 +684,7 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
     async with AsyncExitStack() as stack:
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         await other.transact(OfIssue(7), add)
-        fetch, refused = ledger.store._database.fetch, list[Query]()
+        fetch, refused = ledger.store.fetch, list[Query]()
 
         async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:
             if refused:
@@ -692,7 +692,7 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
             refused.extend(queries)
             return [StorageSilent()] * len(queries)
 
-        monkeypatch.setattr(ledger.store._database, "fetch", once_silent)
+        monkeypatch.setattr(ledger.store, "fetch", once_silent)
         changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
         async with asyncio.timeout(20):
             assert await anext(changes) == ["CLR-7-001"]

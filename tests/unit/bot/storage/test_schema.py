@@ -10,7 +10,7 @@ import pytest
 
 from bot.errors import StorageError, StorageUnavailable
 from bot.storage import beside, postgres, schema, tables
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from tests.kit.databases import Place, Server
 
 NEXT = """-- A next file.
@@ -52,7 +52,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, postgres_server: Serve
 async def test_an_older_database_gets_what_a_later_release_adds(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await Store.open(place)
+    store = await open_storage(place)
     await store.run("insert into texts (id, body) values ('a', 'b')")
     await store.close()
     files = schema._files()
@@ -60,14 +60,14 @@ async def test_an_older_database_gets_what_a_later_release_adds(
     with pytest.raises(StorageUnavailable, match=r"version.*start the bot once"):
         look_at(place)
     for _ in range(2):
-        store = await Store.open(place)
+        store = await open_storage(place)
         (row,) = await store.read("select id, body, about from texts")
         assert (row["id"], row["body"], row["about"]) == ("a", "b", "real text")
         await store.close()
     look_at(place)
     monkeypatch.setattr(schema, "_files", lambda: files)
     with pytest.raises(StorageError, match="version 102, written by a newer clarify-bot; this one knows 101"):
-        await Store.open(place)
+        await open_storage(place)
     with pytest.raises(StorageUnavailable, match="version 102, written by a newer"):
         look_at(place)
 
@@ -100,10 +100,10 @@ def mark(place: Place, version: int) -> None:
     ],
 )
 async def test_check_names_a_database_of_another_release(place: Place, version: int, why: str) -> None:
-    await (await Store.open(place)).close()
+    await (await open_storage(place)).close()
     mark(place, version)
     with pytest.raises(StorageError, match=why):
-        await Store.open(place)
+        await open_storage(place)
     if isinstance(place, Path):
         result = beside.check_storage(place)
     else:

@@ -15,8 +15,8 @@ import pytest
 
 from bot.errors import StorageInUseError
 from bot.storage import beside, tables
+from bot.storage.opening import open_storage
 from bot.storage.schema import newest_version
-from bot.storage.store import Store
 from bot.storage.tx import Tx
 from tests.kit.databases import Server
 
@@ -42,7 +42,7 @@ def url(postgres_server: Server) -> str:
 async def file(tmp_path: Path) -> Path:
     """A storage in SQLite with a row, full of values, in each table."""
     path = tmp_path / "clarify.db"
-    await (await Store.open(path)).close()
+    await (await open_storage(path)).close()
     with closing(sqlite3.connect(path)) as db:
         for table, columns in beside.columns(db).items():
             if table == "installation":
