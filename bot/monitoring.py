@@ -211,7 +211,7 @@ class LedgerWatch:
 
     async def run(self) -> None:
         """Take in what other processes write, until cancelled."""
-        async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
+        async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes()) as changes:
             busy: dict[str, asyncio.Task[None]] = {}
             async for names in changes:
                 self.heard()

@@ -379,11 +379,13 @@ async def waiting(store: Store) -> Mapping[str, int]:
     return {row["endpoint"]: int(row["n"]) for row in rows}
 
 
-def retain(tx: Tx, kind: str, parties: Collection[str]) -> int:
-    """Deletes messages of a kind (`kind:…`; '': without a colon) for parties not in `parties`; returns how many."""
-    there = [row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")]
-    gone = [each for each in there if each.rpartition(":")[0] == kind and each not in parties]
-    return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
+def retain(tx: Tx, parties: Collection[str]) -> int:
+    """Deletes the messages for parties not in `parties`; returns how many."""
+    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")}
+    return sum(
+        tx.run("delete from webhook_outbox where endpoint = :party", party=each)
+        for each in there.difference(parties)
+    )
 
 
 def forget(tx: Tx, clarifications: Iterable[str]) -> None:

@@ -172,7 +172,7 @@ class Webhooks:
         """Loads the stored messages; drops those for endpoints that are no longer configured."""
 
         def work(tx: Tx) -> int:
-            return retain(tx, "", {each.endpoint.id for each in self._senders})
+            return retain(tx, {each.endpoint.id for each in self._senders})
 
         if dropped := await self.store.write(work):
             _log.warning("dropped events for endpoints no longer configured", events=dropped)

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from core.clarification import Ask, Clarification
-from core.clock import Clock
 from core.records import Book, Receipts, Signer, agrees, unsigned_rounds
 from core.summary import Seen, Summary
 
@@ -166,7 +165,7 @@ class Ledger(Protocol):
             NotFound, LedgersAway, LedgerUnreadable: as `find`.
         """
 
-    def changes(self, clock: Clock) -> AsyncGenerator[list[str]]:
+    def changes(self) -> AsyncGenerator[list[str]]:
         """The ids of records that other processes may have changed, while it is iterated, beginning with those before."""
 
     def woken(self, clarification_id: str) -> AbstractAsyncContextManager[asyncio.Event]:

@@ -331,7 +331,7 @@ class DatabaseLedger(Ledger):
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
 
-    async def changes(self, clock: Clock) -> AsyncGenerator[list[str]]:  # noqa: ARG002 - uses the server's time
+    async def changes(self) -> AsyncGenerator[list[str]]:
         """Each notice names a record and its revision. Without any, some may have been missed."""
         since = self._loaded
         async with aclosing(self.store.notices(CHANNEL)) as told:

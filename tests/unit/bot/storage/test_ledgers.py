@@ -33,7 +33,6 @@ from core.matching import session_asking
 from core.records import Book
 from core.summary import Summary
 from tests.kit.builders import MINUTE, NOW, SLA, ask, changed, closed, record
-from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, Wire, change_rows, row_held
 from tests.kit.ledgers import held, kept_ledger
 from tests.kit.until import until
@@ -461,7 +460,7 @@ async def test_changes_are_what_others_wrote_since_it_was_loaded(ledger: Ledger,
     await loaded(ledger)
     await ledger.transact(OfIssue(6), add)
     await other.transact(OfIssue(7), add)
-    async with aclosing(ledger.changes(ManualClock())) as changes:
+    async with aclosing(ledger.changes()) as changes:
         assert await anext(changes) == ["CLR-7-001"]
         await ledger.transact(OfIssue(6), add)
         await other.transact(OfIssue(8), add)
@@ -491,7 +490,7 @@ async def test_changes_are_told_once_while_another_transaction_runs(postgres_ser
 
 async def test_who_waits_is_woken_by_whomever_writes(ledger: Ledger, another: Another) -> None:
     other = await another()
-    async with aclosing(ledger.changes(ManualClock())) as changes, ledger.woken("CLR-7-001") as event:
+    async with aclosing(ledger.changes()) as changes, ledger.woken("CLR-7-001") as event:
         await anext(changes)
         listening = asyncio.ensure_future(anext(changes))
         await other.transact(OfIssue(7), add)
@@ -650,7 +649,7 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
         stack.callback(wire.close)
         ledger = await on_rows(wire.url, stack)
         made = await ledger.transact(OfIssue(7), add)
-        changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
+        changes = await stack.enter_async_context(aclosing(ledger.changes()))
         await anext(changes)
         wire.blocked = True
         wire.cut()
@@ -693,7 +692,7 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
             return [StorageSilent()] * len(queries)
 
         monkeypatch.setattr(ledger.store, "fetch", once_silent)
-        changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
+        changes = await stack.enter_async_context(aclosing(ledger.changes()))
         async with asyncio.timeout(20):
             assert await anext(changes) == ["CLR-7-001"]
         assert refused

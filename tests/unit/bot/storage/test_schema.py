@@ -66,9 +66,9 @@ async def test_an_older_database_gets_what_a_later_release_adds(
         await store.close()
     look_at(place)
     monkeypatch.setattr(schema, "_files", lambda: files)
-    with pytest.raises(StorageError, match="version 102, written by a newer clarify-bot; this one knows 101"):
+    with pytest.raises(StorageError, match="version 2, written by a newer clarify-bot; this one knows 1"):
         await open_storage(place)
-    with pytest.raises(StorageUnavailable, match="version 102, written by a newer"):
+    with pytest.raises(StorageUnavailable, match="version 2, written by a newer"):
         look_at(place)
 
 
@@ -92,16 +92,10 @@ def mark(place: Place, version: int) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("version", "why"),
-    [
-        (32, "was made by an earlier clarify-bot, in a format that is not read any more"),
-        (999, "has version 999, written by a newer clarify-bot; this one knows 101"),
-    ],
-)
-async def test_check_names_a_database_of_another_release(place: Place, version: int, why: str) -> None:
+async def test_check_names_a_database_of_another_release(place: Place) -> None:
+    why = "has version 999, written by a newer clarify-bot; this one knows 1"
     await (await open_storage(place)).close()
-    mark(place, version)
+    mark(place, 999)
     with pytest.raises(StorageError, match=why):
         await open_storage(place)
     if isinstance(place, Path):

@@ -95,7 +95,7 @@ async def test_what_write_returned_from_survives_a_kill(place: Path | str) -> No
     code = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 async def main():
     store = await open_storage(sys.argv[1] if '://' in sys.argv[1] else Path(sys.argv[1]))
     await asyncio.gather(*(store.run("insert into onces values (:key)", key=str(n)) for n in range(50)))
