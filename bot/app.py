@@ -118,7 +118,6 @@ async def run(settings: Settings) -> None:
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
             await bot.start()
-            gc.collect()
             gc.freeze()
             gc.enable()
             await bot.until(stop)
