@@ -103,13 +103,9 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        if (url := self.database_url) is None:
-            from bot.storage.beside import is_in_use  # noqa: PLC0415 - most commands need no database
+        from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
 
-            return is_in_use(self.settings.storage.path)
-        from bot.storage.postgres import is_led  # noqa: PLC0415
-
-        return is_led(url)
+        return kept_at(self.settings.storage.path, self.database_url).is_in_use()
 
     async def settle(self) -> None:
         """Record who was refused, and update the agent-status file, unless a running bot does."""

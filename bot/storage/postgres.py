@@ -30,7 +30,6 @@ from psycopg import sql
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
 from bot.storage import lease, schema
-from bot.storage.beside import NOTED, SlackConnections
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import (
     ConnectionThread,
@@ -420,16 +419,14 @@ def our_tables() -> list[str]:
     return sorted(_MADE.findall(schema.for_postgres(0)))
 
 
-def check(url: str, listen_url: str) -> tuple[list[CheckResult], SlackConnections | None]:
-    """Checks a database, and reads the Slack app's connections as a bot last noted them. Changes nothing. Blocking."""
+def check(url: str, listen_url: str) -> Iterator[CheckResult]:
+    """Checks a database. Changes nothing. Blocking."""
     try:
         with closing(connect(url)) as db:
-            results = list(_checked(db, url, listen_url))
-            there = all(result.ok for result in results[:1]) and _has_tables(db)
-            return results, SlackConnections.noted(db.execute(NOTED).fetchone()) if there else None
+            yield from _checked(db, url, listen_url)
     except psycopg.Error as error:
         text = f"The database cannot be had: {words(error)}"
-        return [wrong(_SUBJECT, text, "start the server, or correct the address")], None
+        yield wrong(_SUBJECT, text, "start the server, or correct the address")
 
 
 def _checked(db: PostgresConnection, url: str, listen_url: str) -> Iterator[CheckResult]:
@@ -526,19 +523,6 @@ def _is_pooled(db: PostgresConnection, url: str) -> bool:
     pid = "select pg_backend_pid() as pid"
     with closing(connect(url)) as other:
         return any(db.execute(pid).fetchone() == other.execute(pid).fetchone() for _ in range(_LOOKS))
-
-
-def is_led(url: str) -> bool:
-    """Returns whether a bot leads on a database. Blocking.
-
-    Raises:
-        StorageUnavailable: it cannot be reached.
-    """
-    try:
-        with closing(connect(url)) as db:
-            return led(db)
-    except psycopg.Error as error:
-        raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
 
 def led(db: PostgresConnection) -> bool:

@@ -23,7 +23,7 @@ from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
-from bot.retention.sqlite import InSqlite
+from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.escalation import NewIncident

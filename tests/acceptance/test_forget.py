@@ -13,7 +13,7 @@ import pytest
 
 from bot.app import Bot
 from bot.retention import forget as forgetting
-from bot.retention.sqlite import InSqlite
+from bot.storage.beside import InSqlite
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound

@@ -135,7 +135,7 @@ async def on_postgres(folder: Path, count: int, times: int) -> list[Row]:
         server = await asyncio.to_thread(Server, Path(place))
         try:
             url = await asyncio.to_thread(server.new)
-            await asyncio.to_thread(tables.change, url, partial(_fill, count=count))
+            await asyncio.to_thread(tables.InPostgres(url).change, partial(_fill, count=count))
             return await _measured("PostgreSQL", folder / "none.db", url, count, times)
         finally:
             await asyncio.to_thread(server.stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -12,6 +13,7 @@ import pytest
 from bot.check import check_connections
 from bot.checks import CheckResult
 from bot.storage.opening import open_storage
+from bot.storage.outside import connections
 from bot.storage.postgres import check
 from tests.kit.databases import Server
 
@@ -34,8 +36,7 @@ def run(url: str, *statements: str) -> None:
 
 
 def found(url: str) -> list[CheckResult]:
-    results, connections = check(url, url)
-    return [*results, *check_connections(connections)]
+    return [*check(url, url), *check_connections(connections(Path(), url))]
 
 
 def problems(url: str) -> list[str]:

@@ -19,9 +19,9 @@ from bot.decisions.keys import announce
 from bot.decisions.log import DecisionLog, texts_of
 from bot.feed import Feed
 from bot.retention.backup import backup, restore
-from bot.retention.sqlite import InSqlite
 from bot.routing import Audiences
 from bot.signing import KeyPlace, Signing, jwk_of
+from bot.storage.beside import InSqlite
 from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, hold, rewrite
 from bot.storage.opening import open_storage

@@ -19,8 +19,8 @@ import pytest
 from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
-from bot.retention.sqlite import InSqlite
 from bot.storage import beside
+from bot.storage.beside import InSqlite
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.sqlite import changed_signal, tell_changed

@@ -15,11 +15,12 @@ import psycopg
 import pytest
 
 from bot.errors import BackupError, StorageMoved, StorageUnavailable
-from bot.retention.backup import Kept, backup, restore
+from bot.retention.backup import backup, restore
 from bot.retention.move import move
-from bot.retention.postgres import InPostgres
-from bot.retention.sqlite import InSqlite
+from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
+from bot.storage.outside import Kept
+from bot.storage.tables import InPostgres
 from tests.kit.databases import Server, make_tables
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from bot.errors import StorageError, StorageUnavailable
-from bot.storage import beside, postgres, schema, tables
+from bot.storage import beside, postgres, schema
+from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
+from bot.storage.tables import InPostgres
 from tests.kit.databases import Place, Server
 
 NEXT = """-- A next file.
@@ -74,12 +77,9 @@ async def test_an_older_database_gets_what_a_later_release_adds(
 
 def look_at(place: Place) -> None:
     """What commands of the shell begin with."""
-    if isinstance(place, Path):
-        with beside.read_only(place, current=True):
-            pass
-    else:
-        with tables.held(place):
-            pass
+    kept = InSqlite(place) if isinstance(place, Path) else InPostgres(place)
+    with TemporaryDirectory() as folder, kept.held(Path(folder) / "copy.db"):
+        pass
 
 
 def mark(place: Place, version: int) -> None:
@@ -87,8 +87,8 @@ def mark(place: Place, version: int) -> None:
         with closing(sqlite3.connect(place)) as db:
             db.execute(f"pragma user_version = {version}")
     else:
-        tables.change(
-            place, lambda tx: tx.run("update schema_version set version = :version", version=version)
+        InPostgres(place).change(
+            lambda tx: tx.run("update schema_version set version = :version", version=version)
         )
 
 
@@ -101,5 +101,5 @@ async def test_check_names_a_database_of_another_release(place: Place) -> None:
     if isinstance(place, Path):
         result = beside.check_storage(place)
     else:
-        result = next(each for each in postgres.check(place, place)[0] if not each.ok)
+        result = next(each for each in postgres.check(place, place) if not each.ok)
     assert (result.ok, why in result.text) == (False, True)
