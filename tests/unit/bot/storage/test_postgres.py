@@ -15,11 +15,13 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
-from bot.storage.lease import Lease, Terms
+from bot.storage.clock import Sample, ServerClock
+from bot.storage.lease import Lease, Terms, _LeaseAnswer
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx
 from core.clock import SystemClock
+from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, Wire, set_read_only
 from tests.kit.until import until
 
@@ -156,6 +158,28 @@ async def test_no_address_is_told(postgres_server: Server) -> None:
     with pytest.raises(StorageError) as told:
         await open_storage("postgresql://postgres:secret@127.0.0.1:1/clarify")
     assert "secret" not in str(told.value)
+
+
+async def test_leader_stops_a_margin_before_its_lease_ends_counted_from_when_it_asked() -> None:
+    own = ManualClock()
+
+    class Granting:
+        """Renews the lease. Each answer takes two seconds."""
+
+        async def run(self, _: object) -> Any:
+            now = own.steady()
+            here = {"moved_to": None, "moved_from": None}
+            return _LeaseAnswer(1, Sample(now - 2, now, 0.0), (None, None), here)
+
+    lease = Lease(Granting(), "first", ServerClock(own), Terms(lasts=10.0, margin=3.0, renew=4.0))  # type: ignore[arg-type]
+    await lease.take()
+    await own.advance(3)
+    assert lease.left == 2.0
+    await own.advance(1)
+    assert lease.left == 5.0
+    assert lease._renewing is not None
+    lease._renewing.cancel()
+    await asyncio.wait([lease._renewing])
 
 
 @pytest.fixture
