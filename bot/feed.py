@@ -165,9 +165,9 @@ class Feed:
         except StorageUnavailable:
             return None  # another check tells
         told = [
-            f"{each.consumer} skipped {each.clarification}: {each.why}"
-            if each.clarification
-            else f"{each.consumer} began again with what is open: {each.why}"
+            f"{each['consumer']} skipped {each['clarification']}: {each['why']}"
+            if each["clarification"]
+            else f"{each['consumer']} began again with what is open: {each['why']}"
             for each in found
         ]
         return "; ".join(told) or None

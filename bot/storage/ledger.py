@@ -257,7 +257,7 @@ class DatabaseLedger(Ledger):
         return record if self._wrote.get(clarification_id, 0) < record.revision else None
 
     async def read(self, issue: int) -> Contents:
-        return await _gathered(self.every(issue=issue))
+        return await self._contents(await self._rows("issue = :issue order by number", issue=issue))
 
     async def _contents(self, rows: Sequence[Row]) -> Contents:
         """Returns the records of many rows. In a thread, unless they are few."""
@@ -384,14 +384,6 @@ def _note_latest(known: OrderedDict[str, int], name: str, revision: int) -> None
     known.move_to_end(name)
     while len(known) > _MOST_KNOWN:
         known.popitem(last=False)
-
-
-async def _gathered(every: AsyncGenerator[Contents]) -> Contents:
-    found = Contents([], [])
-    async for some in every:
-        found.records.extend(some.records)
-        found.unreadable.extend(some.unreadable)
-    return found
 
 
 def record_of(body: str) -> Clarification | None:

@@ -166,7 +166,7 @@ async def test_leader_stops_a_margin_before_its_lease_ends_counted_from_when_it_
     class Granting:
         """Renews the lease. Each answer takes two seconds."""
 
-        async def run(self, _: object) -> Any:
+        async def run(self, _: object) -> object:
             now = own.steady()
             here = {"moved_to": None, "moved_from": None}
             return _LeaseAnswer(1, Sample(now - 2, now, 0.0), (None, None), here)
