@@ -375,9 +375,7 @@ class Bot:
         # Records that change while the bot takes the lead, and whether we wrote them: handled once it leads.
         self._meanwhile: list[tuple[Clarification, bool]] | None = None
         self._http: HttpServer | None = None
-        self._told_of = set[
-            str
-        ]()  # records that were changed, or cannot be read, which this process has told of
+        self._told_of = set[str]()  # changed and unreadable records that this process has told of
 
     async def start(self) -> None:
         """Reads the ledgers, then starts every part; where another bot leads on the database, only the parts that take

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from core.clarification import OPEN, Attention, Clarification, Moment, ReplyState, Status
+from core.clarification import OPEN, Attention, Clarification, Holder, Moment, ReplyState, Status
 
 _NOBODY = Attention()
 
@@ -65,6 +66,9 @@ Seen = Clarification | Summary
 """A clarification, whole or not."""
 _FIELDS = tuple(field.name for field in fields(Summary))
 _JSON = TypeAdapter(Summary)
+# Without other programs' fields, which may be what no JSON takes.
+_HELD = {name: set(Holder.model_fields) for name in ("taken_by", "handed_to")}
+_KEPT: Any = dict.fromkeys(_FIELDS, True) | {"attention": dict.fromkeys(Attention.model_fields, True) | _HELD}
 
 
 def summary_of(seen: Seen) -> Summary:
@@ -74,11 +78,9 @@ def summary_of(seen: Seen) -> Summary:
 
 def packed_summary(record: Clarification) -> str | None:
     """Returns a record's summary as its row has it, from which a start reads it; None: it needs nothing."""
-    return (
-        _JSON.dump_json(summary_of(record), exclude_defaults=True).decode()
-        if record.needs_something
-        else None
-    )
+    if not record.needs_something:
+        return None
+    return _JSON.dump_json(summary_of(record), include=_KEPT, exclude_defaults=True).decode()
 
 
 def unpacked_summary(text: str) -> Summary:
