@@ -107,22 +107,6 @@ async def test_who_waits_hears_that_nobody_can_tell(wire: Wire, monkeypatch: pyt
     await store.close()
 
 
-async def test_a_server_that_is_away_is_unavailable_then_goes_on(wire: Wire) -> None:
-    store = await open_storage(wire.url)
-    wire.blocked = True
-    wire.cut()
-    with pytest.raises(StorageUnavailable, match="Nothing was stored"):
-        await store.run(INSERT, key="a")
-    with pytest.raises(StorageUnavailable, match="could not be read"):
-        await keys(store)
-    assert "could not be read" in str(await store.trouble())
-    wire.blocked = False
-    await store.run(INSERT, key="b")
-    assert await keys(store) == {"b"}
-    assert await store.trouble() is None
-    await store.close()
-
-
 async def test_several_bots_write_side_by_side(postgres_server: Server) -> None:
     url = postgres_server.new(empty=True)  # all of them make the tables
     stores = await asyncio.gather(*(open_storage(url) for _ in range(3)))
@@ -603,23 +587,6 @@ async def read_on(store: Store) -> None:
     while True:
         await keys(store)
         await asyncio.sleep(0.1)
-
-
-async def test_database_that_was_read_only_is_away_until_it_takes_writes_again(wire: Wire) -> None:
-    store = await open_storage(wire.url)
-    await store.lead()
-    set_read_only(wire.direct, "on")
-    await store.run(INSERT, key="a")  # on a session from before
-    wire.cut()
-    with pytest.raises(StorageUnavailable, match="Nothing was stored: it is read-only"):
-        await store.run(INSERT, key="b")
-    assert "it is read-only" in str(await store.trouble())
-    set_read_only(wire.direct, "off")
-    await store.run(INSERT, key="c")
-    assert await keys(store) == {"a", "c"}
-    assert await store.trouble() is None
-    await until(lambda: store._lease.left > 0)  # type: ignore[attr-defined]
-    await store.close()
 
 
 async def test_session_that_became_read_only_is_replaced(wire: Wire) -> None:
